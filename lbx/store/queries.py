@@ -159,6 +159,12 @@ def named_files(texts: Sequence[str], results: Path) -> dict[str, Path]:
     return found
 
 
+_INNER = "lbx_"
+"""What names of an attached file begin with in its views: DuckDB looks for a name among the store's own temporary
+tables and views first, even where another database's view names it.
+"""
+
+
 def _to_read(path: Path) -> Store:
     return Store(path, read_only=True)
 
@@ -181,15 +187,23 @@ def attach_files(store: Store, files: Mapping[str, Path], opened: Callable[[Path
         store.attach(path, hidden)
         # Its own views may be an older lbx's, or a stranger's.
         attach_nothing(store.connection, name)
-        for (table,) in store.query("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [hidden]).rows:
+        held = store.query("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [hidden]).rows
+        tables = [table for (table,) in held]
+        for table in tables:
+            inner = f'"{name}".{_INNER}{table}'
             if table not in aside:
-                store.query(f'CREATE VIEW "{name}".{table} AS FROM "{hidden}".main.{table}')
+                store.query(f'CREATE VIEW {inner} AS FROM "{hidden}".main.{table}')
             else:
-                store.query(f'CREATE TABLE "{name}".{table} AS FROM "{hidden}".main.{table} LIMIT 0')
-                rows = rows_of_json(store.connection, f'"{name}".{table}')
-                store.query(f'INSERT INTO "{name}".{table} BY NAME {rows}', [as_json(aside[table].dicts())])
+                store.query(f'CREATE TABLE {inner} AS FROM "{hidden}".main.{table} LIMIT 0')
+                rows = rows_of_json(store.connection, inner)
+                store.query(f"INSERT INTO {inner} BY NAME {rows}", [as_json(aside[table].dicts())])
+        # Keywords are upper case there, aliases lower.
+        sources = re.compile(rf"\b(FROM|JOIN)\s+({'|'.join([*VIEWS, *tables])})\b(\s+[a-z]\w*)?")
         for view, query in VIEWS.items():
-            store.query(f'CREATE VIEW "{name}".{view} AS {query}')
+            inner = sources.sub(lambda at: f"{at[1]} {_INNER}{at[2]} {at[3] or at[2]}", query)
+            store.query(f'CREATE VIEW "{name}".{_INNER}{view} AS {inner}')
+        for shown in (*tables, *VIEWS):
+            store.query(f'CREATE VIEW "{name}".{shown} AS FROM "{name}".{_INNER}{shown}')
 
 
 def _rows(aside: ThreadPoolExecutor, connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:

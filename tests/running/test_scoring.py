@@ -24,7 +24,6 @@ from engine_parts import (
     run_row,
     scripted,
 )
-from lbx.scoring.scoring_pool import FEWEST, ScoringInput, ScoringPool
 from newer_metric import Blind, Longer, Newer, NewerBlind
 
 from lbx.backends.options import thread_count
@@ -41,6 +40,7 @@ from lbx.report.reports import read
 from lbx.running.workers.devices import share_out
 from lbx.scoring.reading import read_added_up
 from lbx.scoring.scores import Rescoring, add_up, catch_up, rescore
+from lbx.scoring.scoring_pool import FEWEST, ScoringInput, ScoringPool
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.rows import stored_sample
 

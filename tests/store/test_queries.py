@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from store_rows import fill
 
 from lbx.base.database import quoted
 from lbx.base.errors import StoreError, UsageError
-from lbx.scoring.reading import read_added_up
+from lbx.scoring.reading import add_up_unfinished, read_added_up
 from lbx.store import Store
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.queries import asked, attach_files, count_rows, export_parquet, named_files, restrict
@@ -127,6 +128,26 @@ def test_files_are_attached_by_name(path: Path) -> None:
         for sql in ("DELETE FROM other.runs", "CREATE TABLE other.x AS SELECT 1", "DELETE FROM other_file.main.runs"):
             with pytest.raises(StoreError, match="read-only"):
                 all_of(store, sql)
+
+
+@pytest.mark.parametrize("ended", [(), ("r1",), ("r2",), ("r1", "r2")], ids=str)
+def test_views_of_an_attached_file_are_its_own(path: Path, ended: Sequence[str]) -> None:
+    """Whichever has numbers that were made in memory: temporary names of the one hid the other's."""
+    other = path.with_name("other.duckdb")
+    for file, run in ((path, "r1"), (other, "r2")):
+        fill(file, run)
+        if run in ended:
+            with Store(file) as store:
+                add_up_unfinished(store)
+    with read_added_up(other) as alone:
+        wanted = {name: all_of(alone, f"SELECT COLUMNS(*)::VARCHAR FROM {name} ORDER BY ALL") for name in VIEWS}
+    assert wanted["task_scores"] and wanted["coverage"]
+    with read_added_up(path, beside=[other]) as store:
+        mine = all_of(store, "FROM task_scores")
+        attach_files(store, {"o": other}, read_added_up)
+        assert mine and all_of(store, "FROM task_scores") == mine
+        for name, rows in wanted.items():
+            assert all_of(store, f"SELECT COLUMNS(*)::VARCHAR FROM o.{name} ORDER BY ALL") == rows
 
 
 def test_an_attached_files_own_views_are_not_asked(path: Path) -> None:

@@ -26,6 +26,7 @@ from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read, write_parquet
 from lbx.report.shapes import Wanted
 from lbx.report.terminal import lines
+from lbx.scoring.reading import read_added_up
 from lbx.store import Store, Table
 
 MCQ = ("longbench_v2", "mcq")
@@ -49,7 +50,7 @@ def _faults(path: Path, file: File, folder: Path) -> Iterator[str]:
     judges, people = said_by_judges(file), said_by_people(file)
     want = expected(file) | judges | people | opinions(judges, people)
     yield from in_views(path, file, want)
-    with Store(path, read_only=True, beside=[folder / "one.parquet"]) as store:
+    with read_added_up(path, beside=[folder / "one.parquet"]) as store:
         tables = {name: read(store, name, FORCED) for name in REPORTS if name not in NOT_OF_ANSWERS}
         for name, (reader, _) in VIEWS.items():
             yield from faults(reader(f"report {name}", tables[name].dicts()), want, {})
@@ -81,7 +82,7 @@ def in_views(path: Path, file: File, want: Expected) -> Iterator[str]:
         held.setdefault(benchmark, set()).add(version)
     if older := {benchmark: min(some) for benchmark, some in held.items() if len(some) > 1}:
         of_before = expected(file, older)
-        with Store(path, read_only=True) as store:
+        with read_added_up(path) as store:
             store.use_metric_versions(older)
             for name in ("task_scores", "group_scores", "leaderboard", "length_curve", "paper"):
                 reader, kind = VIEWS[name]

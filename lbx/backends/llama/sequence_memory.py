@@ -17,7 +17,7 @@ from lbx.backends.llama.library import log
 from lbx.backends.llama.loose import LooseCells, SlidingCells, StackedCells
 from lbx.backends.llama.thread import compute
 from lbx.base.errors import BackendError
-from lbx.inference.sequence_memory import Extend, MemoryTraits, check_items, check_number
+from lbx.inference.sequence_memory import Extend, MemoryFullError, MemoryTraits, check_items, check_number
 
 if TYPE_CHECKING:
     from lbx.backends.llama.context import ContextSize
@@ -185,7 +185,7 @@ class LlamaSequences:
     def _check_room(self, growth: Sequence[tuple[int, int]]) -> None:
         needed = self._cells.needed(growth)
         if needed > self._cells.free:
-            raise BackendError(
+            raise MemoryFullError(
                 f"The memory for {self.max_cells} tokens is full: {self._cells.free} are free, "
                 f"{needed} more are needed.",
                 fix="Raise kv_cells under [options] in the model card, or let fewer questions be answered at once.",

@@ -87,7 +87,9 @@ class Admission:
     most: Sequence[int]
     lengths: AnswerLengths | None = None
 
-    def admits(self, place: int, made: Mapping[int, int], used: int, *, begun: int = 0, kept: int | None = None) -> bool:
+    def admits(
+        self, place: int, made: Mapping[int, int], used: int, *, begun: int = 0, kept: int | None = None
+    ) -> bool:
         """Whether a prompt should join, and the memory is likely to hold all until they have ended.
 
         Args:

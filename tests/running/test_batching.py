@@ -286,9 +286,7 @@ def test_answers_that_end_far_below_their_budget_grow_side_by_side(monkeypatch: 
 
 def test_answers_that_all_take_their_budget_come_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is thrown out at most once: by then it is known how long they become."""
-    requests = [
-        replace(request(n, [*[1] * 200, 2, n], 100), stop=(), min_new_tokens=100) for n in range(16)
-    ]
+    requests = [replace(request(n, [*[1] * 200, 2, n], 100), stop=(), min_new_tokens=100) for n in range(16)]
     before = walk_of(requests, cells=540, hopeful=False, monkeypatch=monkeypatch)
     now = walk_of(requests, cells=540, hopeful=True, monkeypatch=monkeypatch)
     assert now.steps <= before.steps

@@ -44,6 +44,10 @@ bench-engine *args: setup
 bench-report *args: setup
     python -m bench.report {{ args }}
 
+# long answers that end far below their budget: room for what they are likely to take, beside all that they may
+bench-reasoning *args: setup
+    python -m bench.reasoning {{ args }}
+
 # prefill against the card's matrix rate, and tokens a second; needs a CUDA device (--tiny tries it out on a CPU)
 bench-gpu *args: setup
     python -m bench.gpu {{ args }}

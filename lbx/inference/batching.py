@@ -2,8 +2,12 @@
 
 Here shared prefixes are computed once, and answers decoded in lock-step. One pass of the model takes, in this order:
 the next token of every answer that grows, the rest of prompts that have branched off, and a piece of the trunk (see
-``lbx.inference.prefix``). An answer that ends leaves at once, and the next prompt takes its place. A prompt is admitted
-only when the memory has room for it and for the longest answers that all may give, so nothing is ever thrown out.
+``lbx.inference.prefix``). An answer that ends leaves at once, and the next prompt takes its place.
+
+A prompt is admitted when the memory has room for it and for answers as long as all are likely to become. Where that
+was too hopeful, the youngest answer gives its cells back, and its tokens are read again in one go when there is room,
+before any other prompt. The oldest is never thrown out, so that each comes to its end. Where sequences cannot fork
+anywhere, or tokens are computed otherwise one by one, the longest possible answers have room.
 """
 
 from __future__ import annotations
@@ -15,14 +19,18 @@ from dataclasses import dataclass, field, replace
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Completion, Request
 from lbx.inference.decoding import Decoding, TokenWatch, check_fits
-from lbx.inference.model import Backend, Extend, LocalBackend, RequestResult, SequenceMemory
-from lbx.inference.prefix import Admission, Branch, PrefixPlan, capacity_of, plan_prefixes
+from lbx.inference.model import Backend, Extend, LocalBackend, MemoryFullError, RequestResult, SequenceMemory
+from lbx.inference.prefix import Admission, AnswerLengths, Branch, PrefixPlan, capacity_of, plan_prefixes
 from lbx.prompting.prompter import Tokenizer
 
 
 @dataclass(slots=True)
 class _DecodingAnswer:
-    """A prompt that has branched off, until its answer ends."""
+    """A prompt that has branched off, until its answer ends.
+
+    Attributes:
+        waiting: its next tokens to be read: of the prompt, or once it was thrown out, of its answer, too.
+    """
 
     place: int
     branch: Branch
@@ -68,10 +76,11 @@ class DecodeBatch:
         computed: told after each pass how many tokens it had, of prompts and answers together.
         answers: how many may grow at a time; of one, every pass is that answer's or reads its prompt.
         watch: of all answers; whoever needs to know whose a token is asks for one.
+        lengths: of answers that ended in batches before, and end in this one.
 
     Attributes:
         plan: the walk over the requests' prefix tree.
-        prompt_tokens: of prompts, computed so far.
+        prompt_tokens: computed so far of prompts, and of answers that were thrown out.
     """
 
     memory: SequenceMemory
@@ -81,6 +90,7 @@ class DecodeBatch:
     computed: Callable[[int], None] | None = None
     answers: int | None = None
     watch: TokenWatch | None = None
+    lengths: AnswerLengths = field(default_factory=AnswerLengths)
     plan: PrefixPlan = field(init=False)
     prompt_tokens: int = 0
     _admission: Admission = field(init=False)
@@ -92,7 +102,9 @@ class DecodeBatch:
     _trunk_place: int = -1  # of the prompt that the trunk is cut back for, and grows for
     _trunk_s: float = 0.0
     _kept: int = 0  # of the prompt that the trunk grows for
-    _active: list[_DecodingAnswer] = field(default_factory=list)
+    _active: list[_DecodingAnswer] = field(default_factory=list)  # the oldest first
+    _thrown_out: list[_DecodingAnswer] = field(default_factory=list)  # the oldest first
+    _crowded: bool = False  # nothing may begin until an answer has ended
     _free: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,6 +118,7 @@ class DecodeBatch:
             [branch.length for branch in self.plan.branches],
             self._shared,
             [budget(self.requests[branch.index]) for branch in self.plan.branches],
+            self.lengths if traits.resumes else None,
         )
         if not traits.forks_anywhere:
             self._returns = self.plan.returns()
@@ -119,11 +132,12 @@ class DecodeBatch:
             BatchFailedError: the model failed; nothing of this batch is left in the memory.
         """
         try:
-            while self._place < len(self.plan.branches) or self._active:
+            while self._place < len(self.plan.branches) or self._active or self._thrown_out:
                 self._admit()
                 yield from self._step()
         except BackendError as exc:
-            waiting = [branch.index for branch in self.plan.branches[self._place :]]
+            waiting = [answer.branch.index for answer in self._thrown_out]
+            waiting += [branch.index for branch in self.plan.branches[self._place :]]
             growing = [answer.branch.index for answer in self._active]
             raise BatchFailedError(exc, growing + waiting, len(growing) + bool(waiting)) from exc
         finally:
@@ -135,8 +149,21 @@ class DecodeBatch:
         return self._trunks[-1]
 
     def _admit(self) -> None:
+        """Let answers begin, as long as there is room: those that were thrown out first."""
+        if self._crowded and self._active:
+            return
+        self._crowded = False
+        try:
+            while self._thrown_out and self._free and self._takes_back(self._thrown_out[0]):
+                pass
+            self._branch_off()
+        except MemoryFullError:
+            if not self._active and not self._make_room():
+                raise
+
+    def _branch_off(self) -> None:
         """Let prompts branch off as long as the trunk holds what they share and there is room."""
-        while self._place < len(self.plan.branches) and self._free:
+        while not self._thrown_out and self._place < len(self.plan.branches) and self._free:
             if self._trunk_place != self._place and not self._admits(self._place):
                 return
             branch = self.plan.branches[self._place]
@@ -144,8 +171,8 @@ class DecodeBatch:
             self._turn_trunk_to(self._place)
             if self.memory.length(self._trunk) < branch.trunk:
                 return  # the next pass computes more of it
+            self.memory.fork(self._trunk, branch.trunk, [self._free[-1]])
             sequence = self._free.pop()
-            self.memory.fork(self._trunk, branch.trunk, [sequence])
             self._active.append(
                 _DecodingAnswer(
                     self._place,
@@ -161,13 +188,56 @@ class DecodeBatch:
             self._trunk_s = 0.0
             self._place += 1
 
+    def _takes_back(self, answer: _DecodingAnswer) -> bool:
+        """Let an answer that was thrown out go on, if there is room."""
+        kept, source = self._holder(answer.place)
+        if not self._admission.admits(answer.place, self._made(), self._cells_soon(), begun=answer.made, kept=kept):
+            return False
+        self.memory.fork(source, kept, [self._free[-1]])
+        answer.sequence = self._free.pop()
+        answer.waiting = [*answer.request.token_ids, *answer.decoding.tokens][kept:]
+        answer.next_token = None
+        self._active.append(self._thrown_out.pop(0))
+        return True
+
+    def _holder(self, place: int) -> tuple[int, int]:
+        """The sequence that has most of a prompt's first tokens, behind how many these are."""
+
+        def shared(other: int, sequence: int) -> int:
+            length, (first, second) = self.memory.length(sequence), sorted((other, place))
+            if first < 0 or first == second:
+                return length if first == second else 0
+            return min(length, self._admission.shared(first, second))
+
+        sequences = [(self._trunk_place, self._trunk), *((one.place, one.sequence) for one in self._active)]
+        return max((shared(*one), one[1]) for one in sequences)
+
+    def _make_room(self) -> bool:
+        """Throw out the youngest answer; where there is but one, what was read of the next prompt."""
+        self._crowded = True
+        if len(self._active) > 1:
+            answer = self._active.pop()
+            self.memory.drop(answer.sequence)
+            self._free.append(answer.sequence)
+            self._thrown_out.insert(0, answer)
+        elif self.memory.length(self._trunk):
+            self.memory.drop(self._trunk)
+            self._trunk_place = -1
+        else:
+            return False
+        return True
+
+    def _made(self) -> dict[int, int]:
+        return {answer.place: answer.made for answer in self._active}
+
+    def _cells_soon(self) -> int:
+        return self.memory.used_cells + sum(len(answer.waiting) for answer in self._active)
+
     def _admits(self, place: int) -> bool:
         if not self.memory.traits.forks_anywhere:  # there may have been no sequence, or no room, for a copy
             copies, kept = map(self.memory.length, self._trunks), self.plan.branches[place].kept
             self._shared[place] = max((length for length in copies if length <= kept), default=0)
-        waiting = sum(len(answer.waiting) for answer in self._active)
-        made = {answer.place: answer.made for answer in self._active}
-        return self._admission.admits(place, made, self.memory.used_cells + waiting)
+        return self._admission.admits(place, self._made(), self._cells_soon())
 
     def _turn_trunk_to(self, place: int) -> None:
         """Cut the trunk back to what a prompt shares with the one before it; once for each prompt.
@@ -177,20 +247,28 @@ class DecodeBatch:
         """
         if self._trunk_place == place:
             return
-        self._trunk_place = place
         kept = self.plan.branches[place].kept
         while self.memory.length(self._trunk) > kept:
             if self.memory.traits.forks_anywhere:
-                other = self._spare.pop()
-                self.memory.fork(self._trunk, kept, [other])
-                self._trunks.insert(-1, other)
+                self._cut_trunk(kept)
+                continue
             self.memory.drop(self._trunk)
             if len(self._trunks) > 1:
                 self._spare.append(self._trunks.pop())
+        if self.memory.traits.resumes:
+            held, source = self._holder(place)
+            if held > self.memory.length(self._trunk):
+                self.memory.fork(source, held, [self._trunk])
+        self._trunk_place = place
         while len(self._trunks) > 1 and self._cells_to_come() > self.memory.max_cells:
             self._spare.append(self._trunks.pop(0))
             self.memory.drop(self._spare[-1])
         self._kept = self.memory.length(self._trunk)
+
+    def _cut_trunk(self, length: int) -> None:
+        self.memory.fork(self._trunk, length, [self._spare[-1]])
+        self.memory.drop(self._trunk)
+        self._trunks[-1], self._spare[-1] = self._spare[-1], self._trunks[-1]
 
     def _cells_to_come(self) -> int:
         """How many cells are in use at most until the trunk's prompt is answered, where no other answer grows."""
@@ -219,18 +297,21 @@ class DecodeBatch:
         for answer in self._active:
             if answer.waiting and room > 0:
                 part = answer.waiting[:room]
-                answer.waiting = answer.waiting[len(part) :]
-                items.append(Extend(answer.sequence, part, not answer.waiting))
+                items.append(Extend(answer.sequence, part, len(part) == len(answer.waiting)))
                 told.append(answer)
                 room -= len(part)
         part = self._trunk_part(room)
         if part:
             items.append(Extend(self._trunk, part, False))
             told.append(None)
-        yield from self._pass(items, told)
+        try:
+            yield from self._pass(items, told)
+        except MemoryFullError:
+            if not self._make_room():
+                raise
 
     def _trunk_part(self, room: int) -> Sequence[int]:
-        if self._trunk_place != self._place:
+        if self._trunk_place != self._place or self._thrown_out or self._crowded:
             return ()
         branch = self.plan.branches[self._place]
         length, end = self.memory.length(self._trunk), branch.trunk
@@ -256,6 +337,8 @@ class DecodeBatch:
             self.computed(tokens)
         for item, answer, logits in zip(items, told, found, strict=True):
             seconds = share * len(item.tokens)
+            if answer is not None and answer.waiting:
+                answer.waiting = answer.waiting[len(item.tokens) :]
             if answer is None:
                 self._trunk_s += seconds
                 self.prompt_tokens += len(item.tokens)
@@ -272,6 +355,8 @@ class DecodeBatch:
             if answer.next_token is None:
                 self.memory.drop(answer.sequence)
                 self._active.remove(answer)
+                self.lengths.add(answer.made)
+                self._crowded = False
                 self._free.append(answer.sequence)
                 yield (
                     answer.branch.index,
@@ -313,7 +398,7 @@ def complete_all(
                 computed(prompt - said.cached_tokens + said.output_tokens)
             yield index, said
         return
-    memory, fitting = backend.sequences(), list[int]()
+    memory, fitting, lengths = backend.sequences(), list[int](), AnswerLengths()
     room = min(memory.max_cells, backend.info.context_window)  # the memory may have cells beyond the window
     for index, request in enumerate(requests):
         try:
@@ -324,7 +409,7 @@ def complete_all(
 
     def batch(indices: Sequence[int], answers: int) -> DecodeBatch:
         asked = [requests[index] for index in indices]
-        return DecodeBatch(memory, asked, backend.tokenizer, backend.eos_ids, computed, answers, watch)
+        return DecodeBatch(memory, asked, backend.tokenizer, backend.eos_ids, computed, answers, watch, lengths)
 
     yield from _complete_here(batch, fitting, capacity_of(memory, batching=batching).answers)
 

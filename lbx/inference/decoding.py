@@ -6,7 +6,7 @@ It asks nothing of the model, so many answers can grow at once; the same logits 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -179,6 +179,11 @@ class Decoding:
         if ending is not None:
             self._end(ending)
         return ending is None
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """Every token so far, as it came."""
+        return self._made
 
     def completion(self, *, cached_tokens: int = 0, prefill_s: float = 0.0, decode_s: float = 0.0) -> Completion:
         """What was said."""

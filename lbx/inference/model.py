@@ -34,6 +34,10 @@ NO_FOREIGN_CELLS = 2**62
 """The price of a pass beside which strangers' cells cost nothing."""
 
 
+class MemoryFullError(BackendError):
+    """More cells are needed than are free; no sequence has changed."""
+
+
 class Extend(NamedTuple):
     """What one sequence grows by.
 
@@ -99,6 +103,12 @@ class MemoryTraits:
     long_from: int = NO_LIMIT
     single_reason: str | None = None
 
+    @property
+    def resumes(self) -> bool:
+        """Whether tokens that were computed one by one can be read again in one go, behind what others hold, for what
+        a few passes cost."""
+        return self.forks_anywhere and not self.copies and self.follow_limit == self.long_from == NO_LIMIT
+
 
 class SequenceMemory(Protocol):
     """A model with room for at least ``LEAST_SEQUENCES``; two are enough where prompts share nothing."""
@@ -138,13 +148,17 @@ class SequenceMemory(Protocol):
 
         Raises:
             ValueError: an item is empty, a sequence is named twice, or there are more than ``max_step`` tokens.
-            BackendError: the memory is full (nothing has changed then), or the model failed (then the sequences
-                named are dropped; others may be, too: see ``length``).
+            MemoryFullError: nothing has changed.
+            BackendError: the model failed: the sequences named are dropped; others may be, too: see ``length``.
         """
         ...
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
-        """Let the targets, which are dropped first, begin as the source's first ``length`` tokens, shared with it."""
+        """Let the targets, which are dropped first, begin as the source's first ``length`` tokens, shared with it.
+
+        Raises:
+            MemoryFullError: the targets are dropped, and nothing else has changed.
+        """
         ...
 
     def drop(self, sequence: int) -> None:

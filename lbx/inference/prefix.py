@@ -12,9 +12,10 @@ is needed.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -118,6 +119,10 @@ def _common(first: bytes, second: bytes) -> int:
     return found if n and unequal[found] else n
 
 
+_ENOUGH = 4
+"""Answers whose mean length says something."""
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeCapacity:
     """How a backend answers prompts.
@@ -154,6 +159,29 @@ def capacity_of(memory: SequenceMemory, *, batching: bool = True) -> DecodeCapac
     )
 
 
+class AnswerLengths:
+    """How long answers are likely to become, by those that have ended. Reasoning seldom takes its whole budget."""
+
+    def __init__(self) -> None:
+        self._ended: list[int] = []  # in rising order
+        self._sums: list[int] = []  # of each and all longer ones
+
+    def add(self, tokens: int) -> None:
+        insort(self._ended, tokens)
+        self._sums = [*accumulate(reversed(self._ended))][::-1]
+
+    def expected(self, made: int, most: int) -> int:
+        """Tokens of an answer that has so many and may take ``most``.
+
+        As long as those that were longer became on average. Where few were, twice what it has, and at least an eighth
+        of what it may take.
+        """
+        at = bisect_right(self._ended, made)
+        longer = len(self._ended) - at
+        guess = self._sums[at] // longer if longer >= _ENOUGH else max(2 * made, most // 8)
+        return min(most, max(made + 1, guess))
+
+
 @dataclass(frozen=True, slots=True)
 class Admission:
     """Which prompts of a walk may join those that are being answered. Prompts are named by their places in it.
@@ -162,45 +190,60 @@ class Admission:
         length: of each prompt, in tokens.
         kept: how many of its first tokens the one before it has, too.
         most: how many tokens its answer may take.
+        lengths: what answers are likely to take; None: all that they may.
     """
 
     capacity: DecodeCapacity
     length: Sequence[int]
     kept: Sequence[int]
     most: Sequence[int]
+    lengths: AnswerLengths | None = None
 
-    def admits(self, place: int, made: Mapping[int, int], used: int) -> bool:
-        """Whether a prompt should join, and the memory can hold all at their longest, so that none is thrown out.
+    def admits(
+        self, place: int, made: Mapping[int, int], used: int, *, begun: int = 0, kept: int | None = None
+    ) -> bool:
+        """Whether a prompt should join, and the memory is likely to hold all until they have ended.
 
         Args:
             made: {prompt that is being answered: tokens of its answer so far}.
             used: cells in use, or in use as soon as these prompts are read.
+            begun: tokens of its own answer, which was thrown out; ``kept``: how many of its tokens are in the memory.
         """
         if not made:
             return True
-        return len(made) < self.capacity.answers and self._pays(place, made, used) and self._fits(place, made)
+        if kept is None:
+            kept = self.kept[place]
+        return (
+            len(made) < self.capacity.answers
+            and self._pays(place, made, used, begun, kept)
+            and self._fits({**made, place: begun})
+        )
 
     def shared(self, first: int, second: int) -> int:
         """How many tokens two prompts (first < second) have in common in the memory."""
         return min(self.kept[first + 1 : second + 1])
 
-    def longest(self, place: int) -> int:
-        """Tokens of a prompt with the longest answer that it may get."""
-        return self.length[place] + self.most[place]
+    def longest(self, place: int, made: int = 0) -> int:
+        """Tokens of a prompt with its answer, of which it has ``made``, when that ends."""
+        return self.length[place] + self._answer(place, made)
 
-    def _pays(self, place: int, made: Mapping[int, int], used: int) -> bool:
+    def _answer(self, place: int, made: int) -> int:
+        most = self.most[place]
+        return most if self.lengths is None else self.lengths.expected(made, most)
+
+    def _pays(self, place: int, made: Mapping[int, int], used: int, begun: int, kept: int) -> bool:
         return joining_pays(
-            new=max(1, self.length[place] - self.kept[place]),
-            budget=self.most[place],
-            strangers=used - self.kept[place],
-            growing=[self.most[one] - tokens for one, tokens in made.items()],
+            new=max(1, self.length[place] + begun - kept),
+            budget=self._answer(place, begun) - begun,
+            strangers=used - kept,
+            growing=[self._answer(one, tokens) - tokens for one, tokens in made.items()],
             max_step=self.capacity.step,
             pass_price=self.capacity.pass_price,
         )
 
-    def _fits(self, place: int, made: Mapping[int, int]) -> bool:
-        grain, places = self.capacity.grain, [*sorted(made), place]
-        blocks = sum(-(-self.longest(one) // grain) for one in places)
+    def _fits(self, made: Mapping[int, int]) -> bool:
+        grain, places = self.capacity.grain, sorted(made)
+        blocks = sum(-(-self.longest(one, made[one]) // grain) for one in places)
         blocks -= sum(self.shared(*pair) // grain for pair in pairwise(places))
         return blocks * grain <= self.capacity.cells
 

@@ -582,6 +582,24 @@ def test_dynamic_embeddings_are_asked_one_at_a_time(tiny_hf, tmp_path):
     backend.close()
 
 
+def test_answers_that_were_thrown_out_go_on_with_the_same_tokens(tiny_hf, tmp_path, monkeypatch):
+    """As none has ended, all are hoped to take 12 tokens; four whole ones have room."""
+    backend = loaded(tiny_hf, tmp_path, kv_cells=500)
+    requests = questions(backend, tokens_of(random.Random(4), 100), 12, 100)
+    made_room = []
+    make_room = DecodeBatch._make_room
+    monkeypatch.setattr(DecodeBatch, "_make_room", lambda self: made_room.append(1) or make_room(self))
+    found = dict(DecodeBatch(backend.sequences(), requests, backend.tokenizer, ()).run())
+    assert made_room
+    for number, request in enumerate(requests):
+        tokens = list(request.token_ids)
+        for token in found[number].output_ids:
+            expected = alone(backend, tokens)
+            assert float(expected.max() - expected[token]) / np.ptp(expected) < FLOAT32
+            tokens.append(token)
+    backend.close()
+
+
 def test_longrope_shares_among_long_prompts_and_among_short_ones(tiny_hf, tmp_path):
     """All of a long prompt is turned by other factors than a short one, what both begin with, too."""
     backend = loaded(made("longrope", "Phi3Config", PHI3_LONG, tiny_hf, tmp_path), tmp_path)

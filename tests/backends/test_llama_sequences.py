@@ -19,7 +19,7 @@ from lbx.backends.llama.layout import GRAIN, Blocks, PassSize, pass_size
 from lbx.backends.llama.loose import LooseCells
 from lbx.backends.options import LlamaOptions
 from lbx.base.errors import BackendError, PromptError, UsageError
-from lbx.base.records import Completion, Request, SampleKey
+from lbx.base.records import Completion, Request, SampleKey, Sampling
 from lbx.inference.batching import DecodeBatch, complete, complete_all
 from lbx.inference.decoding import Decoding
 from lbx.inference.model import Extend
@@ -443,7 +443,6 @@ def lockstep(backend, requests):
 
 def test_needles_are_found_together_as_alone(tmp_path):
     """The demo model's greedy answers, nine at once (some share their document), on every sample."""
-    from lbx.base.records import Sampling
     from lbx.benchmarks.needle.benchmark import Needle, NeedleSettings, make_sample
     from lbx.prompting.prompter import Prompter
 
@@ -481,6 +480,30 @@ def test_questions_of_one_document_are_answered_together_as_alone(llama):
     ]
     together = lockstep(llama, requests)
     assert [said(done) for done in together] == [said(complete(llama, request)) for request in requests]
+
+
+def test_answers_that_were_thrown_out_go_on_as_alone(tiny_gguf, monkeypatch):
+    """As none has ended, all are hoped to take 15 tokens. They are read again in one go, not one by one."""
+    backend = loaded(tiny_gguf, 512, kv_cells=768, batch_invariant=True)
+    ends, document = frozenset(), tokens(100)
+    requests = [
+        Request(
+            SampleKey("made", "up", str(n)),
+            (*document, *tokens(9, n)),
+            max_new_tokens=120 - 3 * n,
+            sampling=Sampling(temperature=1.0, seed=5),
+        )
+        for n in range(12)
+    ]
+    made_room = []
+    make_room = DecodeBatch._make_room
+    monkeypatch.setattr(DecodeBatch, "_make_room", lambda self: made_room.append(1) or make_room(self))
+    found = dict(DecodeBatch(backend.sequences(), requests, backend.tokenizer, ends).run())
+    assert made_room
+    for n, request in enumerate(requests):
+        ((_, alone),) = DecodeBatch(backend.sequences(), [request], backend.tokenizer, ends).run()
+        assert found[n].output_ids == alone.output_ids
+    backend.close()
 
 
 def test_the_window_is_the_limit_however_large_the_memory(tiny_gguf):

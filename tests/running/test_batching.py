@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from toy import EOS, TOKENIZER, ToyMemory, alone
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request, SampleKey
 from lbx.inference.batching import BatchFailedError, DecodeBatch, complete_all
-from lbx.inference.model import NO_FOREIGN_CELLS, NO_LIMIT, NOTHING_FOLLOWS, BackendInfo, Extend
+from lbx.inference.model import NO_FOREIGN_CELLS, NO_LIMIT, NOTHING_FOLLOWS, BackendInfo, Extend, MemoryTraits
 from lbx.inference.prefix import common_prefix, joining_pays, plan_prefixes
 
 PROMPTS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=14)
@@ -89,11 +90,12 @@ def test_answers_are_those_of_one_at_a_time(
     grain: int,
     answers: int | None,
 ) -> None:
-    """The toy refuses more cells, sequences or tokens of a pass than it has."""
+    """The toy refuses more cells, sequences or tokens of a pass than it has. Whole budgets have room, as where tokens
+    may follow only so far."""
     requests = [request(n, prompt, new, thinking=n % 3) for n, prompt in enumerate(prompts)]
     need = max(len(r.token_ids) + r.thinking_tokens + r.max_new_tokens for r in requests)
     cells = -(-(need + spare) // grain) * grain
-    memory = ToyMemory(max_sequences=sequences, max_step=step, max_cells=cells, pass_price=price, grain=grain)
+    memory = ToyMemory(sequences, cells, step, pass_price=price, grain=grain, follow_limit=NO_LIMIT - 1)
     told: list[int] = []
     batch = DecodeBatch(memory, requests, TOKENIZER, {EOS}, told.append, answers)
     found = dict(batch.run())
@@ -228,6 +230,64 @@ def test_questions_on_one_document_share_it() -> None:
     assert batch.prompt_tokens == 100 + 1 + 20
     assert memory.most_cells <= 100 + 1 + 10 * 5
     assert memory.steps < 30  # ten answers grow at once
+
+
+@settings(deadline=None)
+@given(
+    PROMPTS,
+    st.integers(20, 200),
+    st.integers(4, 12),
+    st.integers(4, 40),
+    st.integers(0, 200),
+    st.sampled_from([0, 1_000, NO_FOREIGN_CELLS]),
+    st.integers(1, 7),
+)
+def test_answers_that_were_thrown_out_are_those_of_one_at_a_time(
+    prompts: list[list[int]], new: int, sequences: int, step: int, spare: int, price: int, grain: int
+) -> None:
+    requests = [replace(request(n, prompt, new + n), stop=()) for n, prompt in enumerate(prompts)]
+    need = max(len(r.token_ids) + r.max_new_tokens for r in requests)
+    cells = -(-(need + spare) // grain) * grain
+    memory = ToyMemory(max_sequences=sequences, max_step=step, max_cells=cells, pass_price=price, grain=grain)
+    found = dict(DecodeBatch(memory, requests, TOKENIZER, {EOS}).run())
+    assert {index: said(completion) for index, completion in found.items()} == {
+        index: said(alone(one)) for index, one in enumerate(requests)
+    }
+    assert not memory.sequences
+
+
+class Walk(NamedTuple):
+    steps: int
+    computed: int
+
+
+def walk_of(requests: Sequence[Request], *, cells: int, hopeful: bool, monkeypatch: pytest.MonkeyPatch) -> Walk:
+    """How many passes and tokens the answers take, with room for what they are likely to take, or may."""
+    memory = ToyMemory(max_sequences=40, max_step=64, max_cells=cells, pass_price=NO_FOREIGN_CELLS)
+    with monkeypatch.context() as patch:
+        if not hopeful:
+            patch.setattr(MemoryTraits, "resumes", False)
+        found = dict(DecodeBatch(memory, requests, TOKENIZER, {EOS}).run())
+    assert {n: said(one) for n, one in found.items()} == {n: said(alone(one)) for n, one in enumerate(requests)}
+    return Walk(memory.steps, memory.computed)
+
+
+def test_answers_that_end_far_below_their_budget_grow_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many questions on one document; answers take a tenth of their budget, and three whole budgets have room."""
+    requests = [replace(request(n, [*[1] * 200, 2, n], 100), stop=()) for n in range(120)]
+    before = walk_of(requests, cells=540, hopeful=False, monkeypatch=monkeypatch)
+    now = walk_of(requests, cells=540, hopeful=True, monkeypatch=monkeypatch)
+    assert before.steps >= 4 * now.steps
+    assert now.computed <= 1.1 * before.computed
+
+
+def test_answers_that_all_take_their_budget_come_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is thrown out at most once: by then it is known how long they become."""
+    requests = [replace(request(n, [*[1] * 200, 2, n], 100), stop=(), min_new_tokens=100) for n in range(16)]
+    before = walk_of(requests, cells=540, hopeful=False, monkeypatch=monkeypatch)
+    now = walk_of(requests, cells=540, hopeful=True, monkeypatch=monkeypatch)
+    assert now.steps <= before.steps
+    assert now.computed <= 1.5 * before.computed
 
 
 def test_strangers_wait_where_attention_is_dear() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request
 from lbx.inference.decoding import Decoding
-from lbx.inference.model import NO_LIMIT, Extend, MemoryTraits
+from lbx.inference.model import NO_LIMIT, Extend, MemoryFullError, MemoryTraits
 
 VOCABULARY = 258
 EOS = 257
@@ -70,39 +71,48 @@ class ToyMemory:
 
     @property
     def used_cells(self) -> int:
+        return self._cells(self.sequences)
+
+    def _cells(self, sequences: dict[int, list[tuple[int, int]]]) -> int:
         if self.copies:
-            return sum(map(len, self.sequences.values()))
+            return sum(map(len, sequences.values()))
         blocks = set()
-        for sequence, held in self.sequences.items():
+        for sequence, held in sequences.items():
             for at in range(0, len(held), self.grain):
                 full = at + self.grain <= len(held)
                 blocks.add(held[at][0] if full else (sequence, at))
         return len(blocks) * self.grain
+
+    def _take(self, changed: dict[int, list[tuple[int, int]]]) -> None:
+        after = self.sequences | changed
+        if self._cells(after) > self.max_cells + (2 * self.grain if self.grain > 1 else 0):
+            raise MemoryFullError("the memory is full")
+        self.sequences = after
 
     def extend(self, items: Sequence[Extend]) -> list[np.ndarray | None]:
         assert items and len({item.sequence for item in items}) == len(items)
         assert all(item.tokens and 0 <= item.sequence < self.max_sequences for item in items)
         added = sum(len(item.tokens) for item in items)
         assert added <= self.max_step
-        if self.grain == 1 and self.used_cells + added > self.max_cells:
-            raise BackendError("the memory is full")
-        found: list[np.ndarray | None] = []
-        for item in items:
-            if self.fails_on in item.tokens:
-                for one in items:
-                    self.drop(one.sequence)
-                raise BackendError("the model failed")
-            held = self.sequences.setdefault(item.sequence, [])
-            for token in item.tokens:
-                held.append((self._cell, token))
-                self._cell += 1
-            found.append(logits_after([token for _, token in held]) if item.wants_logits else None)
-        if self.grain > 1 and self.used_cells > self.max_cells + 2 * self.grain:
-            raise BackendError("the memory is full")
+        if any(self.fails_on in item.tokens for item in items):
+            for one in items:
+                self.drop(one.sequence)
+            raise BackendError("the model failed")
+        numbers = count(self._cell)
+        self._take(
+            {
+                item.sequence: [*self.sequences.get(item.sequence, ()), *zip(numbers, item.tokens, strict=False)]
+                for item in items
+            }
+        )
+        self._cell = next(numbers)
         self.computed += added
         self.passes.append(tuple(items))
         self.most_cells = max(self.most_cells, self.used_cells)
-        return found
+        return [
+            logits_after([token for _, token in self.sequences[item.sequence]]) if item.wants_logits else None
+            for item in items
+        ]
 
     @property
     def steps(self) -> int:
@@ -112,8 +122,8 @@ class ToyMemory:
         assert all(0 <= one < self.max_sequences for one in (source, *targets))
         assert length <= self.length(source) if self.forks_anywhere else length == self.length(source)
         for target in targets:
-            self.sequences[target] = list(self.sequences.get(source, ())[:length])
-        assert self.grain == 1 or self.used_cells <= self.max_cells + 2 * self.grain
+            self.drop(target)
+        self._take({target: list(self.sequences.get(source, ())[:length]) for target in targets})
 
     def drop(self, sequence: int) -> None:
         self.sequences.pop(sequence, None)

@@ -24,6 +24,7 @@ from lbx.inference.model import (
     NOTHING_FOLLOWS,
     SINGLY,
     Extend,
+    MemoryFullError,
     MemoryTraits,
     check_items,
     check_number,
@@ -114,7 +115,7 @@ class HfCopies:
         if self._model is None:
             raise BackendError(f"The model {self._name} is closed.")
         if (free := self.max_cells - self.used_cells) < tokens:
-            raise BackendError(
+            raise MemoryFullError(
                 f"The memory of {self._name} is full: {tokens} tokens are to be added, and of its {self.max_cells} "
                 f"cells {free} are free.",
                 fix="Raise kv_cells in the model card's [options].",

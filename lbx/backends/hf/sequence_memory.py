@@ -28,6 +28,7 @@ from lbx.inference.model import (
     NO_LIMIT,
     SINGLY,
     Extend,
+    MemoryFullError,
     MemoryTraits,
     check_items,
     check_number,
@@ -159,7 +160,7 @@ class HfSequences:
             raise BackendError(f"The model {self._name} is closed.")
         free = self.max_cells - self._table.used
         if free < tokens:
-            raise BackendError(
+            raise MemoryFullError(
                 f"The memory of {self._name} is full: {tokens} tokens are to be added, and of its {self.max_cells} "
                 f"cells {free} are free.",
                 fix="Raise kv_cells in the model card's [options], or lower max_sequences.",

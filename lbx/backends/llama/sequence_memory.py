@@ -16,7 +16,7 @@ from lbx.backends.llama.library import log
 from lbx.backends.llama.loose import LooseCells, SlidingCells, StackedCells
 from lbx.backends.llama.thread import StepBatch, compute
 from lbx.base.errors import BackendError
-from lbx.inference.model import Extend, MemoryTraits, check_items, check_number
+from lbx.inference.model import Extend, MemoryFullError, MemoryTraits, check_items, check_number
 
 if TYPE_CHECKING:
     from lbx.backends.llama.context import ContextSize
@@ -184,7 +184,7 @@ class LlamaSequences:
     def _check_room(self, growth: Sequence[tuple[int, int]]) -> None:
         needed = self._cells.needed(growth)
         if needed > self._cells.free:
-            raise BackendError(
+            raise MemoryFullError(
                 f"The memory for {self.max_cells} tokens is full: {self._cells.free} are free, "
                 f"{needed} more are needed.",
                 fix="Raise kv_cells under [options] in the model card, or let fewer questions be answered at once.",

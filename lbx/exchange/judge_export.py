@@ -9,6 +9,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
+from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.odd_values import refusing_odd_values
@@ -93,9 +94,11 @@ def export_judgements(
 
 
 def _no_judge(form: str, run_id: str) -> UsageError:
+    family = next(iter(official_judges()))
+    writes = as_command("lbx", "export", family, "RESULTS", "--run", "RUN", "--judged", "METRIC")
     return UsageError(
         f"The run {run_id!r} is no judge's whose verdicts can be a file of {form}.",
-        fix=f"`lbx export {'|'.join(official_judges())} RESULTS --run RUN --judged METRIC` writes answers for a judge.",
+        fix=f"`{writes}` writes answers for a judge.",
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.odd_values import refusing_odd_values
@@ -50,9 +51,10 @@ def export_judged(
         (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
         model, rows = _rows(store, judge, run, bundle, asked)
         if not rows:
+            asks = as_command("lbx", "run", "--tasks", judge.benchmark)
             raise UsageError(
                 f"The run {run_id!r} has no answer to a question of {metric} in the bundle at {bundle.root}.",
-                fix=f"`lbx run --tasks {judge.benchmark}` asks them together with those that metrics score.",
+                fix=f"`{asks}` asks them together with those that metrics score.",
             )
         left_out["not answered"] += len(asked) - len(rows)
         if files.setdefault(f"{model}.pred.jsonl", rows) is not rows:

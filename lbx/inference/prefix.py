@@ -121,6 +121,8 @@ def _common(first: bytes, second: bytes) -> int:
 
 _ENOUGH = 4
 """Answers whose mean length says something."""
+_SHORT = 64
+"""Tokens of an answer that are not worth a hope: of too short ones it would seem not to pay to grow side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +176,11 @@ class AnswerLengths:
         """Tokens of an answer that has so many and may take ``most``.
 
         As long as those that were longer became on average. Where few were, twice what it has, and at least an eighth
-        of what it may take.
+        of what it may take and ``_SHORT``.
         """
         at = bisect_right(self._ended, made)
         longer = len(self._ended) - at
-        guess = self._sums[at] // longer if longer >= _ENOUGH else max(2 * made, most // 8)
+        guess = self._sums[at] // longer if longer >= _ENOUGH else max(2 * made, most // 8, _SHORT)
         return min(most, max(made + 1, guess))
 
 

@@ -24,15 +24,16 @@ from lbx.backends import headers, listing, weights
 from lbx.backends.cards import read_card
 from lbx.backends.hf import dtypes, files, quantisation, stored
 from lbx.backends.llama import variants
+from lbx.base import tables
 from lbx.base.database import parquet_rows
 from lbx.base.errors import LbxError
 from lbx.base.layout import Bundle
+from lbx.benchmarks.annotated import dataset_file
 from lbx.benchmarks.annotated.dataset import Dataset
 from lbx.benchmarks.annotated.dataset_file import opened
 from lbx.benchmarks.annotated.pairs import ANSWERS
 from lbx.benchmarks.base import files as data_files
-from lbx.benchmarks.base import prediction_lines, tables
-from lbx.benchmarks.leval import dataset_file
+from lbx.benchmarks.base import prediction_lines
 from lbx.benchmarks.longbench_pro import data as longbench_pro_data
 from lbx.benchmarks.needle.benchmark import NeedleSettings
 from lbx.bundle.making import delta, image, recipe, request

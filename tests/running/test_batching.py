@@ -273,10 +273,10 @@ def walk_of(requests: Sequence[Request], *, cells: int, hopeful: bool, monkeypat
 
 
 def test_answers_that_end_far_below_their_budget_grow_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many questions on one document; answers take a tenth of their budget, and three whole budgets have room."""
-    requests = [replace(request(n, [*[1] * 200, 2, n], 100), stop=()) for n in range(120)]
-    before = walk_of(requests, cells=540, hopeful=False, monkeypatch=monkeypatch)
-    now = walk_of(requests, cells=540, hopeful=True, monkeypatch=monkeypatch)
+    """Many questions on one document; answers take a fortieth of their budget, and three whole budgets have room."""
+    requests = [replace(request(n, [*[1] * 200, 2, n], 400), stop=()) for n in range(120)]
+    before = walk_of(requests, cells=1600, hopeful=False, monkeypatch=monkeypatch)
+    now = walk_of(requests, cells=1600, hopeful=True, monkeypatch=monkeypatch)
     assert before.steps >= 4 * now.steps
     assert now.computed <= 1.1 * before.computed
 

@@ -154,16 +154,20 @@ class DecodeBatch:
             return
         self._crowded = False
         try:
-            while self._thrown_out and self._free and self._takes_back(self._thrown_out[0]):
-                pass
+            while self._thrown_out and self._free:
+                if not self._takes_back(self._thrown_out[0]):
+                    self._crowded = True
+                    return
             self._branch_off()
         except MemoryFullError:
-            if not self._active and not self._make_room():
+            if self._active:
+                self._crowded = True
+            elif not self._make_room():
                 raise
 
     def _branch_off(self) -> None:
         """Let prompts branch off as long as the trunk holds what they share and there is room."""
-        while not self._thrown_out and self._place < len(self.plan.branches) and self._free:
+        while self._place < len(self.plan.branches) and self._free:
             if self._trunk_place != self._place and not self._admits(self._place):
                 return
             branch = self.plan.branches[self._place]

@@ -16,7 +16,7 @@ from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks import judge_forms
 from lbx.benchmarks.base.benchmark import named_apart
 from lbx.benchmarks.base.judge_files import NO_ANSWER, JudgedPair, JudgeFile, JudgeForm, Shown
-from lbx.benchmarks.base.marks import LLM, copy_marks, marks_in
+from lbx.benchmarks.base.judged_by import LLM, copy_marks, marks_in
 from lbx.benchmarks.base.official_judge import PUBLISHED
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 from lbx.benchmarks.base.predictions import NO_TASK, Prediction, file_part, judged_sample

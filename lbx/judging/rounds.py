@@ -16,7 +16,7 @@ from lbx.base.errors import UsageError
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS, OF_RUNS, official_judges
-from lbx.benchmarks.base.marks import BY_NAME, MARKS, copies_of, has_copies, marks_in
+from lbx.benchmarks.base.judged_by import BY_NAME, MARKS, copies_of, has_copies, marks_in
 from lbx.benchmarks.base.rubric import PAIR, Rubric
 from lbx.benchmarks.judge.benchmark import Round
 from lbx.store import Store

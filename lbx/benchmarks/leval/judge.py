@@ -37,9 +37,9 @@ from lbx.benchmarks.base.judge_files import (
     winner_in,
     winning_names,
 )
+from lbx.benchmarks.base.judged_by import HUMAN, LLM, MARKS
 from lbx.benchmarks.base.known_judge import KnownJudge
 from lbx.benchmarks.base.literals import texts_of_keys
-from lbx.benchmarks.base.marks import HUMAN, LLM, MARKS
 from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm, published_run_id
 from lbx.benchmarks.base.prediction_lines import Content, PredictionLine, split, wrong
 from lbx.benchmarks.base.rubric import PAIR, TIE, Rubric

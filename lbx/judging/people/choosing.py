@@ -12,7 +12,7 @@ from lbx.base.layout import Bundle
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import sha256_text
 from lbx.benchmarks import BENCHMARKS, OF_RUNS
-from lbx.benchmarks.base.marks import BY_NAME, marks_in
+from lbx.benchmarks.base.judged_by import BY_NAME, marks_in
 from lbx.judging.people.sets import PAIR, Answer, Item, RatingSet, agreement_sample, pairs_of
 
 if TYPE_CHECKING:

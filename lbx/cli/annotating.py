@@ -8,10 +8,8 @@ from lbx.base.errors import UsageError
 from lbx.benchmarks.annotated.dataset import Dataset
 from lbx.benchmarks.leval.cleaned import lost, official_files, take_pages
 from lbx.cli.output import answer, note
-from lbx.cli.sites import check_web, open_site
+from lbx.cli.web import check_web
 from lbx.exchange import write_files
-
-_YOU = "you"
 
 
 def annotate_file(
@@ -40,11 +38,10 @@ def annotate_file(
         if take is not None:
             note(f"{take_pages(dataset, take):,} documents taken over from {take}")
         if not write:
-            from lbx.web.annotating import AnnotationPages
+            from lbx.cli.annotation_pages import open_pages
 
             note(f"{len(dataset):,} documents; {dataset.changed:,} of them edited")
-            routes = AnnotationPages(dataset, new_pairs).routes
-            open_site(routes, [_YOU], host=host, port=port, uds=uds, others=others)
+            open_pages(dataset, new_pairs, host=host, port=port, uds=uds, others=others)
         if out is not None:
             _write(dataset, official, new_pairs)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lbx.cli.options import Host, OnlyRuns, Others, Port, Results, Uds
-from lbx.cli.sites import check_web
+from lbx.cli.web import check_web
 
 
 def browse(

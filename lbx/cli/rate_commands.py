@@ -11,8 +11,8 @@ import typer
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.cli.options import Host, Others, Port, Results, Uds
-from lbx.cli.sites import check_web
 from lbx.cli.spec_options import of_run
+from lbx.cli.web import check_web
 
 
 class RatingKind(StrEnum):

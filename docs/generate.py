@@ -20,12 +20,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from lbx.backends.cards import Chat, Weights
 from lbx.backends.kinds import EMBEDDING_OPTIONS, OPTIONS
 from lbx.base.records import Sampling
-from lbx.cli.main import app
+from lbx.cli.main import load
 from lbx.store import Store
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.views import VIEWS
@@ -212,9 +210,7 @@ def sentence(text: str) -> str:
 
 def command_table(name: str) -> str:
     """A command's options by panel, as --help has them."""
-    command = typer.main.get_command(app)
-    for part in name.split("."):
-        command = command.commands[part]  # type: ignore[attr-defined]
+    command = load(name)
     panels: dict[str, list[str]] = {}
     for option in command.params:
         if option.name == "help" or not getattr(option, "help", None) or option.param_type_name != "option":

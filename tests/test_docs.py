@@ -16,7 +16,6 @@ from types import ModuleType
 import pytest
 from doc_commands import DOCUMENTS, ROOT, Line, Root, blocks, check, check_mention, commands, mentions
 
-from lbx.cli.main import app
 from lbx.report.reports import MADE, REPORTS
 from lbx.store import Store
 from lbx.store.queries import asked, attach_files
@@ -56,7 +55,7 @@ def script(name: str) -> ModuleType:
 
 def test_every_command_and_view_is_in_the_documents() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    for command in (command.name for command in app.registered_commands):
+    for command in Root.commands:
         assert f"lbx {command}" in EVERYTHING, command
         assert f"lbx {command}" in changelog, command
     for view in VIEWS:

@@ -10,6 +10,7 @@ from typing import Any
 
 from lbx.backends.cards import NOTHING, ModelCard, read_card
 from lbx.backends.headers import context_window
+from lbx.backends.hf.stored import read_stored
 from lbx.backends.llama.formats import check_gguf, format_title
 from lbx.backends.weights import CARDS, is_first_gguf, model_files, resolve_embedder, resolve_model, weights_path
 from lbx.base.errors import LbxError, UsageError
@@ -143,6 +144,4 @@ def _stored_as(card: ModelCard, place: Path) -> str:
         return format_title(place)
     if card.backend != "hf" or find_spec("safetensors") is None:
         return ""
-    from lbx.backends.hf.stored import read_stored
-
     return read_stored(place).title

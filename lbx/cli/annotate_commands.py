@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from lbx.base.errors import UsageError
 from lbx.cli.options import Host, Others, Port, Uds
-from lbx.cli.output import answer, note
-from lbx.cli.sites import check_web, open_site
-
-if TYPE_CHECKING:
-    from lbx.benchmarks.annotated.dataset import Dataset
-
-_YOU = "you"
 
 
 def annotate(
@@ -60,37 +52,18 @@ def annotate(
 
     Example: lbx annotate LEval-data/summary/qmsum.jsonl --new-pairs 2
     """
-    from lbx.benchmarks.annotated.dataset import Dataset
-    from lbx.benchmarks.leval.cleaned import take_pages
+    from lbx.cli.annotating import annotate_file
 
-    if read_only and (output or take or official or write):
-        raise UsageError("--read-only writes nothing: it does not go with -o, --take, --official, --write.")
-    if file.is_dir():
-        raise UsageError(f"{file} is a folder.", fix="Give a file with a JSON object a line, as L-Eval's are.")
-    out = None if read_only else output or file.with_name(f"{file.stem}.annotated{file.suffix}")
-    if not write:
-        check_web()
-    with Dataset(file, out) as dataset:
-        if take is not None:
-            note(f"{take_pages(dataset, take):,} documents taken over from {take}")
-        if not write:
-            from lbx.web.annotating import AnnotationPages
-
-            note(f"{len(dataset):,} documents; {dataset.changed:,} of them edited")
-            routes = AnnotationPages(dataset, new_pairs).routes
-            open_site(routes, [_YOU], host=host, port=port, uds=uds, others=others)
-        if out is not None:
-            _write(dataset, official, new_pairs)
-
-
-def _write(dataset: Dataset, official: Path | None, new_pairs: int) -> None:
-    from lbx.benchmarks.leval.cleaned import lost, official_files
-    from lbx.exchange import write_files
-
-    answer(f"{dataset.write()}: {len(dataset):,} documents, {dataset.changed:,} of them edited")
-    if official is not None:
-        pieces = {name: [text] for name, text in official_files(dataset, new_pairs).items()}
-        written = write_files(official, pieces, whose=str(dataset.path), force=True)
-        answer(f"{len(written):,} files as L-Eval's own tool writes them, in {official}")
-        for text in lost(dataset):
-            note(text)
+    annotate_file(
+        file=file,
+        output=output,
+        new_pairs=new_pairs,
+        read_only=read_only,
+        take=take,
+        official=official,
+        write=write,
+        host=host,
+        port=port,
+        uds=uds,
+        others=others,
+    )

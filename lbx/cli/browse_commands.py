@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from lbx.base.errors import UsageError
 from lbx.cli.options import Host, OnlyRuns, Others, Port, Results, Uds
-from lbx.cli.output import note
-from lbx.cli.show_commands import rebuilt_prompts
-from lbx.cli.sites import check_web, open_site
-
-if TYPE_CHECKING:
-    from lbx.store.answers import StoredAnswer
+from lbx.cli.web import check_web
 
 
 def browse(
@@ -46,25 +39,16 @@ def browse(
     Example: lbx browse results.duckdb --bundle long --run RUN
     """
     check_web()
-    from lbx.base.layout import Bundle
-    from lbx.store import Store
-    from lbx.store.runs import check_runs
-    from lbx.web.browsing import BrowsingPages
+    from lbx.cli.browsing import browse_answers
 
-    with Store(results, read_only=True) as store:
-        check_runs(store, runs or ())
-        held = [
-            row[0] for row in store.query("SELECT DISTINCT benchmark || '/' || task FROM samples ORDER BY ALL").rows
-        ]
-    for task in tasks or ():
-        if task not in held:
-            raise UsageError(f"{results} has no task {task!r}.", fix=f"It has {', '.join(held) or 'none'}.")
-    opened = Bundle(bundle) if bundle else None
-
-    def prompts(answer: StoredAnswer) -> Sequence[Mapping[str, Any]]:
-        return [sent.to_json() for sent in rebuilt_prompts(results, answer, bundle, model)]
-
-    pages = BrowsingPages(results, bundle=opened, prompts=prompts, runs=runs or (), tasks=tasks or ())
-    if opened is None:
-        note("Without --bundle there are no documents.")
-    open_site(pages.routes, ["you"], host=host, port=port, uds=uds, others=others)
+    browse_answers(
+        results=results,
+        bundle=bundle,
+        model=model,
+        runs=runs,
+        tasks=tasks,
+        host=host,
+        port=port,
+        uds=uds,
+        others=others,
+    )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lbx.base.errors import LbxError
+from lbx.base.version import __version__
 from lbx.cli.options import AsJson
 from lbx.cli.output import ByteProgress, answer, answer_json, note
 
@@ -50,12 +51,11 @@ def verify(
 
     Example: lbx verify demo.tar --trust bundler.pub
     """
-    from lbx.bundle import Trust, verify_folder
-    from lbx.bundle import verify as verify_archive
+    from lbx import bundle
 
     with _refusals_as_json(archive, as_json), ByteProgress() as progress:
-        trusted = Trust.of(trust, allow_unsigned=allow_unsigned)
-        check = verify_folder if archive.is_dir() else verify_archive
+        trusted = bundle.Trust.of(trust, allow_unsigned=allow_unsigned)
+        check = bundle.verify_folder if archive.is_dir() else bundle.verify
         checked = check(archive, progress, trust=trusted, unsafe=not refuse_unsafe)
     if as_json:
         answer_json(checked.to_json())
@@ -83,12 +83,11 @@ def unpack(
 
     Example: lbx unpack demo.tar --trust bundler.pub --to demo
     """
-    from lbx.bundle import Trust
-    from lbx.bundle import unpack as unpack_archive
+    from lbx import bundle
 
     with _refusals_as_json(archive, as_json), ByteProgress() as progress:
-        trusted = Trust.of(trust, allow_unsigned=allow_unsigned)
-        unpacked = unpack_archive(archive, to, progress, trust=trusted, unsafe=not refuse_unsafe, base=base)
+        trusted = bundle.Trust.of(trust, allow_unsigned=allow_unsigned)
+        unpacked = bundle.unpack(archive, to, progress, trust=trusted, unsafe=not refuse_unsafe, base=base)
     if as_json:
         answer_json(unpacked.to_json())
         return
@@ -126,8 +125,6 @@ def _refusals_as_json(archive: Path, as_json: bool) -> Iterator[None]:
         yield
     except LbxError as error:
         if as_json:
-            from lbx.base.version import __version__
-
             refused = {"path": f"{archive}", "result": "refused", "cause": error.cause, "fix": error.fix}
             answer_json(json.dumps({**refused, "lbx_version": __version__}, indent=1, ensure_ascii=False))
         raise

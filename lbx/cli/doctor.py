@@ -15,12 +15,20 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from lbx.backends.hf.dtypes import MULTIPLIED_BY, multiplied_by
+from lbx.backends.hf.library import processor_features
+from lbx.backends.listing import list_models
+from lbx.backends.llama.library import cpu_variant, libraries, library, variants_tried
+from lbx.backends.llama.variants import trials
+from lbx.backends.memory import available_bytes, cpu_limit, memory_limit
+from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.paths import expanded
 from lbx.base.processes import cores
 from lbx.base.version import __version__
 from lbx.cli.options import AsJson
 from lbx.cli.output import answer_json, stdout
+from lbx.running.offline import network_interfaces
 
 _LIBRARIES = ("llama-cpp-python", "torch", "transformers", "sentence-transformers", "duckdb", "huggingface-hub")
 _INSTRUCTIONS = (
@@ -121,8 +129,6 @@ def _container() -> str | None:
 
 
 def _cpu() -> dict[str, Any]:
-    from lbx.backends.memory import cpu_limit
-
     info = Path("/proc/cpuinfo")
     text = read_input(info, SMALL).decode() if info.is_file() else ""
     lines = [line.partition(":") for line in text.split("\n\n", maxsplit=1)[0].splitlines()]
@@ -138,8 +144,6 @@ def _cpu() -> dict[str, Any]:
 
 def _memory() -> dict[str, int | None]:
     """What the machine has, what this process may still take, and the limit of a container or a Slurm job."""
-    from lbx.backends.memory import available_bytes, memory_limit
-
     info = Path("/proc/meminfo")
     lines = read_input(info, SMALL).decode().splitlines() if info.is_file() else []
     total = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:")), None)
@@ -171,8 +175,6 @@ def _place(path: Path | None) -> dict[str, Any]:
 
 
 def _network() -> dict[str, Any]:
-    from lbx.running.offline import network_interfaces
-
     return {
         "interfaces": network_interfaces(),
         "libraries_told_offline": [name for name in _OFFLINE if os.environ.get(name) in ("1", "true", "yes", "on")],
@@ -191,9 +193,6 @@ def _version(name: str) -> str:
 def _llamacpp() -> dict[str, Any]:
     if _version("llama-cpp-python") == "not installed":
         return {"usable": False, "why": "not installed: pip install 'lbx[llama]'"}
-    from lbx.backends.llama.library import cpu_variant, library
-    from lbx.base.errors import BackendError
-
     try:
         variant = cpu_variant()
         native = library().llama_cpp._lib
@@ -204,9 +203,6 @@ def _llamacpp() -> dict[str, Any]:
 
 def _variants() -> dict[str, dict[str, Any]]:
     """Every CPU variant that claims to suit this processor: what became of its trial, and how fast it multiplies."""
-    from lbx.backends.llama.library import libraries, variants_tried
-    from lbx.backends.llama.variants import trials
-
     chosen, _ = variants_tried()
     states = {True: "refused: it ", False: "right"}
     return {
@@ -248,9 +244,6 @@ def _hf() -> dict[str, Any]:
 
 def _computed_in(torch: Any) -> dict[str, str]:
     """What ``dtype = "auto"`` makes of each checkpoint's format on this processor."""
-    from lbx.backends.hf.dtypes import MULTIPLIED_BY, multiplied_by
-    from lbx.backends.hf.library import processor_features
-
     features = processor_features(torch)
     by = {dtype: multiplied_by(dtype, features) for dtype in MULTIPLIED_BY}
     return {dtype: f"as it is ({name})" if name else "in float32" for dtype, name in by.items()}
@@ -258,8 +251,6 @@ def _computed_in(torch: Any) -> dict[str, str]:
 
 def _models() -> dict[str, str]:
     """What `lbx models` lists here without a bundle: backend and format of each, or what is wrong with it."""
-    from lbx.backends.listing import list_models
-
     try:
         return {one.name: one.problem or f"{one.backend}, {one.state}" for one in list_models()}
     except OSError:  # a folder that may not be read is no matter of health

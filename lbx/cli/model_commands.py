@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from lbx.base.units import size
 from lbx.cli.options import AsJson
-from lbx.cli.output import answer_json, note, show_table
-
-if TYPE_CHECKING:
-    from lbx.backends.listing import Listed
 
 
 def models(
@@ -34,28 +28,6 @@ def models(
 
     Example: lbx models --bundle demo
     """
-    from lbx.backends.listing import list_models
-    from lbx.base.layout import Bundle
-    from lbx.report.cells import plain_columns
-    from lbx.store import Table
+    from lbx.cli.model_list import show_models
 
-    found = list_models(Bundle(bundle) if bundle else None)
-    if as_json:
-        answer_json(json.dumps([one.to_json() for one in found], ensure_ascii=False, indent=2))
-        return
-    if not found:
-        note(
-            "There is no model here: neither a card nor weights in models/, in this folder, or in a bundle (--bundle)."
-        )
-        return
-    columns = ["model", "backend", "context window", "size", "weights"]
-    show_table("", plain_columns(Table(columns, [_row(one) for one in found])))
-    for one in found:
-        if one.problem:
-            note(f"{one.name}: {one.problem}")
-
-
-def _row(one: Listed) -> tuple[str, ...]:
-    window = "unknown" if one.context_window is None else f"{one.context_window:,}"
-    backend = f"{one.backend} (embeds)" if one.embeds else one.backend or "unknown"
-    return one.name, backend, window, "-" if one.size_bytes is None else size(one.size_bytes), one.state
+    show_models(bundle=bundle, as_json=as_json)

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -31,9 +31,6 @@ from lbx.base.errors import LbxError, UsageError
 from lbx.base.outputs import answer_file, is_plain
 from lbx.base.visible import json_escaped, one_line, visible
 from lbx.running.listening import Listener, RunProgress
-
-if TYPE_CHECKING:
-    from lbx.report.cells import Cells, Sheet
 
 LOG_SECONDS, RUN_LOG_SECONDS = 30.0, 60.0
 
@@ -63,6 +60,16 @@ def stdout() -> Console:
     return _Shown() if sys.stdout.isatty() else _Shown(width=200, no_color=True, highlight=False)
 
 
+def terminal() -> Console | None:
+    """Where standard output is a terminal, that."""
+    return stdout() if sys.stdout.isatty() else None
+
+
+def takes_unicode() -> bool:
+    """Whether standard output can hold more than ASCII."""
+    return "utf" in (sys.stdout.encoding or "").lower()
+
+
 def stderr() -> Console:
     return _Shown(stderr=True, highlight=False, soft_wrap=True)
 
@@ -79,10 +86,11 @@ def answer_text(text: str | Iterable[str], output: Path | None = None) -> None:
         text: all of it, or pieces of whole lines, which are written as they come.
     """
     pieces = [text] if isinstance(text, str) else text
-    _write(pieces if output else map(visible, pieces), output)
+    write_answer(pieces if output else map(visible, pieces), output)
 
 
-def _write(pieces: Iterable[str], output: Path | None) -> None:
+def write_answer(pieces: Iterable[str], output: Path | None) -> None:
+    """Pieces that may be shown as they are, on standard output or in a file."""
     if output is None:
         try:
             sys.stdout.writelines(pieces)
@@ -94,49 +102,11 @@ def _write(pieces: Iterable[str], output: Path | None) -> None:
         file.writelines(piece.encode("utf-8") for piece in pieces)
 
 
-def check_output(output: Path | None) -> None:
-    """Raise UsageError where an answer would be written over days of computing."""
-    from lbx.store.opening import is_results_file
-
-    if output is not None and output.is_file() and is_results_file(output):
-        raise UsageError(f"{output} is a results file, and would be lost.", fix="Name another file with -o.")
-
-
 def parquet_file(output: Path | None) -> Path:
     """Where a parquet file goes. Raises UsageError: nowhere, or where none can be put in place of what there is."""
     if output is None or not is_plain(output):
         raise UsageError("Parquet is not for terminals and pipes.", fix="Say where to write it: -o FILE.parquet.")
     return output
-
-
-def show_table(title: str, made: Cells) -> None:
-    """A table for people to read, on standard output."""
-    from lbx.report.cells import Sheet
-
-    show_sheets([Sheet(title, *made)])
-
-
-def show_sheets(
-    sheets: Iterable[Sheet], output: Path | None = None, *, ascii_only: bool = False, piped: int | None = None
-) -> None:
-    """Tables for people to read: fitted to a terminal, or on their way elsewhere, or in a file.
-
-    Args:
-        piped: columns that there are elsewhere; None: as many as the tables need.
-    """
-    from lbx.report.terminal import lines
-
-    terminal = stdout() if output is None and sys.stdout.isatty() else None
-    ascii_only = ascii_only or (output is None and "utf" not in (sys.stdout.encoding or "").lower())
-    width = terminal.width if terminal else piped
-    made = (line for sheet in sheets for line in lines(sheet, width, ascii_only=ascii_only))
-    if terminal is None or terminal.no_color or terminal.is_dumb_terminal:
-        _write((f"{line.text}\n" for line in made), output)
-    else:
-        _write((f"{typer.style(line.text, **_STYLES.get(line.role, {}))}\n" for line in made), None)
-
-
-_STYLES: dict[str, dict[str, bool]] = {"title": {"bold": True}, "heading": {"bold": True}, "note": {"dim": True}}
 
 
 def answer_json(text: str | Iterable[str], output: Path | None = None) -> None:

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from lbx.base.errors import UsageError
 from lbx.cli.options import AsJson
-from lbx.cli.output import RunBar, answer, answer_json, note, show_table
-from lbx.cli.spec_options import names_of_samples, of_run
-from lbx.planning.choices import SampleChoice
-
-if TYPE_CHECKING:
-    from lbx.backends import ModelCard
-    from lbx.base.layout import Bundle
-    from lbx.parity.compared_prompts import ParityPrompt
-    from lbx.parity.measuring import Parity, Side
-    from lbx.report.shapes import Column
+from lbx.cli.spec_options import of_run
 
 _LIMIT = 10
 
@@ -74,131 +61,24 @@ def parity(
 
     Example: lbx parity models/my-model.toml my-model-q4_k_m.gguf --bundle demo --tasks needle
     """
-    from lbx.base.layout import Bundle
-    from lbx.parity.measuring import make_side, measure
-    from lbx.running.models import load_model, server_of
-    from lbx.running.offline import offline
+    from lbx.cli.comparing import compare
 
-    if (bundle is None) != (task_names is None):
-        raise UsageError("--bundle and --tasks go together: they say which prompts.", fix="Give both, or neither.")
-    opened = Bundle(bundle) if bundle else None
-    cards = [_card(name, opened, threads) for name in (first, second)]
-
-    def loaded(card: ModelCard) -> Side:
-        wrapped = card.chat if chat else None
-        backend = load_model(card, opened)
-        return make_side(backend, wrapped, max_prompt_tokens=max_prompt_tokens, max_new_tokens=max_new_tokens)
-
-    choice = SampleChoice(limit, documents, sample, seed, names_of_samples(ids))
-    prompts = _prompts(opened, task_names or (), choice)
-    with (
-        offline(*(server_of(card) for card in cards)),
-        tempfile.TemporaryDirectory(prefix="lbx-parity-") as folder,
-        RunBar() as bar,
-    ):
-        found = measure(
-            prompts,
-            (lambda: loaded(cards[0]), lambda: loaded(cards[1])),
-            positions=positions,
-            folder=Path(folder),
-            progress=lambda model, done, total: bar.counted(f"{model}: prompts answered", done, total),
-        )
-    _show(found, (first, second), as_json=as_json)
-    _judge(found, fail_above)
-
-
-def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
-    from lbx.backends import resolve_model
-    from lbx.backends.weights import refuse_embedding
-
-    card = resolve_model(name, bundle=bundle, threads=threads)
-    refuse_embedding(card)
-    return card
-
-
-def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice) -> list[ParityPrompt]:
-    from lbx.benchmarks import BENCHMARKS
-    from lbx.parity.compared_prompts import built_in_prompts, bundle_prompts
-    from lbx.planning.selection import select_samples
-    from lbx.planning.settings import RunSettings
-    from lbx.running.models import choose_tasks
-
-    if bundle is None:
-        if not choice.everything:
-            raise UsageError("Samples are chosen from a bundle's tasks.", fix="Give --bundle and --tasks, too.")
-        return built_in_prompts()
-    named = [part.strip() for name in names for part in name.split(",") if part.strip()]
-    tasks = choose_tasks(bundle, named, RunSettings())
-    some = SampleChoice(limit=_LIMIT) if choice.everything else choice
-    selection = select_samples(some, bundle, tasks, BENCHMARKS)
-    return list(bundle_prompts(bundle, tasks, BENCHMARKS, selection))
-
-
-def _show(found: Parity, names: tuple[str, str], *, as_json: bool) -> None:
-    from lbx.parity.summary import by_task, to_json
-    from lbx.report.cells import cells
-    from lbx.report.shapes import Report
-    from lbx.store import Table
-
-    if as_json:
-        answer_json(json.dumps(to_json(found), ensure_ascii=False, indent=2))
-        return
-    for which, name, info in zip(("first", "second"), names, (found.first, found.second), strict=True):
-        answer(f"{which}: {info.model} ({name}; {info.version}, window {info.context_window:,})")
-    rows = [{**task.to_json(), **(task.to_json()["logits"] or {})} for task in by_task(found)]
-    for title, columns in (("Token ids and logits", _logit_columns()), ("Greedy answers", _answer_columns())):
-        names_of = [column.name for column in columns]
-        table = Table(names_of, [tuple(row.get(name) for name in names_of) for row in rows])
-        show_table(title, cells(Report(title, "", columns), table))
-    for reason in found.not_compared:
-        note(reason)
-    problems = [one for one in found.prompts if one.problem]
-    for one in problems[:3]:
-        note(f"{one.prompt.key} was not compared. {one.problem}")
-    if len(problems) > 3:
-        note(f"Nor were {len(problems) - 3} more prompts (--json names them).")
-
-
-def _logit_columns() -> tuple[Column, ...]:
-    from lbx.report.shapes import Column
-
-    return (
-        Column("task", "task"),
-        Column("prompts", "prompts", "count"),
-        Column("same_ids", "same ids", "count"),
-        Column("same_prompts", "same as fed", "count"),
-        Column("positions", "positions", "count"),
-        Column("max_abs", "logits: largest |d|", "number"),
-        Column("mean_abs", "mean |d|", "number"),
-        Column("kl", "KL, mean", "number"),
-        Column("max_kl", "KL, largest", "number"),
-        Column("top_agreement", "same top token %", "percent"),
+    compare(
+        first=first,
+        second=second,
+        bundle=bundle,
+        task_names=task_names,
+        limit=limit,
+        usual_limit=_LIMIT,
+        documents=documents,
+        sample=sample,
+        seed=seed,
+        ids=ids,
+        positions=positions,
+        max_prompt_tokens=max_prompt_tokens,
+        max_new_tokens=max_new_tokens,
+        chat=chat,
+        threads=threads,
+        fail_above=fail_above,
+        as_json=as_json,
     )
-
-
-def _answer_columns() -> tuple[Column, ...]:
-    from lbx.report.shapes import Column
-
-    return (
-        Column("task", "task"),
-        Column("compared", "answered by both", "count"),
-        Column("same_outputs", "same", "count"),
-        Column("median_first_difference", "first differing token, median", "number", optional=True),
-        Column("median_gap", "logit gap there, median", "number", optional=True),
-        Column("max_gap", "largest", "number", optional=True),
-        Column("metric", "metric", optional=True),
-        Column("score_first", "first", "percent", optional=True),
-        Column("score_second", "second", "percent", optional=True),
-        Column("difference", "points", "points", optional=True),
-    )
-
-
-def _judge(found: Parity, bound: float | None) -> None:
-    from lbx.parity.summary import excess
-
-    if bound is None:
-        return
-    if reason := excess(found, bound):
-        note(f"Not the same within {bound:g}: {reason}.")
-        raise typer.Exit(1)
-    note(f"The same within {bound:g}.")

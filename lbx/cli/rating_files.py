@@ -8,7 +8,12 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lbx.base.layout import Bundle
+from lbx.benchmarks import BENCHMARKS
 from lbx.cli.output import answer, answer_json, notes
+from lbx.exchange import write_files
+from lbx.scoring.adding_up import add_up_completed
+from lbx.store import Store
 
 if TYPE_CHECKING:
     from lbx.benchmarks.base.official_judge import RatingForm
@@ -25,11 +30,6 @@ def import_ratings(
     as_json: bool,
 ) -> None:
     """Raises UsageError: the path or the rater is wrong; StoreError: the results file is."""
-    from lbx.base.layout import Bundle
-    from lbx.benchmarks import BENCHMARKS
-    from lbx.scoring.adding_up import add_up_completed
-    from lbx.store import Store
-
     Store.check(output)
     opened = Bundle(bundle) if bundle else None
     files, (write, _) = form.read(path, rater), form.load()  # before the results file is made
@@ -59,10 +59,6 @@ def export_ratings(
     as_json: bool,
 ) -> None:
     """Raises UsageError: no such set or rater, a document is nowhere, a file is there already."""
-    from lbx.base.layout import Bundle
-    from lbx.exchange import write_files
-    from lbx.store import Store
-
     opened, (_, export) = Bundle(bundle) if bundle else None, form.load()
     with Store(results, read_only=True) as store:
         files = export(store, set_id, rater, bundle=opened, documents=documents)

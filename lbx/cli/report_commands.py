@@ -9,7 +9,7 @@ import typer
 from lbx.base.errors import UsageError
 from lbx.cli import report_options as options
 from lbx.cli.options import OnlyRuns, ReportFormat
-from lbx.cli.output import answer_text, check_output, note, parquet_file, show_sheets
+from lbx.cli.output import answer_text, note, parquet_file
 from lbx.report.shapes import Wanted
 
 _PIPED = 120
@@ -42,14 +42,14 @@ def report(
 
     Example: lbx report results.duckdb length_curve --format markdown
     """
-    from lbx.cli import reporting
+    from lbx.cli import reporting, tables
 
     published = references is not None or against is not None
     if expected and view is None and results is not None:
         view = "expected"
     results, view = reporting.asked(results, view, published=published)
     names = reporting.views(view, output_format)
-    check_output(output)
+    tables.check_output(output)
     if (view == "expected") != bool(expected):
         raise UsageError("The report expected needs --expect MODEL, and no other report takes it.")
     if published:
@@ -71,18 +71,18 @@ def report(
     )
     found = _versions(versions or ())
     if results is not None and view is None and output_format is ReportFormat.TABLE:
-        show_sheets(reporting.overview(results, found, wanted), output, ascii_only=ascii_only, piped=_PIPED)
+        tables.show_sheets(reporting.overview(results, found, wanted), output, ascii_only=ascii_only, piped=_PIPED)
         return
     if output_format is ReportFormat.PARQUET:
         note(f"{reporting.export(results, names, found, wanted, parquet_file(output)):,} rows in {output}")
     elif output_format is ReportFormat.HTML:
         answer_text(reporting.page(results, names if view else (), found, wanted, chars), output)
     if output_format in (ReportFormat.PARQUET, ReportFormat.HTML):
-        tables = reporting.read(results, names, found, wanted, in_bold=False) if expected else {}
+        made = reporting.read(results, names, found, wanted, in_bold=False) if expected else {}
     else:
-        tables = reporting.read(results, names, found, wanted, in_bold=output_format is ReportFormat.LATEX)
-        reporting.write(tables, output_format, output, ascii_only=ascii_only)
-    if expected and any(row["verdict"] == "differs" for row in tables["expected"].dicts()):
+        made = reporting.read(results, names, found, wanted, in_bold=output_format is ReportFormat.LATEX)
+        reporting.write(made, output_format, output, ascii_only=ascii_only)
+    if expected and any(row["verdict"] == "differs" for row in made["expected"].dicts()):
         raise typer.Exit(1)
 
 

@@ -9,7 +9,8 @@ from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.outputs import whole_place
 from lbx.cli.options import ReportFormat
-from lbx.cli.output import answer_json, answer_text, note, show_sheets
+from lbx.cli.output import answer_json, answer_text, note
+from lbx.cli.tables import show_sheets
 from lbx.report import latex, papers, render, reports
 from lbx.report import overview as overviews
 from lbx.report import page as pages

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from lbx.base.errors import LbxError, UsageError
-from lbx.base.outputs import whole_file
 from lbx.cli.options import AsJson, OnlyRuns, Results
-from lbx.cli.output import answer_json, answer_text, note, show_table
 from lbx.cli.spec_options import takes_spec
 from lbx.running.spec import RunSpec
 
-if TYPE_CHECKING:
-    from lbx.running.sent_prompts import SentPrompt
-    from lbx.store.answers import StoredAnswer
-
-_SHOWN = 2000
-"""Characters of a text that are shown without --full, half from each end."""
 _LISTED = 40
 
 Full = Annotated[bool, typer.Option("--full", help="Show texts whole; default: their ends.")]
@@ -44,59 +33,9 @@ def prompts(
 
     Example: lbx prompts --bundle demo --model demo-hf --tasks needle --limit 2
     """
-    from lbx.running.sent_prompts import prompts as sent_prompts
+    from lbx.cli.showing import show_prompts
 
-    found = sent_prompts(spec, first=output is None and spec.choice.everything)
-    if output is not None:
-        note(f"{_write(output, found):,} prompts in {output}")
-        return
-    for sent in found:
-        answer_text("\n".join(_lines_of_prompt(sent, full=full)) + "\n\n")
-
-
-def _write(path: Path, found: Iterator[SentPrompt]) -> int:
-    """Into a file that is there when it is whole. Returns how many."""
-    if path.exists():
-        raise UsageError(f"{path} is there already.", fix="Choose another name, or remove it.")
-    with whole_file(path) as file:
-        return sum(bool(file.write(json.dumps(sent.to_json()).encode() + b"\n")) for sent in found)
-
-
-def _lines_of_prompt(sent: SentPrompt, *, full: bool) -> Iterator[str]:
-    yield f"== {sent.key}" + (f", step {sent.step + 1}" if sent.step else "")
-    if sent.read is None:
-        yield f"cannot be sent: {sent.error}"
-        return
-    request, sampling = sent.read.request, sent.read.request.sampling
-    cut = f", {request.tokens_cut:,} of {request.original_tokens:,} cut" if request.truncated else ""
-    yield f"tokens    {len(request.token_ids):,}{cut}; {sent.shared_tokens:,} shared with the prompt before"
-    reasoning = f", {request.thinking_tokens:,} for reasoning" if request.thinking_tokens else ""
-    least = f", at least {request.min_new_tokens}" if request.min_new_tokens else ""
-    yield f"answer    at most {request.max_new_tokens:,} tokens{reasoning}{least}"
-    stops = [repr(stop) for stop in request.stop] + [f"the token {stop!r}" for stop in request.stop_tokens]
-    yield f"stops at  {', '.join(['end of sequence', *stops])}"
-    chosen = f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}, top_k {sampling.top_k}"
-    yield f"sampling  {chosen}, min_p {sampling.min_p:g}" if sampling.temperature else "sampling  greedy"
-    if request.system_place:
-        yield f"system    {request.system_place}"
-    yield f"source    {sent.prompt.source}"
-    yield f"sha256    {request.prompt_sha256}"
-    mark = f"\n[... {request.tokens_cut:,} tokens are cut away here ...]\n"
-    yield "text"
-    yield _shown(sent.read.text, full=full, cut_at=sent.read.cut_at, mark=mark)
-
-
-def _shown(text: str, *, full: bool, cut_at: int | None = None, mark: str = "") -> str:
-    """A text between lines, its middle left out where it is long; what is around a cut stays."""
-    parts = [text] if cut_at is None else [text[:cut_at], text[cut_at:]]
-    return "\n".join(["---", mark.join(part if full else _ends(part) for part in parts), "---"])
-
-
-def _ends(text: str) -> str:
-    half = _SHOWN // 2
-    if len(text) <= _SHOWN:
-        return text
-    return f"{text[:half]}\n[... {len(text) - _SHOWN:,} characters, see --full ...]\n{text[-half:]}"
+    show_prompts(spec=spec, full=full, output=output)
 
 
 def show(
@@ -126,105 +65,17 @@ def show(
 
     Example: lbx show results.duckdb needle/single_en/len0064-depth000-00 --prompt
     """
-    from lbx.report import render
-    from lbx.report.cells import plain_columns
-    from lbx.store import Store, Table
-    from lbx.store.answers import Choice, find_answers, list_answers
-    from lbx.store.runs import check_runs
+    from lbx.cli.showing import show_answers
 
-    with Store(results, read_only=True) as store:
-        check_runs(store, runs or ())
-        if sample is None:
-            table = list_answers(store, Choice(runs or (), pattern=pattern), limit)
-            if as_json:
-                answer_json(render.json_pieces(table.columns, table.rows))
-            else:
-                rows = [tuple(f"{v:.4f}" if isinstance(v, float) else v for v in row) for row in table.rows]
-                show_table("Answers", plain_columns(Table(table.columns, rows)))
-            return
-        answers = find_answers(store, sample, runs or ())
-    found = [_told(results, answer, prompt=prompt, bundle=bundle, model=model) for answer in answers]
-    if as_json:
-        answer_json(json.dumps(found, ensure_ascii=False, default=str))
-        return
-    for answer, told in zip(answers, found, strict=True):
-        answer_text("\n".join(_lines_of_answer(answer, told, full=full)) + "\n\n")
-
-
-def _told(
-    results: Path, answer: StoredAnswer, *, prompt: bool, bundle: Path | None, model: str | None
-) -> dict[str, Any]:
-    """All of an answer, for JSON."""
-    told = {**answer.values, "marks": answer.marks, "scores": list(answer.scores)}
-    if prompt:
-        told["prompts"] = [sent.to_json() for sent in rebuilt_prompts(results, answer, bundle, model)]
-        rebuilt, sent = told["prompts"][0].get("prompt_sha256"), answer.values["prompt_sha256"]
-        told["prompt_is_the_same"] = rebuilt == sent if sent else None
-    return told
-
-
-def rebuilt_prompts(
-    results: Path, answer: StoredAnswer, bundle: Path | None, model: str | None
-) -> Sequence[SentPrompt]:
-    """What was asked, from the bundle and the model's tokenizer. Raises LbxError: one of them is not there any more."""
-    from dataclasses import replace
-
-    from lbx.running.judge_spec import spec_of
-    from lbx.running.sent_prompts import rebuilt
-    from lbx.store.sessions import newest_spec
-
-    spec = spec_of(newest_spec(results, answer.run_id), str(results))
-    there = replace(spec, bundle=str(bundle or spec.bundle), model=model or spec.model)
-    try:
-        outputs = [step["output"] for step in answer.values.get("steps") or ()]
-        return rebuilt(there, answer.run_id, answer.key, outputs, results)
-    except LbxError as error:
-        error.cause = f"The prompt cannot be rebuilt: {error.cause}"
-        error.fix = error.fix or "Say where bundle and model are now: --bundle DIR, --model MODEL."
-        raise
-
-
-def _lines_of_answer(answer: StoredAnswer, told: dict[str, Any], *, full: bool) -> Iterator[str]:
-    row = answer.values
-    yield f"== {answer.key}, run {answer.run_id}"
-    for name, text in (("question", row["question"]), *(("reference", str(one)) for one in row["references"])):
-        yield f"{name:<10}{text if full else _ends(text)}"
-    for step in row.get("steps") or ():
-        yield from _text("first answer", step.get("output"), full=full)
-    yield from _text("reasoning", row.get("reasoning"), full=full)
-    yield from _text("output", row["output"], full=full)
-    if row["error"]:
-        yield f"error     {row['error']}"
-    for score in answer.scores:
-        notes = [str(score[name]) for name in ("error", "partial") if score[name]]
-        extracted = "" if score["extracted"] is None else f", took {score['extracted']!r} for the answer"
-        yield f"score     {score['metric']} {score['score']:.4f}{extracted}{''.join(f' ({one})' for one in notes)}"
-    for mark in answer.marks:
-        yield f"mark      {mark}"
-    counted = [f"{row[name]:,} {label}" for name, label in _COUNTS.items() if row[name] is not None]
-    yield f"tokens    {', '.join(counted) or 'unknown'}"
-    yield f"prompt    {row['prompt_sha256'] or 'unknown'}, from {row['prompt_source'] or 'elsewhere'}"
-    if "prompts" in told:
-        yield from _lines_of_rebuilt(told, full=full)
-
-
-_SAME = {
-    True: "the same as the one that was answered",
-    False: "NOT the one that was answered",
-    None: "there is nothing to hold it against",
-}
-_COUNTS = {"prompt_tokens": "in the prompt", "cached_tokens": "of them cached", "output_tokens": "made"}
-
-
-def _text(name: str, text: str | None, *, full: bool) -> Iterator[str]:
-    if text is not None:
-        yield name
-        yield _shown(text, full=full)
-
-
-def _lines_of_rebuilt(told: dict[str, Any], *, full: bool) -> Iterator[str]:
-    yield f"rebuilt   {_SAME[told['prompt_is_the_same']]}"
-    for one in told["prompts"]:
-        mark = f"\n[... {one.get('tokens_cut', 0):,} tokens are cut away here ...]\n"
-        yield f"step {one['step'] + 1}"
-        yield _shown(one.get("text") or str(one["error"]), full=full, cut_at=one.get("cut_at"), mark=mark)
+    show_answers(
+        results=results,
+        sample=sample,
+        runs=runs,
+        pattern=pattern,
+        limit=limit,
+        prompt=prompt,
+        bundle=bundle,
+        model=model,
+        full=full,
+        as_json=as_json,
+    )

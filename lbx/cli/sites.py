@@ -1,4 +1,4 @@
-"""A page for people, from its links to Ctrl-C."""
+"""A page for people, from its links to Ctrl-C; needs lbx[web]."""
 
 from __future__ import annotations
 
@@ -6,25 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lbx.base.errors import LbxError
 from lbx.cli.output import answer, note
+from lbx.web import Place, Site, listening, serve
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
-
-    from lbx.web import Place
-
-
-def check_web() -> None:
-    """Raise LbxError where the libraries of pages are not installed."""
-    try:
-        import lbx.web  # noqa: F401
-    except ImportError as exc:
-        raise LbxError(
-            f"Pages need libraries that are not installed ({exc}).",
-            fix="Install lbx[web].",
-            command="pip install 'lbx[web]'",
-        ) from exc
 
 
 def open_site(
@@ -35,8 +21,6 @@ def open_site(
     Raises:
         UsageError: it cannot listen there.
     """
-    from lbx.web import Site, listening, serve
-
     with listening(host, port, uds, others=others) as place:
         site = Site(place, routes, people)
         width = max(map(len, people))

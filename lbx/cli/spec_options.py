@@ -16,7 +16,7 @@ from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_handed
 from lbx.base.paths import expanded
 from lbx.planning.option import Field, fields_of
-from lbx.running.judge_spec import JudgeSpec, read_spec, spec_of
+from lbx.running.judge_spec import JudgeSpec
 from lbx.running.spec import RunSpec
 
 SpecFile = Annotated[
@@ -105,7 +105,9 @@ def _spec_of(given: Mapping[str, Any], context: typer.Context) -> RunSpec:
     values = _said(given, context)
     values.pop("spec_file", None)
     if (file := given["spec_file"]) is not None:
-        return dataclasses.replace(_read(file, values.get("name")), **values)
+        from lbx.running.stored_specs import read_any_spec
+
+        return dataclasses.replace(read_any_spec(file, values.get("name")), **values)
     for name, field in fields_of(RunSpec).items():
         if field.default is MISSING and name not in values:
             spelled = " / ".join(field.names)
@@ -117,16 +119,6 @@ def _said(given: Mapping[str, Any], context: typer.Context) -> dict[str, Any]:
     """What was given on the command line."""
     said = {name for name in given if str(getattr(context.get_parameter_source(name), "name", "")) != "DEFAULT"}
     return {name: names_of_samples(given[name]) if name == "ids" else given[name] for name in said}
-
-
-def _read(file: Path, run: str | None) -> RunSpec:
-    """A spec from its own file, or that of a results file's run."""
-    from lbx.store import is_results_file
-    from lbx.store.sessions import newest_spec
-
-    if not is_results_file(file):
-        return read_spec(file)
-    return spec_of(newest_spec(file, run), str(file))
 
 
 def names_of_samples(given: Sequence[str] | None) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the command line asks for reports' names, and is not to load DuckDB
@@ -29,12 +30,11 @@ def leaderboard(made: Table) -> list[str]:
 def board(made: Table, further: str) -> list[str]:
     """What the intervals of a board's numbers are, and the board's own note."""
     from lbx.report.cells import interval_notes
-    from lbx.store import Table
 
     lows = [at for at, name in enumerate(made.columns) if name.endswith("_low")]
     by = made.columns.index("cluster_by") if lows else 0
     found = [(next((row[at] for at in lows if row[at] is not None), None), row[by]) for row in made.rows]
-    said = interval_notes(Table(["low", "cluster_by"], found)) if lows else []
+    said = interval_notes(replace(made, columns=["low", "cluster_by"], rows=found)) if lows else []
     return [*said, *filter(None, [further])]
 
 

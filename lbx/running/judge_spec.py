@@ -108,14 +108,13 @@ class JudgeSpec(RunSpec):
 
     def carried(self, folder: Path, seen_as: str) -> Self:
         """See ``RunSpec.carried``: a copy of the answers can be read whatever is written to the results files."""
-        from lbx.store import Store
-        from lbx.store.copies import copy_database
+        from lbx.store import Store, copies
 
         answers = []
         for number, path in enumerate(self.answers):
             answers.append(f"answers-{number}.duckdb")
             with Store(Path(path), read_only=True):  # nobody writes to it meanwhile
-                copy_database(Path(path), folder / answers[-1])
+                copies.copy_database(Path(path), folder / answers[-1])
         rubric = self.rubric
         if rubric != OFFICIAL:
             write_whole(folder / Path(rubric).name, read_input(Path(rubric), SMALL))

@@ -24,6 +24,7 @@ from lbx.planning.settings import RunSettings
 from lbx.planning.summarizing import settings_of_summaries, summaries_of
 from lbx.planning.work import Work, not_shared
 from lbx.prompting.prompter import Prompter
+from lbx.running.judge_run import resolve_judge
 from lbx.running.judge_spec import JudgeSpec
 from lbx.running.models import card_of, choose_tasks, finder_for, load_model
 from lbx.running.offline import block_network
@@ -44,8 +45,6 @@ def resolve(spec: RunSpec) -> ResolvedRun:
         BundleError: a data file is damaged.
     """
     if isinstance(spec, JudgeSpec):
-        from lbx.running.judge_run import resolve_judge
-
         return resolve_judge(spec)
     bundle = Bundle(Path(spec.bundle))
     tasks = choose_tasks(bundle, spec.tasks, spec.settings)

@@ -32,8 +32,11 @@ from lbx.running.preparing import generated_names, prepare_runs, prepare_worker,
 from lbx.running.rescoring import Embedding, score_with
 from lbx.running.resolved import ResolvedRun
 from lbx.running.runner import Outcome, Runner, closing
+from lbx.running.sharding import shard_of
 from lbx.running.spec import RunSpec
+from lbx.running.verifying import refuse_unverifiable, verify
 from lbx.running.watching import RunMeter, Watch, log_beside, watched
+from lbx.running.workers.pool import WorkerPool
 from lbx.scoring.reading import add_up_unfinished
 from lbx.store import RunRow, Store
 from lbx.store.caches import embedding_models, take_over_retrieved
@@ -142,8 +145,6 @@ def _place_to_write(
 def _part_of(run: ResolvedRun, shard: tuple[ShardPlan, int] | None) -> Selection:
     if shard is None:
         return EVERYTHING
-    from lbx.running.sharding import shard_of
-
     return shard_of(*shard, run)
 
 
@@ -154,8 +155,6 @@ def open_asker(run: ResolvedRun) -> Asker:
         LbxError: it cannot be loaded.
     """
     if run.spec.workers:
-        from lbx.running.workers.pool import WorkerPool
-
         return WorkerPool(functools.partial(prepare_worker, run), run.spec.workers)
     return LocalAsker(functools.partial(prepare_runs, run))
 
@@ -202,8 +201,6 @@ def _tell_of_family(rows: Sequence[RunRow]) -> None:
 
 
 def _refuse_unverifiable(asker: Asker) -> None:
-    from lbx.running.verifying import refuse_unverifiable
-
     asker.call(refuse_unverifiable)
 
 
@@ -211,8 +208,6 @@ def _verify(
     run: ResolvedRun, store: Store, asker: Asker, outcomes: dict[str, Outcome], *, count: int, listener: Listener
 ) -> None:
     """Ask so many answers of each run again alone; what is found becomes part of its outcome."""
-    from lbx.running.verifying import verify
-
     told = functools.partial(listener.counted, "answers asked again alone")
     for number, (run_id, agenda) in enumerate(zip(outcomes, run.agendas, strict=True)):
         found = verify(store, run_id, agenda, count, asker.call, run=number, progress=told)

@@ -14,6 +14,7 @@ from lbx.base.outputs import answer_file
 from lbx.planning.asking import ASKING, AskingOptions
 from lbx.planning.choices import Retrieval, SampleChoice
 from lbx.planning.option import Option, fields_of, key_values
+from lbx.planning.settings import RunSettings
 from lbx.retrieval.names import BM25
 
 if TYPE_CHECKING:
@@ -166,8 +167,6 @@ class RunSpec(AskingOptions, ChoosingOptions):
     @property
     def settings(self) -> "RunSettings":
         """How samples are asked; the retriever's name and the model's own sampling are not known yet."""
-        from lbx.planning.settings import RunSettings
-
         return RunSettings(**{name: getattr(self, name) for name in ASKING})
 
     @property

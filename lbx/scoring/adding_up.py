@@ -15,10 +15,16 @@ from lbx.benchmarks.base.aggregates import Average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.judge.benchmark import NAME as JUDGE
-from lbx.scoring.scored import number, plain_numbers, read, told
+from lbx.benchmarks.own.benchmark import OwnBenchmark
+from lbx.scoring.scored import known, number, plain_numbers, read, told
 from lbx.statistics.estimates import Estimate, interval, labels_of
 from lbx.store import GroupRow, ResultRow, Store, opinions
 from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, stored_sample
+
+
+def add_up_named(store: Store, run_id: str, benchmark: str, version: int, *, ended: bool) -> None:
+    """``add_up`` of a benchmark by its name; what no lbx knows is one of somebody's own."""
+    add_up(store, run_id, known(benchmark) or OwnBenchmark(benchmark), version, ended=ended)
 
 
 @refusing_odd_values

@@ -29,15 +29,12 @@ def add_up_unfinished(store: Store) -> None:
     unfinished = store.query(_UNFINISHED).rows
     if not unfinished:
         return
-    # Heavy, and most files need none of it.
-    from lbx.benchmarks.own.benchmark import OwnBenchmark
-    from lbx.scoring.adding_up import add_up
-    from lbx.scoring.scored import known
+    from lbx.scoring.adding_up import add_up_named  # heavy, and most files need none of it
 
     if store.read_only:
         store.set_numbers_aside()
     for run_id, name, version, ended in unfinished:
-        add_up(store, run_id, known(name) or OwnBenchmark(name), version, ended=ended)
+        add_up_named(store, run_id, name, version, ended=ended)
 
 
 def read_added_up(path: Path, *, beside: Sequence[Path] = (), threads: int = 0) -> Store:

@@ -18,7 +18,7 @@ from lbx.base.errors import LbxError, StoreError
 from lbx.benchmarks.annotated.dataset import Dataset
 from lbx.benchmarks.annotated.pairs import ANSWERS
 from lbx.bundle.making import request
-from lbx.cli import show_commands
+from lbx.cli import showing
 from lbx.cluster.folder import RunFolder, Submitted
 from lbx.exchange import write_files
 from lbx.judging.people.journal import Journal
@@ -95,7 +95,7 @@ def _journal(place: Path) -> None:
 
 
 WRITERS: dict[str, Callable[[Path], object]] = {
-    "prompts -o": lambda place: show_commands._write(place / "x.jsonl", iter(())),
+    "prompts -o": lambda place: showing._write(place / "x.jsonl", iter(())),
     "files of an export": lambda place: write_files(place, {"a/b.jsonl": ["x"], "c.txt": ["y"]}, whose="r1"),
     "a request": lambda place: request._write(place / "request.json", "x"),
     "a cache": lambda place: variants._remember(place / "known.json", {"a": 1}),

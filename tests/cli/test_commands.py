@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import duckdb
@@ -19,19 +17,6 @@ def results(lbx: Lbx, bundle: Path, answers: Path, tmp_path_factory: pytest.Temp
     done = lbx("run", "--bundle", bundle, "--model", answers, "--tasks", "needle", "-o", path)
     assert done.returncode == 0, done.stderr
     return path
-
-
-def test_help_loads_no_heavy_library() -> None:
-    code = (
-        "import sys; sys.argv = ['lbx', '--help']\n"
-        "from lbx.cli.main import app\n"
-        "try: app()\n"
-        "except SystemExit: pass\n"
-        "heavy = ('torch', 'transformers', 'llama_cpp', 'duckdb', 'numpy', 'huggingface_hub', 'cryptography')\n"
-        "print('LOADED', [m for m in heavy if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "LOADED []" in done.stdout
 
 
 @pytest.mark.parametrize(

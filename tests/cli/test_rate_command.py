@@ -101,13 +101,6 @@ def test_where_the_file_is_taken_at_the_end_the_journal_stays(path: Path) -> Non
     assert done.stderr == f"Moved into {path}: 1 ratings and revisions.\n"
 
 
-def test_help_and_version_import_no_server() -> None:
-    heavy = ("starlette", "uvicorn", "jinja2", "duckdb")
-    code = f"import sys; from lbx.cli.main import program; program(); print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
 def test_without_the_libraries_it_says_what_to_install(path: Path) -> None:
     code = (
         "import sys; sys.modules['starlette'] = None; sys.argv = ['lbx', 'rate', sys.argv[1]]\n"

@@ -13,6 +13,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
+import httpx2
+
+from lbx.backends.endpoint.bounded import BoundedTransport, EndlessError, fetch
 from lbx.backends.options import EndpointOptions
 from lbx.base.errors import BackendError, EndpointError, UsageError
 
@@ -54,10 +57,6 @@ class Server:
     """
 
     def __init__(self, options: EndpointOptions) -> None:
-        import httpx2
-
-        from lbx.backends.endpoint.bounded import BoundedTransport
-
         self.url = options.url.rstrip("/")
         self._root = self.url.removesuffix("/v1")
         self._retries = options.retries
@@ -130,10 +129,6 @@ class Server:
 
     def is_alive(self) -> bool:
         """Whether it answers anything at all now, asked once."""
-        import httpx2
-
-        from lbx.backends.endpoint.bounded import EndlessError, fetch
-
         try:
             status = fetch(self._client, "GET", self.url + "/models", seconds=_SHORT_S).status
         except (httpx2.ReadTimeout, EndlessError):
@@ -171,10 +166,6 @@ class Server:
 
     def _patiently(self, method: str, url: str, payload: Any, *, unready_only: bool) -> HttpResponse:
         """Ask until the server answers, or has failed too often."""
-        import httpx2
-
-        from lbx.backends.endpoint.bounded import EndlessError, fetch
-
         failed = 0
         while True:
             wait = 0.0

@@ -6,16 +6,19 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lbx.backends.cards import Chat
+from lbx.backends.hf.files import refuse_unsound
+from lbx.backends.hf.library import go_offline, quiet, read_tokenizer, refuse_without_tokenizer, warnings_if
+from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template
+from lbx.backends.llama.formats import check_gguf
+from lbx.backends.llama.library import library, log
+from lbx.backends.llama.tokenizer import LlamaTokenizer
+from lbx.backends.llama.tokenizer import own_chat_template as template_of_gguf
 from lbx.base.errors import BackendError
 from lbx.base.records import encodable
 from lbx.prompting.prompter import Tokenizer
 from lbx.prompting.reasoning import choose_marks
-
-if TYPE_CHECKING:
-    from lbx.backends.hf.tokenizer import HfTokenizer
 
 CHARACTERS = 100_000_000
 """A window so wide that nothing is cut: where characters are counted, the server alone knows what fits."""
@@ -95,10 +98,6 @@ def load_tokenizer(place: Path, chat: Chat, *, own_template: bool, debug: bool) 
 
 
 def _from_gguf(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> tuple[Tokenizer, Callable[[], None]]:
-    from lbx.backends.llama.formats import check_gguf
-    from lbx.backends.llama.library import library, log
-    from lbx.backends.llama.tokenizer import LlamaTokenizer, own_chat_template
-
     check_gguf(place)
     log.debug = debug
     llama_cpp = library()
@@ -111,20 +110,15 @@ def _from_gguf(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> t
             f"llama.cpp cannot read the tokenizer of {place}: {log.said()}.",
             fix="The file may be cut off: compare its size and hash with the source's.",
         )
-    template = chat.choose(own_chat_template(llama_cpp, model)) if own_template else None
+    template = chat.choose(template_of_gguf(llama_cpp, model)) if own_template else None
     return LlamaTokenizer(llama_cpp, model, template, chat.reasoning), lambda: llama_cpp.llama_model_free(model)
 
 
 def _from_folder(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> HfTokenizer:
-    from lbx.backends.hf.files import refuse_unsound
-    from lbx.backends.hf.library import go_offline, quiet, read_tokenizer, refuse_without_tokenizer, warnings_if
-
     refuse_unsound(place)
     refuse_without_tokenizer(place)
     go_offline()
     import transformers
-
-    from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template
 
     quiet(transformers, debug)
     with warnings_if(debug):

@@ -83,15 +83,13 @@ class HfBackend:
         self._model = None
 
     def _make_memory(self) -> HfSequences | HfCopies:
-        from lbx.backends.hf.check import packing_of
-        from lbx.backends.hf.copies import HfCopies
-        from lbx.backends.hf.sequence_memory import HfSequences
+        from lbx.backends.hf import check, copies, sequence_memory
 
         # longrope takes prompts whole, so that all of one is turned alike; what follows may have any number of tokens.
         pieces = self._chunk > 0 or long_from(self._model.config) is not None
-        self._packing = packing = packing_of(self._model, pieces=pieces)
+        self._packing = packing = check.packing_of(self._model, pieces=pieces)
         if packing.reason is None:
-            return HfSequences(
+            return sequence_memory.HfSequences(
                 self._model,
                 max_sequences=packing.sequences(
                     max(LEAST_SEQUENCES, self._max_sequences), self.info.weights_bytes or 0
@@ -102,7 +100,7 @@ class HfBackend:
                 pieces=pieces,
                 name=self.info.model,
             )
-        return HfCopies(
+        return copies.HfCopies(
             self._model,
             max_cells=max(self._kv_cells, _COPIES * self.info.context_window),
             max_step=self._chunk or self.info.context_window,

@@ -26,6 +26,7 @@ from lbx.backends.llama.context import (
 )
 from lbx.backends.llama.formats import check_gguf, format_title
 from lbx.backends.llama.library import cpu_variant, library, load_model, log, variants_tried
+from lbx.backends.llama.sequence_memory import LlamaSequences
 from lbx.backends.llama.tokenizer import LlamaTokenizer, metadata, own_chat_template
 from lbx.backends.memory import available_bytes
 from lbx.backends.options import LlamaOptions, thread_count
@@ -80,8 +81,6 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         ImportError: llama-cpp-python is not installed.
         BackendError: the file is no GGUF model, is damaged, or does not fit into memory.
     """
-    from lbx.backends.llama.sequence_memory import LlamaSequences  # loads numpy
-
     options = card.options_as(LlamaOptions)
     check_gguf(weights)
     log.debug = debug

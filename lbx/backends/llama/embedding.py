@@ -18,7 +18,7 @@ from lbx.backends.fingerprints import fingerprint, head_and_tail
 from lbx.backends.llama.context import kv_cache_bytes
 from lbx.backends.llama.formats import check_gguf
 from lbx.backends.llama.library import library, load_model, log
-from lbx.backends.llama.thread import compute
+from lbx.backends.llama.thread import StepBatch, compute
 from lbx.backends.llama.tokenizer import tokenize
 from lbx.backends.memory import available_bytes
 from lbx.backends.options import LlamaOptions, thread_count
@@ -139,8 +139,6 @@ class LlamaEmbedder:
 
     def _make_room(self, tokens: int) -> None:
         """A context for so many tokens, the present one or a larger one in its place."""
-        from lbx.backends.llama.thread import StepBatch  # which loads numpy
-
         if tokens <= self._room:
             return
         self._drop_context()

@@ -222,10 +222,9 @@ def _row(model: str, sample: Sample, mark: str, prompt: str, output: str) -> dic
 
 
 def _ratings() -> tuple[Callable[..., Any], Callable[..., dict[str, str]]]:
-    from lbx.benchmarks.leval.export import export_ratings
-    from lbx.benchmarks.leval.ratings import import_ratings
+    from lbx.benchmarks.leval import export, ratings
 
-    return import_ratings, export_ratings
+    return ratings.import_ratings, export.export_ratings
 
 
 JUDGE = OfficialJudge(

@@ -1,0 +1,157 @@
+"""What ``lbx parity`` does."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from lbx.backends import ModelCard, resolve_model
+from lbx.backends.weights import refuse_embedding
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.benchmarks import BENCHMARKS
+from lbx.cli.output import RunBar, answer, answer_json, note
+from lbx.cli.spec_options import names_of_samples
+from lbx.cli.tables import show_table
+from lbx.parity.compared_prompts import ParityPrompt, built_in_prompts, bundle_prompts
+from lbx.parity.measuring import Parity, Side, make_side, measure
+from lbx.parity.summary import by_task, excess, to_json
+from lbx.planning.choices import SampleChoice
+from lbx.planning.selection import select_samples
+from lbx.planning.settings import RunSettings
+from lbx.report.cells import cells
+from lbx.report.shapes import Column, Report
+from lbx.running.models import choose_tasks, load_model, server_of
+from lbx.running.offline import offline
+from lbx.store import Table
+
+
+def compare(
+    *,
+    first: str,
+    second: str,
+    bundle: Path | None,
+    task_names: list[str] | None,
+    limit: int | None,
+    usual_limit: int,
+    documents: int | None,
+    sample: int | None,
+    seed: int,
+    ids: list[str] | None,
+    positions: int,
+    max_prompt_tokens: int | None,
+    max_new_tokens: int | None,
+    chat: bool,
+    threads: int | None,
+    fail_above: float | None,
+    as_json: bool,
+) -> None:
+    """See ``lbx parity``."""
+    if (bundle is None) != (task_names is None):
+        raise UsageError("--bundle and --tasks go together: they say which prompts.", fix="Give both, or neither.")
+    opened = Bundle(bundle) if bundle else None
+    cards = [_card(name, opened, threads) for name in (first, second)]
+
+    def loaded(card: ModelCard) -> Side:
+        wrapped = card.chat if chat else None
+        backend = load_model(card, opened)
+        return make_side(backend, wrapped, max_prompt_tokens=max_prompt_tokens, max_new_tokens=max_new_tokens)
+
+    choice = SampleChoice(limit, documents, sample, seed, names_of_samples(ids))
+    prompts = _prompts(opened, task_names or (), choice, SampleChoice(limit=usual_limit))
+    with (
+        offline(*(server_of(card) for card in cards)),
+        tempfile.TemporaryDirectory(prefix="lbx-parity-") as folder,
+        RunBar() as bar,
+    ):
+        found = measure(
+            prompts,
+            (lambda: loaded(cards[0]), lambda: loaded(cards[1])),
+            positions=positions,
+            folder=Path(folder),
+            progress=lambda model, done, total: bar.counted(f"{model}: prompts answered", done, total),
+        )
+    _show(found, (first, second), as_json=as_json)
+    _judge(found, fail_above)
+
+
+def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
+    card = resolve_model(name, bundle=bundle, threads=threads)
+    refuse_embedding(card)
+    return card
+
+
+def _prompts(
+    bundle: Bundle | None, names: Sequence[str], choice: SampleChoice, usual: SampleChoice
+) -> list[ParityPrompt]:
+    if bundle is None:
+        if not choice.everything:
+            raise UsageError("Samples are chosen from a bundle's tasks.", fix="Give --bundle and --tasks, too.")
+        return built_in_prompts()
+    named = [part.strip() for name in names for part in name.split(",") if part.strip()]
+    tasks = choose_tasks(bundle, named, RunSettings())
+    selection = select_samples(usual if choice.everything else choice, bundle, tasks, BENCHMARKS)
+    return list(bundle_prompts(bundle, tasks, BENCHMARKS, selection))
+
+
+def _show(found: Parity, names: tuple[str, str], *, as_json: bool) -> None:
+    if as_json:
+        answer_json(json.dumps(to_json(found), ensure_ascii=False, indent=2))
+        return
+    for which, name, info in zip(("first", "second"), names, (found.first, found.second), strict=True):
+        answer(f"{which}: {info.model} ({name}; {info.version}, window {info.context_window:,})")
+    rows = [{**task.to_json(), **(task.to_json()["logits"] or {})} for task in by_task(found)]
+    for title, columns in (("Token ids and logits", _logit_columns()), ("Greedy answers", _answer_columns())):
+        names_of = [column.name for column in columns]
+        table = Table(names_of, [tuple(row.get(name) for name in names_of) for row in rows])
+        show_table(title, cells(Report(title, "", columns), table))
+    for reason in found.not_compared:
+        note(reason)
+    problems = [one for one in found.prompts if one.problem]
+    for one in problems[:3]:
+        note(f"{one.prompt.key} was not compared. {one.problem}")
+    if len(problems) > 3:
+        note(f"Nor were {len(problems) - 3} more prompts (--json names them).")
+
+
+def _logit_columns() -> tuple[Column, ...]:
+    return (
+        Column("task", "task"),
+        Column("prompts", "prompts", "count"),
+        Column("same_ids", "same ids", "count"),
+        Column("same_prompts", "same as fed", "count"),
+        Column("positions", "positions", "count"),
+        Column("max_abs", "logits: largest |d|", "number"),
+        Column("mean_abs", "mean |d|", "number"),
+        Column("kl", "KL, mean", "number"),
+        Column("max_kl", "KL, largest", "number"),
+        Column("top_agreement", "same top token %", "percent"),
+    )
+
+
+def _answer_columns() -> tuple[Column, ...]:
+    return (
+        Column("task", "task"),
+        Column("compared", "answered by both", "count"),
+        Column("same_outputs", "same", "count"),
+        Column("median_first_difference", "first differing token, median", "number", optional=True),
+        Column("median_gap", "logit gap there, median", "number", optional=True),
+        Column("max_gap", "largest", "number", optional=True),
+        Column("metric", "metric", optional=True),
+        Column("score_first", "first", "percent", optional=True),
+        Column("score_second", "second", "percent", optional=True),
+        Column("difference", "points", "points", optional=True),
+    )
+
+
+def _judge(found: Parity, bound: float | None) -> None:
+    if bound is None:
+        return
+    if reason := excess(found, bound):
+        note(f"Not the same within {bound:g}: {reason}.")
+        raise typer.Exit(1)
+    note(f"The same within {bound:g}.")

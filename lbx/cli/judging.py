@@ -1,0 +1,83 @@
+"""What ``lbx judge`` does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lbx.base.commands import as_command
+from lbx.cli.output import RunBar, answer, note
+from lbx.cli.running import finish, left_in
+from lbx.cli.stopping import saying
+from lbx.cli.tables import show_table
+from lbx.report.cells import plain_columns
+from lbx.report.fitness import Fitness, fitness
+from lbx.running.judge_run import calibrating, judge_spec, with_baselines
+from lbx.running.running import run
+from lbx.store import Store, Table
+
+
+def judge_answers(
+    *,
+    results: Path,
+    spec: Mapping[str, Any],
+    calibrate: bool,
+    retry_failed: bool,
+    retry_empty: bool,
+    plan: bool,
+    output: Path | None,
+    save_spec: Path | None,
+    log: Path | None,
+    scratch: Path | None,
+    copy_every: float,
+    hash_bundle: bool,
+    as_json: bool,
+) -> None:
+    """See ``lbx judge``."""
+    place = output or results
+    told = {**spec, "answers": (str(results),)}
+    made = with_baselines(calibrating(told) if calibrate else judge_spec(told), place)
+    if save_spec is not None:
+        made.settled().write(save_spec)
+        shards = as_command("lbx", "submit", "slurm", "--spec", save_spec, "--shards", "N", "-o", "DIR")
+        note(f"Nothing was asked. To ask it in shards: {shards}")
+        return
+    with saying(lambda: left_in(place)), RunBar() as bar:
+        outcomes = run(
+            made,
+            place,
+            listener=bar,
+            retry_failed=retry_failed,
+            retry_empty=retry_empty,
+            plan=plan,
+            hash_bundle=hash_bundle,
+            log_file=log,
+            scratch=scratch,
+            copy_every=copy_every,
+        )
+    found = [_calibration(place, judge_id) for judge_id in outcomes if calibrate]
+    if not as_json:
+        for fit in found:
+            _show(fit)
+    finish(outcomes, place, as_json=as_json, more={"calibration": dataclasses.asdict(found[0])} if found else None)
+
+
+def _calibration(results: Path, judge_id: str) -> Fitness:
+    with Store(results, read_only=True) as store:
+        return fitness(store, judge_id)
+
+
+def _show(fit: Fitness) -> None:
+    """The judge's win rates beside GPT-4's, in GPT-4's order, and what to think of the judge."""
+    rows = []
+    for row in fit.rows:
+        said = [f"{100 * row.win_rate:.2f}", f"{100 * row.low:.2f} to {100 * row.high:.2f}"]
+        said.append(str(1 + sum(one.win_rate > row.win_rate for one in fit.rows)))
+        if row.errors == row.rounds:
+            said = ["–"] * len(said)
+        rows.append((row.model, f"{100 * row.gpt4:.2f}", *said, row.rounds, row.errors))
+    columns = ["answers of", "GPT-4", "this judge", "95% interval", "place", "rounds", "no verdict"]
+    show_table("Win rates against turbo-16k-0613", plain_columns(Table(columns, rows)))
+    answer(f"This judge is {fit}.")

@@ -1,0 +1,67 @@
+"""What ``lbx plan`` does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from lbx.base.units import duration, size
+from lbx.cli.output import RunBar, answer_json, stdout
+from lbx.cli.tables import show_table
+from lbx.planning.outlook import Outlook
+from lbx.planning.run_plan import TaskPlan
+from lbx.report.cells import plain_columns
+from lbx.running.forecast import by_time, faster_line, memory_line, plan_each, sharing_lines, time_line
+from lbx.running.spec import RunSpec
+from lbx.store import Table
+
+
+def show_plan(*, spec: RunSpec, output: Path | None, calibrate: bool, against: list[str] | None, as_json: bool) -> None:
+    """See ``lbx plan``."""
+    with RunBar() as bar:
+        outlook, *others = plan_each(spec, against or (), output, calibrate=calibrate, listener=bar)
+    if as_json:
+        told = outlook.to_json() | ({"against": [other.to_json() for other in others]} if against else {})
+        answer_json(json.dumps(told, ensure_ascii=False))
+        return
+    _show(outlook)
+    if against:
+        _compare([outlook, *others])
+
+
+def _show(outlook: Outlook) -> None:
+    """On standard output, a line a task."""
+    title = "Characters (this model has no tokenizer here)" if outlook.in_characters else "Tokens"
+    names = [
+        "task", "samples", "prompt", "distinct", "shared", "longest", "truncated", "refused", "answers at most",
+    ]  # fmt: skip
+    rows = [_row(task) for task in [*outlook.tasks, outlook.total]]
+    show_table(title, plain_columns(Table(names, rows)))
+    for line in sharing_lines(outlook):
+        stdout().print(line, highlight=False)
+    if outlook.memory.weights_bytes is not None:
+        stdout().print(memory_line(outlook.memory), highlight=False)
+    stdout().print(time_line(outlook.time), highlight=False)
+    stdout().print(f"Counted in {duration(outlook.counting_s)}", highlight=False)
+
+
+def _compare(outlooks: Sequence[Outlook]) -> None:
+    """The models beside each other, the fastest first, on standard output."""
+    names = ["model", "backend", "dtype", "weights", "reading", "answers", "time", "x fastest"]
+    ordered = by_time(outlooks)
+    rows = [
+        (
+            one.model, one.backend, one.dtype or "", size(one.memory.weights_bytes), duration(time.prefill_s),
+            duration(time.decode_s), duration(time.total_s), f"{time.total_s / ordered[0][1].total_s:.1f}",
+        )
+        for one, time in ordered
+    ]  # fmt: skip
+    show_table("The same run on this machine", plain_columns(Table(names, rows)))
+    stdout().print(faster_line(outlooks), highlight=False)
+
+
+def _row(task: TaskPlan) -> tuple[str, ...]:
+    counts = (f"{n:,}" for n in (task.longest, task.truncated, task.refused, task.new_tokens))
+    before = (f"{n:,}" for n in (task.samples, task.prompt_tokens, task.distinct_tokens))
+    return (task.task, *before, f"{task.shared_factor:.2f}", *counts)

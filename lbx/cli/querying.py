@@ -1,0 +1,65 @@
+"""What ``lbx sql`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+from lbx.base.outputs import whole_place
+from lbx.cli.options import SqlFormat
+from lbx.cli.output import answer_json, answer_text, note, parquet_file
+from lbx.cli.tables import check_output, show_sheets
+from lbx.report import render
+from lbx.report.cells import Sheet, plain_columns
+from lbx.scoring.reading import read_added_up
+from lbx.store import Store, Table
+from lbx.store.queries import asked, attach_files, count_rows, export_parquet, named_files
+
+_MOST_ROWS = 1_000
+"""Of a table for people, whose columns cannot be fitted before its last row is known."""
+
+
+def answer_query(
+    *, results: Path, query: str, output_format: SqlFormat, attached: list[str] | None, output: Path | None
+) -> None:
+    """See ``lbx sql``."""
+    check_output(output)
+    if output_format is SqlFormat.PARQUET:
+        output = parquet_file(output)
+        with whole_place(output) as place, _opened(results, attached or [], place) as store:
+            rows = export_parquet(store, query, place)
+        note(f"{rows:,} rows in {output}")
+        return
+    with _opened(results, attached or []) as store:
+        if output_format is SqlFormat.TABLE:
+            _show_table(store, query, output)
+            return
+        with asked(store, query) as answer:
+            if output_format is SqlFormat.JSON:
+                answer_json(render.json_pieces(answer.columns, answer.rows), output)
+            else:
+                answer_text(render.csv_pieces(answer.columns, answer.rows), output)
+
+
+@contextmanager
+def _opened(results: Path, attached: list[str], part: Path | None = None) -> Iterator[Store]:
+    """The results file with others beside it; on one thread where a parquet file is to be written."""
+    files = named_files(attached, results)
+    beside = [*files.values(), *([part] if part else [])]
+    with read_added_up(results, beside=beside, threads=1 if part else 0) as store:
+        attach_files(store, files, read_added_up)
+        yield store
+
+
+def _show_table(store: Store, query: str, output: Path | None) -> None:
+    with asked(store, query) as answer:
+        table = Table(answer.columns, list(islice(answer.rows, _MOST_ROWS)))
+        whole = next(answer.rows, None) is None
+    show_sheets([Sheet("", *plain_columns(table))], output)
+    if not whole:
+        note(
+            f"The first {_MOST_ROWS:,} of {count_rows(store, query):,} rows. --format csv, json or parquet gives all; "
+            "OFFSET in the query leads to the others."
+        )

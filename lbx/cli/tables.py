@@ -1,0 +1,46 @@
+"""Tables as the commands show them: fitted to a terminal, in full elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import typer
+
+from lbx.base.errors import UsageError
+from lbx.cli.output import takes_unicode, terminal, write_answer
+from lbx.report.cells import Cells, Sheet
+from lbx.report.terminal import lines
+from lbx.store.opening import is_results_file
+
+
+def check_output(output: Path | None) -> None:
+    """Raise UsageError where an answer would be written over days of computing."""
+    if output is not None and output.is_file() and is_results_file(output):
+        raise UsageError(f"{output} is a results file, and would be lost.", fix="Name another file with -o.")
+
+
+def show_table(title: str, made: Cells) -> None:
+    """A table for people to read, on standard output."""
+    show_sheets([Sheet(title, *made)])
+
+
+def show_sheets(
+    sheets: Iterable[Sheet], output: Path | None = None, *, ascii_only: bool = False, piped: int | None = None
+) -> None:
+    """Tables for people to read: fitted to a terminal, or on their way elsewhere, or in a file.
+
+    Args:
+        piped: columns that there are elsewhere; None: as many as the tables need.
+    """
+    screen = terminal() if output is None else None
+    ascii_only = ascii_only or (output is None and not takes_unicode())
+    width = screen.width if screen else piped
+    made = (line for sheet in sheets for line in lines(sheet, width, ascii_only=ascii_only))
+    if screen is None or screen.no_color or screen.is_dumb_terminal:
+        write_answer((f"{line.text}\n" for line in made), output)
+    else:
+        write_answer((f"{typer.style(line.text, **_STYLES.get(line.role, {}))}\n" for line in made), None)
+
+
+_STYLES: dict[str, dict[str, bool]] = {"title": {"bold": True}, "heading": {"bold": True}, "note": {"dim": True}}

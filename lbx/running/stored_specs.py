@@ -1,0 +1,21 @@
+"""The spec of a run that a results file holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lbx.running.judge_spec import read_spec, spec_of
+from lbx.running.spec import RunSpec
+from lbx.store import is_results_file
+from lbx.store.sessions import newest_spec
+
+
+def read_any_spec(file: Path, run: str | None) -> RunSpec:
+    """A spec from its own file, or that of a results file's run.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if not is_results_file(file):
+        return read_spec(file)
+    return spec_of(newest_spec(file, run), str(file))

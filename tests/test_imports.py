@@ -1,0 +1,73 @@
+"""lbx's modules import each other at their top. A function imports one only where a library that takes long, or that
+may not be installed, hangs on it at its top, or where the reason stands here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LBX = Path(__file__).resolve().parents[1] / "lbx"
+MOST = 40
+HEAVY = {"torch", "transformers", "llama_cpp", "duckdb", "numpy", "httpx2", "jinja2", "starlette", "uvicorn"}
+REASONS = {
+    ("cli/bundle_commands.py", "lbx.bundle"): "the room loads its parts, with what they need, as each is asked for",
+    ("cli/bundling.py", "lbx.bundle"): "the same",
+    ("running/spec.py", "lbx.backends.weights"): "a tenth of what `lbx run --help` takes, and only shards need it",
+    ("base/crash_report.py", "lbx.base.processes"): "the module is also a script that starts without lbx",
+    ("backends/weights.py", "lbx.backends.listing"): "it lists by this module what a wrong name could have meant",
+}
+
+
+def local_imports() -> list[tuple[str, str]]:
+    """The file and the module of each import of lbx in a function."""
+    return [
+        (str(path.relative_to(LBX)), name)
+        for path in sorted(LBX.rglob("*.py"))
+        for function in _functions(ast.parse(path.read_text("utf-8")))
+        for line in ast.walk(function)
+        for name in _imported(line)
+    ]
+
+
+def _functions(module: ast.Module) -> list[ast.AST]:
+    """The outermost ones, methods included."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    inner = {id(one) for outer in ast.walk(module) if isinstance(outer, kinds) for one in [*ast.walk(outer)][1:]}
+    return [one for one in ast.walk(module) if isinstance(one, kinds) and id(one) not in inner]
+
+
+def _imported(line: ast.AST) -> list[str]:
+    names = []
+    if isinstance(line, ast.ImportFrom):
+        home, parts = line.module or "", [one.name for one in line.names]
+        modules = [part for part in parts if _is_module(home, part)]
+        names = [home] if len(modules) < len(parts) else [f"{home}.{modules[0]}"]  # one statement counts once
+    names += [one.name for one in line.names] if isinstance(line, ast.Import) else []
+    return [name for name in names if re.match(r"lbx\b", name)]
+
+
+def _is_module(home: str, name: str) -> bool:
+    place = LBX.parent / home.replace(".", "/") / name
+    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+
+
+def test_few_imports_hide_in_functions() -> None:
+    assert len(local_imports()) <= MOST
+
+
+@pytest.mark.parametrize("name", sorted({name for place, name in local_imports() if (place, name) not in REASONS}))
+def test_something_heavy_hangs_on_what_a_function_imports(name: str) -> None:
+    code = f"import sys, {name}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    missing = re.search(r"No module named '(\w+)", done.stderr)
+    assert HEAVY & ({*done.stdout.split()} | {missing[1] if missing else ""}), done.stderr
+
+
+def test_every_reason_is_needed() -> None:
+    assert set(REASONS) <= set(local_imports())

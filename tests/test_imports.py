@@ -16,8 +16,6 @@ LBX = Path(__file__).resolve().parents[1] / "lbx"
 MOST = 40
 HEAVY = {"torch", "transformers", "llama_cpp", "duckdb", "numpy", "httpx2", "jinja2", "starlette", "uvicorn"}
 REASONS = {
-    ("cli/bundle_commands.py", "lbx.bundle"): "the room loads its parts, with what they need, as each is asked for",
-    ("cli/bundling.py", "lbx.bundle"): "the same",
     ("running/spec.py", "lbx.backends.weights"): "a tenth of what `lbx run --help` takes, and only shards need it",
     ("base/crash_report.py", "lbx.base.processes"): "the module is also a script that starts without lbx",
     ("backends/weights.py", "lbx.backends.listing"): "it lists by this module what a wrong name could have meant",

@@ -3,47 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lbx.base.errors import UsageError
 from lbx.benchmarks.annotated.dataset import Dataset
 from lbx.benchmarks.leval.cleaned import lost, official_files, take_pages
 from lbx.cli.output import answer, note
-from lbx.cli.web import check_web
+from lbx.cli.people_options import Annotate
+from lbx.cli.web import of_web
 from lbx.exchange import write_files
 
+if TYPE_CHECKING:
+    from lbx.web.annotating import AnnotationPages
 
-def annotate_file(
-    *,
-    file: Path,
-    output: Path | None,
-    new_pairs: int,
-    read_only: bool,
-    take: Path | None,
-    official: Path | None,
-    write: bool,
-    host: str,
-    port: int,
-    uds: Path | None,
-    others: bool,
-) -> None:
+
+def annotate(options: Annotate) -> None:
     """See ``lbx annotate``."""
-    if read_only and (output or take or official or write):
+    file, output = options.file, options.output
+    if options.read_only and (output or options.take or options.official or options.write):
         raise UsageError("--read-only writes nothing: it does not go with -o, --take, --official, --write.")
     if file.is_dir():
         raise UsageError(f"{file} is a folder.", fix="Give a file with a JSON object a line, as L-Eval's are.")
-    out = None if read_only else output or file.with_name(f"{file.stem}.annotated{file.suffix}")
-    if not write:
-        check_web()
+    out = None if options.read_only else output or file.with_name(f"{file.stem}.annotated{file.suffix}")
+    pages_of: type[AnnotationPages] | None = None if options.write else of_web("web.annotating:AnnotationPages")
     with Dataset(file, out) as dataset:
-        if take is not None:
-            note(f"{take_pages(dataset, take):,} documents taken over from {take}")
-        if not write:
-            from lbx.cli.annotation_pages import open_pages
-
+        if options.take is not None:
+            note(f"{take_pages(dataset, options.take):,} documents taken over from {options.take}")
+        if pages_of:
             note(f"{len(dataset):,} documents; {dataset.changed:,} of them edited")
-            open_pages(dataset, new_pairs, host=host, port=port, uds=uds, others=others)
+            of_web("cli.sites:open_site")(pages_of(dataset, options.new_pairs).routes, ["you"], options)
         if out is not None:
-            _write(dataset, official, new_pairs)
+            _write(dataset, options.official, options.new_pairs)
 
 
 def _write(dataset: Dataset, official: Path | None, new_pairs: int) -> None:

@@ -3,47 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.cli.output import note
+from lbx.cli.read_options import Browse
 from lbx.cli.showing import rebuilt_prompts
-from lbx.cli.sites import open_site
+from lbx.cli.web import of_web
 from lbx.store import Store
 from lbx.store.answers import StoredAnswer
 from lbx.store.runs import check_runs
-from lbx.web.browsing import BrowsingPages
+
+if TYPE_CHECKING:
+    from lbx.web.browsing import BrowsingPages
 
 
-def browse_answers(
-    *,
-    results: Path,
-    bundle: Path | None,
-    model: str | None,
-    runs: list[str] | None,
-    tasks: list[str] | None,
-    host: str,
-    port: int,
-    uds: Path | None,
-    others: bool,
-) -> None:
+def browse(options: Browse) -> None:
     """See ``lbx browse``."""
+    pages_of: type[BrowsingPages] = of_web("web.browsing:BrowsingPages")
+    results, runs, tasks = options.results, options.runs, options.tasks
     with Store(results, read_only=True) as store:
-        check_runs(store, runs or ())
+        check_runs(store, runs)
         held = [
             row[0] for row in store.query("SELECT DISTINCT benchmark || '/' || task FROM samples ORDER BY ALL").rows
         ]
-    for task in tasks or ():
+    for task in tasks:
         if task not in held:
             raise UsageError(f"{results} has no task {task!r}.", fix=f"It has {', '.join(held) or 'none'}.")
-    opened = Bundle(bundle) if bundle else None
+    opened = Bundle(options.bundle) if options.bundle else None
 
     def prompts(answer: StoredAnswer) -> Sequence[Mapping[str, Any]]:
-        return [sent.to_json() for sent in rebuilt_prompts(results, answer, bundle, model)]
+        return [sent.to_json() for sent in rebuilt_prompts(results, answer, options.bundle, options.model)]
 
-    pages = BrowsingPages(results, bundle=opened, prompts=prompts, runs=runs or (), tasks=tasks or ())
+    pages = pages_of(results, bundle=opened, prompts=prompts, runs=runs, tasks=tasks)
     if opened is None:
         note("Without --bundle there are no documents.")
-    open_site(pages.routes, ["you"], host=host, port=port, uds=uds, others=others)
+    of_web("cli.sites:open_site")(pages.routes, ["you"], options)

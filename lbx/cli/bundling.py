@@ -1,128 +1,58 @@
-"""``lbx bundle``: recipes to an archive, or recipes to a request for one."""
+"""What ``lbx bundle`` does."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.visible import one_line
-from lbx.cli.options import AsJson
+from lbx.bundle import (
+    CreateResult,
+    Outline,
+    RequestResult,
+    Where,
+    Writing,
+    create,
+    parse_volume_size,
+    survey,
+    write_request,
+)
+from lbx.cli.gap_options import Bundle
 from lbx.cli.output import ByteProgress, answer, answer_json, note, stderr, stdout
-
-if TYPE_CHECKING:
-    from lbx.bundle import CreateResult, Outline, RequestResult
 
 _LINKS = 5
 """Of a source that are shown by name."""
 
-Recipes = Annotated[
-    list[Path],
-    typer.Argument(
-        help="Recipes or model cards (TOML); several make one bundle. Or one request (.json) to answer.",
-        metavar="RECIPE...",
-    ),
-]
 
-
-def bundle(
-    *,
-    recipes: Recipes,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the archive.")] = Path(),
-    name: Annotated[
-        str | None,
-        typer.Option("--name", metavar="NAME", help="Name of the bundle; default: the recipes' names, joined."),
-    ] = None,
-    hub: Annotated[
-        str | None, typer.Option("--hub", metavar="URL", help="Address of a hub mirror instead of the public hub.")
-    ] = None,
-    mirror: Annotated[
-        str | None,
-        typer.Option(
-            "--mirror",
-            metavar="URL",
-            help="Address of a mirror that serves the paths of https sources, instead of their hosts.",
-        ),
-    ] = None,
-    work: Annotated[
-        Path | None, typer.Option("--work", metavar="DIR", help="Folder for the downloads; default: inside -o.")
-    ] = None,
-    base: Annotated[
-        Path | None,
-        typer.Option(
-            "--base",
-            metavar="BUNDLE",
-            help="Make a delta: what this bundle holds (its lbx/bundle.json, folder or archive) is left out.",
-        ),
-    ] = None,
-    images: Annotated[
-        list[Path] | None,
-        typer.Option("--include-image", metavar="FILE", help="A container image (OCI archive) that travels along."),
-    ] = None,
-    volume_size: Annotated[
-        str | None,
-        typer.Option(
-            "--volume-size",
-            metavar="SIZE",
-            help="Split the archive into volumes of 650M, 2GiB ...; default: 4294967295 bytes.",
-        ),
-    ] = None,
-    sign: Annotated[
-        Path | None,
-        typer.Option(
-            "--sign",
-            metavar="KEY",
-            help="Sign with this SSH key, by ssh-keygen; name the .pub if ssh-agent holds the key.",
-        ),
-    ] = None,
-    zstd: Annotated[bool, typer.Option("--zstd", help="Compress, for slow links; weights shrink little.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show sources, licences and sizes, and download nothing.")
-    ] = False,
-    request: Annotated[
-        Path | None,
-        typer.Option(
-            "--request",
-            metavar="FILE",
-            help="Inside the gap: write a request (.json) for what is missing, and fetch nothing; outside, "
-            "`lbx bundle FILE` answers it with a delta.",
-        ),
-    ] = None,
-    have: Annotated[
-        Path | None, typer.Option("--have", metavar="DIR", help="With --request: the unpacked bundle that you have.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Fetch everything the recipes name, check it, and write one archive. Needs a network (or your mirrors).
-
-    What comes along, under which licence, and how large it is, is shown before the first download. A run that was
-    stopped goes on where it was when the same command is given again. Inside the gap, --request asks for more.
-
-    Example: lbx bundle bundle/longbench.toml bundle/leval.toml -o out
-
-    Example: lbx bundle models/new.toml --have long --request new.json; outside: lbx bundle new.json -o out
-    """
-    from lbx.bundle import Where, Writing, create, parse_volume_size, survey, write_request
-
-    if request is not None:
-        _refuse_with_request(base=base, images=images, hub=hub, mirror=mirror, work=work, dry_run=dry_run)
-        _show_request(write_request(recipes, request, name=name, have=have), as_json=as_json)
+def make_bundle(options: Bundle) -> None:
+    """See ``lbx bundle``."""
+    recipes, name, as_json = options.recipes, options.name, options.as_json
+    if options.request is not None:
+        _refuse_with_request(options)
+        _show_request(write_request(recipes, options.request, name=name, have=options.have), as_json=as_json)
         return
-    if have is not None:
+    if options.have is not None:
         raise UsageError("--have goes with --request.", fix="To leave out what a bundle holds, say --base.")
-    where = Where(name=name, hub=hub, mirror=mirror, work=work, base=base, images=images or ())
-    writing = Writing(**({"volume_size": parse_volume_size(volume_size)} if volume_size else {}), zstd=zstd, key=sign)
+    where = Where(
+        name=name,
+        hub=options.hub,
+        mirror=options.mirror,
+        work=options.work,
+        base=options.base,
+        images=options.images,
+    )
+    size = {"volume_size": parse_volume_size(options.volume_size)} if options.volume_size else {}
+    writing = Writing(**size, zstd=options.zstd, key=options.sign)
     with ByteProgress() as progress:
-        if dry_run:
-            outline = survey(recipes, out, **where, progress=progress)
+        if options.dry_run:
+            outline = survey(recipes, options.out, **where, progress=progress)
         else:
-            made = create(recipes, out, **where, writing=writing, on_outline=_announce, progress=progress)
-    if not dry_run:
+            made = create(recipes, options.out, **where, writing=writing, on_outline=_announce, progress=progress)
+    if not options.dry_run:
         _show_made(made, as_json=as_json)
     elif as_json:
         answer_json(outline.to_json())
@@ -130,10 +60,9 @@ def bundle(
         _show_outline(outline, stdout())
 
 
-def _refuse_with_request(**given: object) -> None:
-    for option, value in given.items():
-        if value:
-            flag = {"images": "include-image"}.get(option, option.replace("_", "-"))
+def _refuse_with_request(options: Bundle) -> None:
+    for flag in ("base", "include-image", "hub", "mirror", "work", "dry-run"):
+        if getattr(options, {"include-image": "images"}.get(flag, flag.replace("-", "_"))):
             raise UsageError(f"--{flag} does not go with --request, which fetches nothing.", fix="Leave it out.")
 
 

@@ -14,11 +14,13 @@ from lbx.backends.weights import refuse_embedding
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
+from lbx.cli.measure_options import USUAL_LIMIT, Parity
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.spec_options import names_of_samples
 from lbx.cli.tables import show_table
 from lbx.parity.compared_prompts import ParityPrompt, built_in_prompts, bundle_prompts
-from lbx.parity.measuring import Parity, Side, make_side, measure
+from lbx.parity.measuring import Parity as Measured
+from lbx.parity.measuring import Side, make_side, measure
 from lbx.parity.summary import by_task, excess, to_json
 from lbx.planning.choices import SampleChoice
 from lbx.planning.selection import select_samples
@@ -30,53 +32,37 @@ from lbx.running.offline import offline
 from lbx.store import Table
 
 
-def compare(
-    *,
-    first: str,
-    second: str,
-    bundle: Path | None,
-    task_names: list[str] | None,
-    limit: int | None,
-    usual_limit: int,
-    documents: int | None,
-    sample: int | None,
-    seed: int,
-    ids: list[str] | None,
-    positions: int,
-    max_prompt_tokens: int | None,
-    max_new_tokens: int | None,
-    chat: bool,
-    threads: int | None,
-    fail_above: float | None,
-    as_json: bool,
-) -> None:
+def compare(options: Parity) -> None:
     """See ``lbx parity``."""
-    if (bundle is None) != (task_names is None):
+    if (options.bundle is None) != (not options.task_names):
         raise UsageError("--bundle and --tasks go together: they say which prompts.", fix="Give both, or neither.")
-    opened = Bundle(bundle) if bundle else None
-    cards = [_card(name, opened, threads) for name in (first, second)]
+    opened = Bundle(options.bundle) if options.bundle else None
+    names = options.first, options.second
+    cards = [_card(name, opened, options.threads) for name in names]
 
     def loaded(card: ModelCard) -> Side:
-        wrapped = card.chat if chat else None
+        wrapped = card.chat if options.chat else None
         backend = load_model(card, opened)
-        return make_side(backend, wrapped, max_prompt_tokens=max_prompt_tokens, max_new_tokens=max_new_tokens)
+        limits = {"max_prompt_tokens": options.max_prompt_tokens, "max_new_tokens": options.max_new_tokens}
+        return make_side(backend, wrapped, **limits)
 
-    choice = SampleChoice(limit, documents, sample, seed, names_of_samples(ids))
-    prompts = _prompts(opened, task_names or (), choice, SampleChoice(limit=usual_limit))
+    ids = names_of_samples(options.ids)
+    choice = SampleChoice(options.limit, options.documents, options.sample, options.seed, ids)
+    prompts = _prompts(opened, options.task_names, choice)
     with (
         offline(*(server_of(card) for card in cards)),
         tempfile.TemporaryDirectory(prefix="lbx-parity-") as folder,
         RunBar() as bar,
     ):
-        found = measure(
+        measured = measure(
             prompts,
             (lambda: loaded(cards[0]), lambda: loaded(cards[1])),
-            positions=positions,
+            positions=options.positions,
             folder=Path(folder),
             progress=lambda model, done, total: bar.counted(f"{model}: prompts answered", done, total),
         )
-    _show(found, (first, second), as_json=as_json)
-    _judge(found, fail_above)
+    _show(measured, names, as_json=options.as_json)
+    _judge(measured, options.fail_above)
 
 
 def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
@@ -85,20 +71,20 @@ def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
     return card
 
 
-def _prompts(
-    bundle: Bundle | None, names: Sequence[str], choice: SampleChoice, usual: SampleChoice
-) -> list[ParityPrompt]:
+def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice) -> list[ParityPrompt]:
     if bundle is None:
         if not choice.everything:
             raise UsageError("Samples are chosen from a bundle's tasks.", fix="Give --bundle and --tasks, too.")
         return built_in_prompts()
     named = [part.strip() for name in names for part in name.split(",") if part.strip()]
     tasks = choose_tasks(bundle, named, RunSettings())
-    selection = select_samples(usual if choice.everything else choice, bundle, tasks, BENCHMARKS)
+    selection = select_samples(
+        SampleChoice(limit=USUAL_LIMIT) if choice.everything else choice, bundle, tasks, BENCHMARKS
+    )
     return list(bundle_prompts(bundle, tasks, BENCHMARKS, selection))
 
 
-def _show(found: Parity, names: tuple[str, str], *, as_json: bool) -> None:
+def _show(found: Measured, names: tuple[str, str], *, as_json: bool) -> None:
     if as_json:
         answer_json(json.dumps(to_json(found), ensure_ascii=False, indent=2))
         return
@@ -148,7 +134,7 @@ def _answer_columns() -> tuple[Column, ...]:
     )
 
 
-def _judge(found: Parity, bound: float | None) -> None:
+def _judge(found: Measured, bound: float | None) -> None:
     if bound is None:
         return
     if reason := excess(found, bound):

@@ -8,9 +8,9 @@ import os
 import platform
 import shutil
 import tempfile
-from enum import StrEnum
+from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.text import Text
@@ -26,7 +26,7 @@ from lbx.base.inputs import SMALL, read_input
 from lbx.base.paths import expanded
 from lbx.base.processes import cores
 from lbx.base.version import __version__
-from lbx.cli.options import AsJson
+from lbx.cli.measure_options import Doctor, Need
 from lbx.cli.output import answer_json, stdout
 from lbx.running.offline import network_interfaces
 
@@ -42,36 +42,8 @@ _SHOW_A_GPU = (
 )
 
 
-class Need(StrEnum):
-    LLAMACPP = "llamacpp"
-    HF = "hf"
-    GPU = "gpu"
-    OFFLINE = "offline"
-
-
-Needs = Annotated[
-    list[Need] | None,
-    typer.Option(
-        "--need",
-        metavar="NAME",
-        help="Fail if it is missing: llamacpp, hf, gpu or offline (no network). Can be repeated.",
-    ),
-]
-
-
-def doctor(as_json: AsJson = False, need: Needs = None) -> None:
-    """Show what this machine can do: CPU code in use, GPU, memory and its limits, backends, whether it is offline.
-
-    What `lbx models` lists here stands at the end, with the format that a folder stores its weights in.
-
-    Every CPU variant of llama.cpp that could run here is tried: whether it multiplies correctly, and how many tokens a
-    second one thread of it multiplies with a billion weights in Q4_K.
-
-    Serves as a container's health check: fails (exit code 1) when no backend can run, when there is nowhere to write
-    temporary files, or when something named by --need is missing. What is wrong, and how to fix it, comes last.
-
-    Example: lbx doctor --need gpu --need offline
-    """
+def doctor(options: Doctor) -> None:
+    """See ``lbx doctor``."""
     facts: dict[str, Any] = {
         "lbx": __version__,
         "python": platform.python_version(),
@@ -86,8 +58,8 @@ def doctor(as_json: AsJson = False, need: Needs = None) -> None:
         "hf": _hf(),
         "models": _models(),
     }
-    facts["problems"] = _problems(facts, frozenset(need or ()))
-    if as_json:
+    facts["problems"] = _problems(facts, frozenset(options.need))
+    if options.as_json:
         answer_json(json.dumps(facts, indent=2))
     else:
         _show({name: value for name, value in facts.items() if name != "problems"})
@@ -182,8 +154,6 @@ def _network() -> dict[str, Any]:
 
 
 def _version(name: str) -> str:
-    from importlib import metadata  # a tenth of what `lbx --help` takes
-
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -1,16 +1,16 @@
-"""What ``lbx import``, ``lbx export`` and ``lbx metadata`` do."""
+"""What ``lbx score``, ``lbx import``, ``lbx export`` and ``lbx metadata`` do."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import judge_forms, official_judges, rating_forms
+from lbx.cli.exchange_options import Export, Import, Metadata, Score
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.rating_files import export_ratings, import_ratings
 from lbx.exchange import export as export_runs
@@ -23,43 +23,58 @@ from lbx.exchange import (
     write_predictions,
 )
 from lbx.planning.option import key_values
-from lbx.running.rescoring import score_with
+from lbx.running.rescoring import score, score_with
 from lbx.store import Store, is_results_file
 from lbx.store.runs import metadata as held
 from lbx.store.runs import set_metadata
 
 
-def import_files(
-    *,
-    file_format: str,
-    path: Path,
-    output: Path,
-    model: str | None,
-    name: str | None,
-    e: bool,
-    bundle: Path | None,
-    set_id: str | None,
-    rater: str | None,
-    metadata: list[str] | None,
-    workers: int,
-    as_json: bool,
-) -> None:
+def score_outputs(options: Score) -> None:
+    """See ``lbx score``."""
+    if options.threads and not options.embedding:
+        raise UsageError("--threads is for an embedding model, and none is named.", fix="Name one with --embedding.")
+    with RunBar() as bar:
+        scored = score(
+            options.results,
+            runs=options.runs,
+            embedding=options.embedding,
+            bundle=options.bundle,
+            workers=options.workers,
+            threads=options.threads,
+            listener=bar,
+        )
+    if options.as_json:
+        answer_json(json.dumps({"scored": scored}))
+    else:
+        answer(f"{scored:,} outputs scored in {options.results}")
+
+
+def import_files(options: Import) -> None:
     """See ``lbx import``."""
+    output, file_format = options.output, options.file_format
     if form := rating_forms().get(file_format):
-        import_ratings(form, path, output, rater=rater, set_id=set_id, bundle=bundle, as_json=as_json)
+        import_ratings(form, options)
         return
     Store.check(output)
-    opened = Bundle(bundle) if bundle else None
+    opened = Bundle(options.bundle) if options.bundle else None
     # Before the results file is opened, so that none is made for predictions that cannot be taken.
-    told = key_values("--metadata", metadata or ())
+    told = key_values("--metadata", options.metadata)
     if file_format in judge_forms():
-        _import_judge(file_format, path, output, model=model, name=name, bundle=opened, metadata=told, as_json=as_json)
+        _import_judge(options, opened, told)
         return
-    understood = understand(file_format, path, model=model or "", run_id=name, bundle=opened, e=e, metadata=told)
+    understood = understand(
+        file_format,
+        options.path,
+        model=options.model or "",
+        run_id=options.name,
+        bundle=opened,
+        e=options.e,
+        metadata=told,
+    )
     with Store(output) as store:
         done = write_predictions(store, understood)
-        _score_import(store, done.run_id, workers)
-    if as_json:
+        _score_import(store, done.run_id, options.workers)
+    if options.as_json:
         answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done)}))
         return
     failed = f", {done.failed:,} of them errors" if done.failed else ""
@@ -72,24 +87,22 @@ def import_files(
         note(f"Not predictions, and left alone: {', '.join(done.ignored)}")
 
 
-def _import_judge(
-    form: str,
-    path: Path,
-    output: Path,
-    *,
-    model: str | None,
-    name: str | None,
-    bundle: Bundle | None,
-    metadata: Mapping[str, str],
-    as_json: bool,
-) -> None:
+def _import_judge(options: Import, bundle: Bundle | None, metadata: Mapping[str, str]) -> None:
     """Raises UsageError, BundleError, StoreError: see ``lbx.exchange.write_judgements``."""
-    read = understand_judgements(form, path, model=model, run_id=name, bundle=bundle, metadata=metadata)
+    output = options.output
+    read = understand_judgements(
+        options.file_format,
+        options.path,
+        model=options.model,
+        run_id=options.name,
+        bundle=bundle,
+        metadata=metadata,
+    )
     with Store(output) as store:
         done = write_judgements(store, read)
         for run in done:
             _score_import(store, run.run_id, 1)
-    if as_json:
+    if options.as_json:
         answer_json(json.dumps({"results": str(output), "runs": [dataclasses.asdict(run) for run in done]}))
         return
     for run in done:
@@ -111,61 +124,39 @@ def _score_import(store: Store, run_id: str, workers: int) -> None:
         store.finish_run(run_id, status)
 
 
-def export_files(
-    *,
-    file_format: str,
-    results: Path,
-    runs: list[str] | None,
-    output: Path,
-    set_id: str | None,
-    rater: str | None,
-    bundle: Path | None,
-    documents: Path | None,
-    official: bool,
-    judged: str | None,
-    force: bool,
-    as_json: bool,
-) -> None:
+def export_files(options: Export) -> None:
     """See ``lbx export``."""
+    file_format, results, runs, output = options.file_format, options.results, options.runs, options.output
+    judged, force = options.judged, options.force
     if form := rating_forms().get(file_format):
-        export_ratings(
-            form,
-            results,
-            output,
-            set_id=set_id,
-            rater=rater,
-            bundle=bundle,
-            documents=documents,
-            force=force,
-            as_json=as_json,
-        )
+        export_ratings(form, options)
         return
+    opened = Bundle(options.bundle) if options.bundle else None
     judgements = file_format in judge_forms()
     if not runs:
         listed = as_command("lbx", "sql", results, "SELECT run_id, model FROM runs")
         raise UsageError("No run is named.", fix="Name it with --run.", command=listed)
-    if official and judgements:
+    if options.official and judgements:
         raise UsageError("--results is for answers: judgements bring their numbers along.", fix="Leave it out.")
-    if judged and (file_format not in official_judges() or official or not bundle):
+    if judged and (file_format not in official_judges() or options.official or not opened):
         whose = " or ".join(official_judges())
         raise UsageError(f"--judged is for {whose}, needs --bundle, and goes without --results.", fix="See --help.")
     with Store(results, read_only=True) as store:
         if judgements:
-            opened = Bundle(bundle) if bundle else None
             done = export_judgements(store, file_format, runs, output, bundle=opened, force=force)
-        elif judged and bundle:
-            done = export_judged(store, judged, runs, Bundle(bundle), output, force=force)
+        elif judged and opened:
+            done = export_judged(store, judged, runs, opened, output, force=force)
         else:
-            done = export_runs(store, file_format, runs, output, results=official, force=force)
+            done = export_runs(store, file_format, runs, output, results=options.official, force=force)
         lacking = [text for run in runs for text in _lacking(store, run, file_format)]
     for text in lacking:
         note(text)
-    if as_json:
+    if options.as_json:
         answer_json(json.dumps(dataclasses.asdict(done), default=str))
         return
     left_out = "".join(f"; left out: {count:,} {why}" for why, count in done.left_out.items())
     files = f"{len(done.files)} file{'s' if len(done.files) > 1 else ''}"
-    said = f"{files} made of {done.rows:,} answers" if official else f"{done.rows:,} rows in {files}"
+    said = f"{files} made of {done.rows:,} answers" if options.official else f"{done.rows:,} rows in {files}"
     answer(f"{said} in {output}{left_out}")
 
 
@@ -184,13 +175,14 @@ def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
         yield f"The run {run} answered only a part of {told}; the official scorer takes every file to be complete."
 
 
-def record_metadata(*, results: Path, said: list[str] | None, run: str, as_json: bool) -> None:
+def record_metadata(options: Metadata) -> None:
     """See ``lbx metadata``."""
-    changes = key_values("lbx metadata", said or ())
+    results, run = options.results, options.run
+    changes = key_values("lbx metadata", options.said)
     only_read = not changes or not is_results_file(results)  # opening what is none for writing would make it one
     with Store(results, read_only=only_read) as store:
         told = set_metadata(store, run, changes) if changes else held(store, run)
-    if as_json:
+    if options.as_json:
         answer_json(json.dumps(told, ensure_ascii=False))
     else:
         for line in [f"{key}={value}" for key, value in told.items()] or [f"Nothing is recorded about {run}."]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from lbx.base.commands import as_command
 from lbx.cli.output import RunBar, answer, note
-from lbx.cli.running import finish, left_in
+from lbx.cli.people_options import Judge
+from lbx.cli.running import finish, how, left_in
 from lbx.cli.stopping import saying
 from lbx.cli.tables import show_table
 from lbx.report.cells import plain_columns
@@ -19,49 +18,24 @@ from lbx.running.running import run
 from lbx.store import Store, Table
 
 
-def judge_answers(
-    *,
-    results: Path,
-    spec: Mapping[str, Any],
-    calibrate: bool,
-    retry_failed: bool,
-    retry_empty: bool,
-    plan: bool,
-    output: Path | None,
-    save_spec: Path | None,
-    log: Path | None,
-    scratch: Path | None,
-    copy_every: float,
-    hash_bundle: bool,
-    as_json: bool,
-) -> None:
+def judge_answers(options: Judge) -> None:
     """See ``lbx judge``."""
-    place = output or results
-    told = {**spec, "answers": (str(results),)}
-    made = with_baselines(calibrating(told) if calibrate else judge_spec(told), place)
-    if save_spec is not None:
-        made.settled().write(save_spec)
-        shards = as_command("lbx", "submit", "slurm", "--spec", save_spec, "--shards", "N", "-o", "DIR")
+    place = options.output or options.results
+    told = {**options.judge, "answers": (str(options.results),)}
+    made = with_baselines(calibrating(told) if options.calibrate else judge_spec(told), place)
+    if options.save_spec is not None:
+        made.settled().write(options.save_spec)
+        shards = as_command("lbx", "submit", "slurm", "--spec", options.save_spec, "--shards", "N", "-o", "DIR")
         note(f"Nothing was asked. To ask it in shards: {shards}")
         return
     with saying(lambda: left_in(place)), RunBar() as bar:
-        outcomes = run(
-            made,
-            place,
-            listener=bar,
-            retry_failed=retry_failed,
-            retry_empty=retry_empty,
-            plan=plan,
-            hash_bundle=hash_bundle,
-            log_file=log,
-            scratch=scratch,
-            copy_every=copy_every,
-        )
-    found = [_calibration(place, judge_id) for judge_id in outcomes if calibrate]
-    if not as_json:
+        outcomes = run(made, place, listener=bar, **how(options))
+    found = [_calibration(place, judge_id) for judge_id in outcomes if options.calibrate]
+    if not options.as_json:
         for fit in found:
             _show(fit)
-    finish(outcomes, place, as_json=as_json, more={"calibration": dataclasses.asdict(found[0])} if found else None)
+    more = {"calibration": dataclasses.asdict(found[0])} if found else None
+    finish(outcomes, place, as_json=options.as_json, more=more)
 
 
 def _calibration(results: Path, judge_id: str) -> Fitness:

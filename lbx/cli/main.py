@@ -6,12 +6,10 @@ Exit codes: 0 done, 1 failed, 2 bad usage, 3 done but some samples failed, 130 i
 from __future__ import annotations
 
 import errno
-import importlib
 import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,8 +18,8 @@ from typer.exceptions import Abort, TyperException
 
 from lbx.base.errors import LbxError
 from lbx.base.version import __version__
+from lbx.cli.loading import Row, command
 from lbx.cli.output import Notes, answer, show_error, show_traceback, show_usage_error
-from lbx.cli.stopping import stoppable
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
@@ -44,101 +42,186 @@ def options(
         os.environ["LBX_DEBUG"] = "1"
 
 
-COMMANDS = {
-    "bundle": (
-        "bundling",
-        "Fetch everything the recipes name, check it, and write one archive. Needs a network (or your mirrors).",
+_SUBMIT = {
+    "slurm": Row(
+        "Cluster",
+        "Submit a run as a Slurm array of shards, and a job behind it that merges them.",
+        "cli.cluster_options:SubmitSlurm",
+        "cli.submitting:submit_to_slurm",
     ),
-    "verify": (
-        "bundle_commands",
-        "Check an archive without unpacking it: who signed it, every volume, then every file against the manifest.",
-    ),
-    "unpack": ("bundle_commands", "Verify an archive and unpack it, all or nothing."),
-    "tasks": ("run_commands", "List what the bundle holds to run."),
-    "models": (
-        "model_commands",
-        "List what --model can name: cards and weights in models/ and in this folder, and weights in the bundle.",
-    ),
-    "plan": (
-        "plan_commands",
-        "Count what a run would read and take: tokens, shared prefixes, truncation, memory, time.",
-    ),
-    "prompts": (
-        "show_commands",
-        "Show the prompts that a run would send: text, cut, tokens, budgets, stop rules, sampling.",
-    ),
-    "run": (
-        "run_commands",
-        "Ask a model every sample and write answers and scores to one file. The same command again continues.",
-    ),
-    "judge": (
-        "judge_commands",
-        "Have a model judge stored answers: which of two is better, or how good one is. "
-        "The same command again continues.",
-    ),
-    "score": (
-        "result_commands",
-        "Score stored outputs again with this lbx's metrics; older metric versions stay beside the new one.",
-    ),
-    "import": (
-        "result_commands",
-        "Read an official script's predictions into a results file and score them; or judgements, or people's ratings.",
-    ),
-    "export": (
-        "result_commands",
-        "Write runs' answers in the official script's format, for its own scorer to read, or what that would write.",
-    ),
-    "show": (
-        "show_commands",
-        "Show a stored answer: question, references, reasoning, output, scores, what may have spoilt it, its prompt.",
-    ),
-    "metadata": (
-        "result_commands",
-        "Record what a run's settings do not say about it, for exported result files, or show what is recorded.",
-    ),
-    "report": ("report_commands", "Print tables from a results file."),
-    "sql": ("sql_commands", "Query a results file with SQL, read-only."),
-    "parity": ("parity_commands", "Compare two models on the same prompts: token ids, logits, greedy answers, scores."),
-    "annotate": (
-        "annotate_commands",
-        "Browse, search and edit a dataset of questions on documents: what is not edited keeps its bytes.",
-    ),
-    "browse": (
-        "browse_commands",
-        "Browse stored answers: question, document with a search, reasoning, answer, scores, "
-        "what judges and people said.",
-    ),
-    "rate": (
-        "rate_commands",
-        "Have people rate stored answers, blind, on a page of this machine; one secret link a rater.",
-    ),
-    "merge": (
-        "cluster_commands",
-        "Join results files: parts of one run become that run again, other runs stand side by side.",
-    ),
-    "status": (
-        "cluster_commands",
-        "Show how far each shard of a submitted run is. Runs are not disturbed: only copies are opened.",
-    ),
-    "doctor": (
-        "doctor",
-        "Show what this machine can do: CPU code in use, GPU, memory and its limits, backends, whether it is offline.",
-    ),
-    "submit": (
-        "cluster_commands",
-        "Run on many machines: plan shards of equal cost, and give them to Slurm or Kubernetes.",
+    "kubernetes": Row(
+        "Cluster",
+        "Write a run as a Kubernetes Indexed Job. lbx does not submit it: kubectl does.",
+        "cli.cluster_options:SubmitKubernetes",
+        "cli.submitting:write_for_kubernetes",
     ),
 }
-"""Each command: the module with the function of its name, and the first sentences of that function's docstring."""
-_LOAD_A_MODEL = ("plan", "prompts", "run", "judge", "show", "browse", "score", "parity")
+COMMANDS = {
+    "doctor": Row(
+        "Measure",
+        "Show what this machine can do: CPU code in use, GPU, memory and its limits, backends, whether it is offline.",
+        "cli.measure_options:Doctor",
+        "cli.doctor:doctor",
+    ),
+    "tasks": Row(
+        "Measure",
+        "List what the bundle holds to run.",
+        "cli.measure_options:Tasks",
+        "cli.running:show_tasks",
+    ),
+    "models": Row(
+        "Measure",
+        "List what --model can name: cards and weights in models/ and in this folder, and weights in the bundle.",
+        "cli.measure_options:Models",
+        "cli.running:show_models",
+    ),
+    "prompts": Row(
+        "Measure",
+        "Show the prompts that a run would send: text, cut, tokens, budgets, stop rules, sampling.",
+        "cli.measure_options:Prompts",
+        "cli.showing:show_prompts",
+        loads_model=True,
+    ),
+    "plan": Row(
+        "Measure",
+        "Count what a run would read and take: tokens, shared prefixes, truncation, memory, time.",
+        "cli.measure_options:Plan",
+        "cli.planning:show_plan",
+        loads_model=True,
+    ),
+    "run": Row(
+        "Measure",
+        "Ask a model every sample and write answers and scores to one file. The same command again continues.",
+        "cli.measure_options:Run",
+        "cli.running:ask",
+        loads_model=True,
+    ),
+    "parity": Row(
+        "Measure",
+        "Compare two models on the same prompts: token ids, logits, greedy answers, scores.",
+        "cli.measure_options:Parity",
+        "cli.comparing:compare",
+        loads_model=True,
+    ),
+    "report": Row(
+        "Read",
+        "Print tables from a results file.",
+        "cli.read_options:Report",
+        "cli.reporting:report",
+    ),
+    "show": Row(
+        "Read",
+        "Show a stored answer: question, references, reasoning, output, scores, what may have spoilt it, its prompt.",
+        "cli.read_options:Show",
+        "cli.showing:show_answers",
+        loads_model=True,
+    ),
+    "browse": Row(
+        "Read",
+        "Browse stored answers: question, document with a search, reasoning, answer, scores, what judges and "
+        "people said.",
+        "cli.read_options:Browse",
+        "cli.browsing:browse",
+        loads_model=True,
+    ),
+    "sql": Row(
+        "Read",
+        "Query a results file with SQL, read-only.",
+        "cli.read_options:Sql",
+        "cli.querying:answer_query",
+    ),
+    "judge": Row(
+        "Judges and people",
+        "Have a model judge stored answers: which of two is better, or how good one is. The same command "
+        "again continues.",
+        "cli.people_options:Judge",
+        "cli.judging:judge_answers",
+        loads_model=True,
+    ),
+    "rate": Row(
+        "Judges and people",
+        "Have people rate stored answers, blind, on a page of this machine; one secret link a rater.",
+        "cli.people_options:Rate",
+        "cli.rating:rate",
+    ),
+    "annotate": Row(
+        "Judges and people",
+        "Browse, search and edit a dataset of questions on documents: what is not edited keeps its bytes.",
+        "cli.people_options:Annotate",
+        "cli.annotating:annotate",
+    ),
+    "import": Row(
+        "Exchange",
+        "Read an official script's predictions into a results file and score them; or judgements, or people's ratings.",
+        "cli.exchange_options:Import",
+        "cli.exchanging:import_files",
+    ),
+    "export": Row(
+        "Exchange",
+        "Write runs' answers in the official script's format, for its own scorer to read, or what that would write.",
+        "cli.exchange_options:Export",
+        "cli.exchanging:export_files",
+    ),
+    "score": Row(
+        "Exchange",
+        "Score stored outputs again with this lbx's metrics; older metric versions stay beside the new one.",
+        "cli.exchange_options:Score",
+        "cli.exchanging:score_outputs",
+        loads_model=True,
+    ),
+    "merge": Row(
+        "Exchange",
+        "Join results files: parts of one run become that run again, other runs stand side by side.",
+        "cli.exchange_options:Merge",
+        "cli.merging:merge_files",
+    ),
+    "metadata": Row(
+        "Exchange",
+        "Record what a run's settings do not say about it, for exported result files, or show what is recorded.",
+        "cli.exchange_options:Metadata",
+        "cli.exchanging:record_metadata",
+    ),
+    "bundle": Row(
+        "Across the gap",
+        "Fetch everything the recipes name, check it, and write one archive. Needs a network (or your mirrors).",
+        "cli.gap_options:Bundle",
+        "cli.bundling:make_bundle",
+    ),
+    "verify": Row(
+        "Across the gap",
+        "Check an archive without unpacking it: who signed it, every volume, then every file against the manifest.",
+        "cli.gap_options:Verify",
+        "cli.receiving:verify",
+    ),
+    "unpack": Row(
+        "Across the gap",
+        "Verify an archive and unpack it, all or nothing.",
+        "cli.gap_options:Unpack",
+        "cli.receiving:unpack",
+    ),
+    "submit": Row(
+        "Cluster",
+        "Run on many machines: plan shards of equal cost, and give them to Slurm or Kubernetes.",
+        parts=_SUBMIT,
+    ),
+    "status": Row(
+        "Cluster",
+        "Show how far each shard of a submitted run is. Runs are not disturbed: only copies are opened.",
+        "cli.cluster_options:Status",
+        "cli.merging:show_status",
+    ),
+}
+"""The commands, in the order of ``lbx --help``."""
 
 
 class _Group(TyperGroup):
-    """Knows a command by its row in the table, and imports its module when it is asked for."""
+    """Knows a command by its row in the table, and makes it when it is asked for."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = {name: TyperCommand(name, help=line) for name, (_, line) in COMMANDS.items()}
+        self.commands = {
+            name: TyperCommand(name, help=row.line, rich_help_panel=row.group) for name, row in COMMANDS.items()
+        }
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
         name, known, rest = super().resolve_command(ctx, args)
@@ -146,14 +229,8 @@ class _Group(TyperGroup):
 
 
 def load(name: str) -> Command:
-    """A command with its options. Imports its module, and none of another command."""
-    module = importlib.import_module(f"lbx.cli.{COMMANDS[name][0]}")
-    command = getattr(module, "import_" if name == "import" else name)
-    if isinstance(command, typer.Typer):
-        return typer.main.get_group(command)
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-    alone.command(name, help=_help(command))(stoppable(command, loads_model=name in _LOAD_A_MODEL))
-    return typer.main.get_command(alone)
+    """A command with its options. Imports their module, and none of another command."""
+    return command(name, COMMANDS[name])
 
 
 app = typer.Typer(
@@ -167,11 +244,6 @@ app = typer.Typer(
     "[bold]lbx run[/], [bold]lbx report[/].",
 )
 app.callback()(options)
-
-
-def _help(command: Callable[..., None]) -> str:
-    """The docstring with each paragraph in one line, for the terminal to wrap."""
-    return "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
 
 
 def main() -> None:

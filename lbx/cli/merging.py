@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import typer
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
+from lbx.cli.cluster_options import Status
+from lbx.cli.exchange_options import Merge
 from lbx.cli.output import answer, answer_json, note
 from lbx.cli.tables import show_table
 from lbx.cluster.folder import RunFolder
@@ -20,15 +21,14 @@ from lbx.report.cells import plain_columns
 from lbx.store import Table
 
 _EXIT_GAPS = 3
-
-
 _NAMED = 5
 
 
-def show_status(*, folder: Path, as_json: bool) -> None:
+def show_status(options: Status) -> None:
     """See ``lbx status``."""
+    folder = options.folder
     shards = look(RunFolder(folder))
-    if as_json:
+    if options.as_json:
         answer_json(json.dumps([shard.to_json() for shard in shards], ensure_ascii=False))
         return
     columns = ["shard", "state", "answered", "failed", "of", "said last"]
@@ -43,9 +43,10 @@ def show_status(*, folder: Path, as_json: bool) -> None:
     answer(f"{said}; {answers:,} of {sum(one.expected for one in shards):,} answers are in {folder}")
 
 
-def merge_files(*, sources: list[Path], output: Path | None, shards: Path | None, force: bool, as_json: bool) -> None:
+def merge_files(options: Merge) -> None:
     """See ``lbx merge``."""
-    plan = read_shards(shards) if shards else None
+    sources, output = options.sources, options.output
+    plan = read_shards(options.shards) if options.shards else None
     if len(sources) == 1 and sources[0].is_dir():
         folder = RunFolder(sources[0])
         plan = plan or folder.plan()
@@ -56,11 +57,11 @@ def merge_files(*, sources: list[Path], output: Path | None, shards: Path | None
                 f"No shard of {folder.root} has written anything yet.", command=as_command("lbx", "status", folder.root)
             )
     else:
-        files = sources
+        files = [*sources]
     if output is None:
         raise UsageError("No output file is named.", fix="Name the new results file with -o.")
-    merged = join(files, output, plan, force=force)
-    _tell(merged, as_json=as_json)
+    merged = join(files, output, plan, force=options.force)
+    _tell(merged, as_json=options.as_json)
     if merged.gaps or any(merged.failures.values()):
         raise typer.Exit(_EXIT_GAPS)
 

@@ -1,11 +1,13 @@
-"""Options and arguments that several commands share. What says what a run is is a field of ``RunSpec`` instead."""
+"""Options and arguments that several commands share. What says what a run is is a field of ``RunSpec`` instead.
 
-from __future__ import annotations
+Modules of options do without ``from __future__ import annotations``: see ``lbx.planning.option``.
+"""
 
 import functools
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,40 +29,20 @@ class SqlFormat(StrEnum):
     PARQUET = "parquet"
 
 
-_asked = functools.partial(typer.Option, rich_help_panel="What to ask")
-_which = functools.partial(typer.Option, rich_help_panel="Which samples")
-_how = functools.partial(typer.Option, rich_help_panel="How it runs")
-_shard = functools.partial(typer.Option, rich_help_panel="One shard of many")
-_output = functools.partial(typer.Option, rich_help_panel="Output")
-_web = functools.partial(typer.Option, rich_help_panel="The page")
+_which, _how, _shard, _output, _web = (
+    functools.partial(typer.Option, rich_help_panel=panel)
+    for panel in ("Which samples", "How it runs", "One shard of many", "Output", "The page")
+)
 
-# Of a judge.
-Calibrate = Annotated[
-    bool,
-    _asked(
-        "--calibrate",
-        help="Judge the published answers of Claude, GPT-4 and Llama 2 against turbo's instead: what this judge says "
-        "of them stands beside what GPT-4 said.",
-    ),
-]
-SaveSpec = Annotated[
-    Path | None,
-    _output("--save-spec", metavar="FILE", help="Ask nothing; write the judge's work for `lbx submit --spec FILE`."),
-]
-JudgeOutput = Annotated[
-    Path | None,
-    _output("--output", "-o", metavar="FILE", help="Where judgements go; default: the results file itself."),
-]
 
-# Which samples.
-RetryFailed = Annotated[bool, _which("--retry-failed", help="Ask samples again that failed in an earlier session.")]
-RetryEmpty = Annotated[
-    bool, _which("--retry-empty", help="Ask samples again whose answer was empty in an earlier session.")
-]
+def bundle_option(text: str) -> Any:
+    """--bundle of a command that is not made of a run's spec."""
+    return typer.Option("--bundle", "-b", metavar="DIR", help=text)
 
-# How it runs.
-CountFirst = Annotated[
-    bool, _how("--plan/--no-plan", help="Count tokens and estimate the time before the first sample.")
+
+AsJson = Annotated[bool, _output("--json", help="Print the answer as JSON.")]
+ResultsOutput = Annotated[
+    Path, _output("--output", "-o", metavar="FILE", help="The results file; created where there is none.")
 ]
 VerifyBatching = Annotated[
     int,
@@ -71,58 +53,81 @@ VerifyBatching = Annotated[
         help="Afterwards ask N answers again, each alone, and report how many differ and by how much.",
     ),
 ]
-HashBundle = Annotated[
-    bool,
-    _how(
-        "--hash-bundle",
-        help="Hash every file of the bundle first; default: compare names, sizes and times, and hash only files newer "
-        "than the manifest.",
-    ),
-]
-
-# One shard of many.
-Shards = Annotated[
-    Path | None, _shard("--shards", metavar="FILE", help="The shard plan that `lbx submit` wrote; needs --shard.")
-]
-ShardNumber = Annotated[int | None, _shard("--shard", metavar="I", min=0, help="Run only shard I, counted from 0.")]
-Scratch = Annotated[
-    Path | None,
-    _shard(
-        "--scratch",
-        metavar="DIR",
-        help="A folder on this machine's own disk: write there, and copy to the results file at intervals and at "
-        "the end, however the run ends.",
-    ),
-]
-CopyEvery = Annotated[
-    float,
-    _shard(
-        "--copy-every", metavar="MIN", min=0, help="With --scratch: minutes between copies; 0 copies at the end only."
-    ),
-]
-
-# Output.
-ResultsOutput = Annotated[
-    Path, _output("--output", "-o", metavar="FILE", help="The results file; created where there is none.")
-]
-Log = Annotated[
-    Path | None,
-    _output("--log", metavar="FILE", help="Write a progress line every minute here; default: RESULTS.log."),
-]
-AsJson = Annotated[bool, _output("--json", help="Print the answer as JSON.")]
 
 # Of commands that read a results file.
 Results = Annotated[Path, typer.Argument(help="The results file that `lbx run` wrote.", metavar="RESULTS")]
-OnlyRuns = Annotated[list[str] | None, typer.Option("--run", metavar="RUN", help="Only this run. Can be repeated.")]
+OnlyRuns = Annotated[tuple[str, ...], typer.Option("--run", metavar="RUN", help="Only this run. Can be repeated.")]
+OutputFile = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")]
 Workers = Annotated[int, typer.Option("--workers", metavar="N", min=0, help="Processes; 0 means one for each core.")]
 
-# Of commands that serve a page.
-Host = Annotated[str, _web("--host", metavar="ADDRESS", help="Where to listen; other machines only if you insist.")]
-Port = Annotated[int, _web("--port", metavar="N", min=0, max=65535, help="The port; 0 takes any that is free.")]
-Uds = Annotated[
-    Path | None,
-    _web("--uds", metavar="FILE", help="Listen at a Unix socket instead: the way into a container without network."),
-]
-Others = Annotated[
-    bool, _web("--others-may-reach-it", help="Allow a --host that other machines can reach, unencrypted.")
-]
+
+@dataclass(frozen=True, kw_only=True)
+class Asking:
+    """Of commands that ask a model, here or in shards."""
+
+    retry_failed: Annotated[
+        bool, _which("--retry-failed", help="Ask samples again that failed in an earlier session.")
+    ] = False
+    retry_empty: Annotated[
+        bool, _which("--retry-empty", help="Ask samples again whose answer was empty in an earlier session.")
+    ] = False
+    plan: Annotated[
+        bool, _how("--plan/--no-plan", help="Count tokens and estimate the time before the first sample.")
+    ] = True
+    hash_bundle: Annotated[
+        bool,
+        _how(
+            "--hash-bundle",
+            help="Hash every file of the bundle first; default: compare names, sizes and times, and hash only files "
+            "newer than the manifest.",
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskingHere(Asking):
+    """Of commands that ask a model in this process."""
+
+    log: Annotated[
+        Path | None,
+        _output("--log", metavar="FILE", help="Write a progress line every minute here; default: RESULTS.log."),
+    ] = None
+    scratch: Annotated[
+        Path | None,
+        _shard(
+            "--scratch",
+            metavar="DIR",
+            help="A folder on this machine's own disk: write there, and copy to the results file at intervals and at "
+            "the end, however the run ends.",
+        ),
+    ] = None
+    copy_every: Annotated[
+        float,
+        _shard(
+            "--copy-every",
+            metavar="MIN",
+            min=0,
+            help="With --scratch: minutes between copies; 0 copies at the end only.",
+        ),
+    ] = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pages:
+    """Of commands that serve a page."""
+
+    host: Annotated[
+        str, _web("--host", metavar="ADDRESS", help="Where to listen; other machines only if you insist.")
+    ] = "127.0.0.1"
+    port: Annotated[int, _web("--port", metavar="N", min=0, max=65535, help="The port; 0 takes any that is free.")] = (
+        8765
+    )
+    uds: Annotated[
+        Path | None,
+        _web(
+            "--uds", metavar="FILE", help="Listen at a Unix socket instead: the way into a container without network."
+        ),
+    ] = None
+    others: Annotated[
+        bool, _web("--others-may-reach-it", help="Allow a --host that other machines can reach, unencrypted.")
+    ] = False

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from lbx.base.units import duration, size
+from lbx.cli.measure_options import Plan
 from lbx.cli.output import RunBar, answer_json, stdout
 from lbx.cli.tables import show_table
 from lbx.planning.outlook import Outlook
 from lbx.planning.run_plan import TaskPlan
 from lbx.report.cells import plain_columns
 from lbx.running.forecast import by_time, faster_line, memory_line, plan_each, sharing_lines, time_line
-from lbx.running.spec import RunSpec
 from lbx.store import Table
 
 
-def show_plan(*, spec: RunSpec, output: Path | None, calibrate: bool, against: list[str] | None, as_json: bool) -> None:
+def show_plan(options: Plan) -> None:
     """See ``lbx plan``."""
     with RunBar() as bar:
-        outlook, *others = plan_each(spec, against or (), output, calibrate=calibrate, listener=bar)
-    if as_json:
-        told = outlook.to_json() | ({"against": [other.to_json() for other in others]} if against else {})
+        outlook, *others = plan_each(
+            options.spec, options.against, options.output, calibrate=options.calibrate, listener=bar
+        )
+    if options.as_json:
+        told = outlook.to_json() | ({"against": [other.to_json() for other in others]} if others else {})
         answer_json(json.dumps(told, ensure_ascii=False))
         return
     _show(outlook)
-    if against:
+    if others:
         _compare([outlook, *others])
 
 

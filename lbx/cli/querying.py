@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 from lbx.base.outputs import whole_place
 from lbx.cli.options import SqlFormat
 from lbx.cli.output import answer_json, answer_text, note, parquet_file
+from lbx.cli.read_options import Sql
 from lbx.cli.tables import check_output, show_sheets
 from lbx.report import render
 from lbx.report.cells import Sheet, plain_columns
@@ -21,30 +22,29 @@ _MOST_ROWS = 1_000
 """Of a table for people, whose columns cannot be fitted before its last row is known."""
 
 
-def answer_query(
-    *, results: Path, query: str, output_format: SqlFormat, attached: list[str] | None, output: Path | None
-) -> None:
+def answer_query(options: Sql) -> None:
     """See ``lbx sql``."""
+    results, query, attached, output = options.results, options.query, options.attached, options.output
     check_output(output)
-    if output_format is SqlFormat.PARQUET:
+    if options.output_format is SqlFormat.PARQUET:
         output = parquet_file(output)
-        with whole_place(output) as place, _opened(results, attached or [], place) as store:
+        with whole_place(output) as place, _opened(results, attached, place) as store:
             rows = export_parquet(store, query, place)
         note(f"{rows:,} rows in {output}")
         return
-    with _opened(results, attached or []) as store:
-        if output_format is SqlFormat.TABLE:
+    with _opened(results, attached) as store:
+        if options.output_format is SqlFormat.TABLE:
             _show_table(store, query, output)
             return
         with asked(store, query) as answer:
-            if output_format is SqlFormat.JSON:
+            if options.output_format is SqlFormat.JSON:
                 answer_json(render.json_pieces(answer.columns, answer.rows), output)
             else:
                 answer_text(render.csv_pieces(answer.columns, answer.rows), output)
 
 
 @contextmanager
-def _opened(results: Path, attached: list[str], part: Path | None = None) -> Iterator[Store]:
+def _opened(results: Path, attached: Sequence[str], part: Path | None = None) -> Iterator[Store]:
     """The results file with others beside it; on one thread where a parquet file is to be written."""
     files = named_files(attached, results)
     beside = [*files.values(), *([part] if part else [])]

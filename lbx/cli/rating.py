@@ -5,73 +5,83 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.visible import one_line
 from lbx.cli.output import note
-from lbx.cli.sites import open_site
+from lbx.cli.people_options import Rate, RatingKind
+from lbx.cli.web import of_web
 from lbx.judging.people.book import Book
 from lbx.judging.people.choosing import documents, rating_set
-from lbx.judging.people.collecting import collected
+from lbx.judging.people.collecting import collect, collected
 from lbx.judging.people.journal import Journal, journal_of
 from lbx.store import Store
 from lbx.store.ratings import ratings_of
 from lbx.store.runs import check_runs
-from lbx.web import Documents
-from lbx.web.rating import RatingPages
+
+if TYPE_CHECKING:
+    from lbx.web import Documents
+    from lbx.web.rating import RatingPages
 
 _MOST_STEPS = 20
 
 
-def rate_answers(
-    *,
-    results: Path,
-    bundle: Path | None,
-    runs: list[str] | None,
-    kind: str,
-    questions: str | None,
-    pattern: str,
-    limit: int | None,
-    raters: int | None,
-    names: list[str] | None,
-    raters_per_item: int,
-    agreement: float,
-    scale: str | None,
-    reference_open: bool,
-    seed: int,
-    host: str,
-    port: int,
-    uds: Path | None,
-    others: bool,
-) -> None:
+def rate(options: Rate) -> None:
     """See ``lbx rate``."""
-    people = _people(names or [], raters)
-    opened = Bundle(bundle) if bundle else None
+    results = options.results
+    if not results.is_file():
+        raise UsageError(f"There is no results file {results}.", fix="Answers come first.", command="lbx run --help")
+    if options.collect:
+        _collect(results, options.journals)
+        return
+    if options.journals:
+        raise UsageError(
+            "--journal is for --collect.", command=as_command("lbx", "rate", results, "--collect", "--journal", "FILE")
+        )
+    if options.scale and options.kind is RatingKind.PAIR:
+        raise UsageError("--scale is for --kind score: of two answers the better one is chosen.", fix="Leave it out.")
+    _open_pages(options, of_web("web.rating:RatingPages"), of_web("web:Documents"))
+
+
+def _collect(results: Path, journals: Sequence[Path]) -> None:
+    found = collect(results, journals)
+    if found.torn:
+        note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {found.torn}.")
+    for path, raters in found.spoke_for.items():
+        who = ", ".join(f"{rater} ({lines:,})" for rater, lines in sorted(raters.items()))
+        note(f"{path} speaks for {who or 'nobody'}; nothing shows that these people wrote it.")
+    note(f"Moved into {results}: {found.ratings:,} ratings and revisions.")
+
+
+def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[Documents]) -> None:
+    people, results = _people(options.names, options.raters), options.results
+    opened = Bundle(options.bundle) if options.bundle else None
     with Journal(journal_of(results)) as journal:
         with Store(results) as store:
-            check_runs(store, runs or ())
+            check_runs(store, options.runs)
             chosen, equal = rating_set(
                 store,
-                runs or (),
-                kind=kind,
-                questions=questions,
-                pattern=pattern,
-                limit=limit,
-                scale=_ends(scale or "1-5"),
-                seed=seed,
-                raters_per_item=raters_per_item if len(people) > 1 else None,
-                agreement=agreement,
+                options.runs,
+                kind=str(options.kind),
+                questions=options.questions and str(options.questions),
+                pattern=options.pattern,
+                limit=options.limit,
+                scale=_ends(options.scale or "1-5"),
+                seed=options.seed,
+                raters_per_item=options.raters_per_item if len(people) > 1 else None,
+                agreement=options.agreement,
                 bundle=opened,
             )
             held = ratings_of(store, chosen.set_id).dicts()
         texts = documents(opened, chosen.items) if opened else {}
         book = Book(chosen, people, journal, held)
         _say_what(book, equal, texts if opened else None)
-        pages = RatingPages(book, Documents(texts.get), reference_open=reference_open)
+        pages = pages_of(book, documents_of(texts.get), reference_open=options.reference_open)
         try:
-            open_site(pages.routes, people, host=host, port=port, uds=uds, others=others)
+            of_web("cli.sites:open_site")(pages.routes, people, options)
         finally:
             _keep(results, journal)
 

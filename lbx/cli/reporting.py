@@ -1,16 +1,19 @@
-"""What ``lbx report`` does: it reads the reports that are asked for, and writes them in a format."""
+"""What ``lbx report`` does: reads the reports that are asked for, and writes them in a format."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import typer
+
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.outputs import whole_place
 from lbx.cli.options import ReportFormat
-from lbx.cli.output import answer_json, answer_text, note
-from lbx.cli.tables import show_sheets
+from lbx.cli.output import answer_json, answer_text, note, parquet_file
+from lbx.cli.read_options import Report
+from lbx.cli.tables import check_output, show_sheets
 from lbx.report import latex, papers, render, reports
 from lbx.report import overview as overviews
 from lbx.report import page as pages
@@ -22,9 +25,70 @@ from lbx.scoring.reading import read_added_up
 from lbx.store import Table
 
 _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
+_PIPED = 120
+"""Columns of the one screen on its way into a pipe or a file; a report that is asked for by name has all of its own."""
 
 
-def asked(results: Path | None, view: str | None, *, published: bool) -> tuple[Path | None, str | None]:
+def report(options: Report) -> None:
+    """See ``lbx report``."""
+    view, results, output = options.view, options.results, options.output
+    published = bool(options.references or options.against)
+    if options.expected and view is None and results is not None:
+        view = "expected"
+    results, view = _asked(results, view, published=published)
+    output_format = options.output_format
+    names = _views(view, output_format)
+    check_output(output)
+    if (view == "expected") != bool(options.expected):
+        raise UsageError("The report expected needs --expect MODEL, and no other report takes it.")
+    if published:
+        _check_published(names)
+    wanted = Wanted(
+        runs=options.runs,
+        models=options.against,
+        references=options.references,
+        expected=options.expected,
+        published=published,
+        alone=options.no_interval,
+        baseline=options.baseline or "",
+        margin=options.margin,
+        force=options.force,
+        tasks=options.tasks,
+        limit=options.limit,
+        keep=options.keep,
+        at_least=options.at_least,
+    )
+    versions = _versions(options.versions)
+    if results is not None and view is None and output_format is ReportFormat.TABLE:
+        sheets = _overview(results, versions, wanted)
+        show_sheets(sheets, output, ascii_only=options.ascii_only, piped=_PIPED)
+        return
+    if output_format is ReportFormat.PARQUET:
+        note(f"{_export(results, names, versions, wanted, parquet_file(output)):,} rows in {output}")
+    elif output_format is ReportFormat.HTML:
+        answer_text(_page(results, names if view else (), versions, wanted, options.chars), output)
+    made = {}
+    if output_format not in (ReportFormat.PARQUET, ReportFormat.HTML):
+        made = _read(results, names, versions, wanted, in_bold=output_format is ReportFormat.LATEX)
+        _write(made, output_format, output, ascii_only=options.ascii_only)
+    elif options.expected:
+        made = _read(results, names, versions, wanted, in_bold=False)
+    if options.expected and any(row["verdict"] == "differs" for row in made["expected"].dicts()):
+        raise typer.Exit(1)
+
+
+def _versions(named: Sequence[str]) -> dict[str, int]:
+    """{"longbench": 1} from "longbench=1"."""
+    found = {}
+    for text in named:
+        benchmark, _, version = text.partition("=")
+        if not benchmark or not version.isdecimal():
+            raise UsageError(f"--metric-version is BENCHMARK=N, e.g. longbench=1, not {text!r}.")
+        found[benchmark] = int(version)
+    return found
+
+
+def _asked(results: Path | None, view: str | None, *, published: bool) -> tuple[Path | None, str | None]:
     """The file and the report, where ``reference`` may stand without a file."""
     if results is not None and view is None and str(results) in (*reports.REPORTS, BOARD) and not results.exists():
         results, view = None, str(results)
@@ -39,7 +103,7 @@ def asked(results: Path | None, view: str | None, *, published: bool) -> tuple[P
     return results, view
 
 
-def views(view: str | None, output_format: ReportFormat) -> list[str]:
+def _views(view: str | None, output_format: ReportFormat) -> list[str]:
     """The reports that are asked for. Raises UsageError."""
     names = reports.reports_of(view) if view else list(_DEFAULT_VIEWS)
     if len(names) > 1 and output_format in (ReportFormat.CSV, ReportFormat.PARQUET):
@@ -48,7 +112,7 @@ def views(view: str | None, output_format: ReportFormat) -> list[str]:
     return names
 
 
-def check_published(names: Sequence[str]) -> None:
+def _check_published(names: Sequence[str]) -> None:
     """Raise UsageError: none of these reports shows published figures."""
     if not {"paper", "reference", "expected", *BOARDS} & set(names):
         raise UsageError(
@@ -57,11 +121,10 @@ def check_published(names: Sequence[str]) -> None:
         )
 
 
-def read(
+def _read(
     results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted, *, in_bold: bool
 ) -> dict[str, Table]:
     """The reports' rows; with ``in_bold`` the paper's say which cannot be told from the best."""
-
     if results is None:
         return {name: reports.read(None, name, wanted) for name in names}
     with read_added_up(results) as store:
@@ -79,10 +142,9 @@ def read(
         return found
 
 
-def page(
+def _page(
     results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted, chars: int
 ) -> Sequence[str]:
-
     if results is None:
         return pages.pieces(None, wanted, names=names)
     with read_added_up(results) as store:
@@ -90,17 +152,15 @@ def page(
         return pages.pieces(store, wanted, names=names, chars=chars)
 
 
-def overview(results: Path, versions: Mapping[str, int], wanted: Wanted) -> Sequence[Sheet]:
-
+def _overview(results: Path, versions: Mapping[str, int], wanted: Wanted) -> Sequence[Sheet]:
     with read_added_up(results) as store:
         store.use_metric_versions(versions)
         return overviews.sheets(store, wanted, results)
 
 
-def export(
+def _export(
     results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted, output: Path
 ) -> int:
-
     if results is None:
         raise UsageError("Parquet is made of a results file's reports.", fix="Name the file, or ask for csv or json.")
     with whole_place(output) as place, read_added_up(results, beside=[place], threads=1) as store:
@@ -108,8 +168,7 @@ def export(
         return reports.write_parquet(store, names[0], wanted, place)
 
 
-def write(tables: dict[str, Table], output_format: ReportFormat, output: Path | None, *, ascii_only: bool) -> None:
-
+def _write(tables: dict[str, Table], output_format: ReportFormat, output: Path | None, *, ascii_only: bool) -> None:
     if output_format is ReportFormat.JSON:
         one = next(iter(tables.values())) if len(tables) == 1 else None
         answer_json(render.json_pieces(one.columns, one.rows) if one else render.json_of_tables(tables), output)
@@ -131,7 +190,6 @@ def write(tables: dict[str, Table], output_format: ReportFormat, output: Path | 
 
 
 def _sheets(name: str, table: Table, *, curves: bool) -> Sequence[Sheet]:
-
     if name == "paper" and table.rows:
         return papers.sheets(table)
     return [sheet(reports.REPORTS[name], table, curves=curves)]

@@ -1,4 +1,4 @@
-"""What ``lbx tasks`` and ``lbx run`` do."""
+"""What ``lbx tasks``, ``lbx models`` and ``lbx run`` do."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import typer
 
+from lbx.backends.listing import Listed, list_models
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
+from lbx.base.units import size
 from lbx.benchmarks import everything
+from lbx.cli.measure_options import Models, Run, Tasks
+from lbx.cli.options import AskingHere
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.stopping import saying
 from lbx.cli.tables import show_table
@@ -21,18 +26,17 @@ from lbx.report import render
 from lbx.report.cells import plain_columns
 from lbx.running.runner import Outcome
 from lbx.running.running import run as run_spec
-from lbx.running.spec import RunSpec
 from lbx.store import Table
 
 _EXIT_SOME_FAILED = 3
 
 
-def show_tasks(*, bundle: Path, as_json: bool) -> None:
+def show_tasks(options: Tasks) -> None:
     """See ``lbx tasks``."""
-    found = everything(Bundle(bundle))
+    found = everything(Bundle(options.bundle))
     columns = ["task", "language", "samples", "metrics"]
     table = Table(columns, [(t.full_name, t.language, t.samples, ", ".join(t.metrics)) for t in found])
-    if as_json:
+    if options.as_json:
         answer_json(render.json_pieces(table.columns, table.rows))
     else:
         show_table("", plain_columns(table))
@@ -40,40 +44,56 @@ def show_tasks(*, bundle: Path, as_json: bool) -> None:
         note("The built-in needle needs no data and was not bundled: --tasks needle asks it all the same.")
 
 
-def ask(
-    *,
-    spec: RunSpec,
-    spec_file: Path | None,
-    output: Path,
-    verify_batching: int,
-    retry_failed: bool,
-    retry_empty: bool,
-    plan: bool,
-    log: Path | None,
-    shards: Path | None,
-    shard: int | None,
-    scratch: Path | None,
-    copy_every: float,
-    hash_bundle: bool,
-    as_json: bool,
-) -> None:
+def show_models(options: Models) -> None:
+    """See ``lbx models``."""
+    found = list_models(Bundle(options.bundle) if options.bundle else None)
+    if options.as_json:
+        answer_json(json.dumps([one.to_json() for one in found], ensure_ascii=False, indent=2))
+        return
+    if not found:
+        note(
+            "There is no model here: neither a card nor weights in models/, in this folder, or in a bundle (--bundle)."
+        )
+        return
+    columns = ["model", "backend", "context window", "size", "weights"]
+    show_table("", plain_columns(Table(columns, [_row(one) for one in found])))
+    for one in found:
+        if one.problem:
+            note(f"{one.name}: {one.problem}")
+
+
+def _row(one: Listed) -> tuple[str, ...]:
+    window = "unknown" if one.context_window is None else f"{one.context_window:,}"
+    backend = f"{one.backend} (embeds)" if one.embeds else one.backend or "unknown"
+    return one.name, backend, window, "-" if one.size_bytes is None else size(one.size_bytes), one.state
+
+
+def ask(options: Run) -> None:
     """See ``lbx run``."""
+    output = options.output
     with saying(lambda: left_in(output)), RunBar() as bar:
         outcomes = run_spec(
-            spec,
+            options.spec,
             output,
             listener=bar,
-            retry_failed=retry_failed,
-            retry_empty=retry_empty,
-            verify_batching=verify_batching,
-            plan=plan,
-            hash_bundle=hash_bundle,
-            log_file=log,
-            shard=_shard(shards, shard, spec_file),
-            scratch=scratch,
-            copy_every=copy_every,
+            verify_batching=options.verify_batching,
+            shard=_shard(options.shards, options.shard, options.spec_file),
+            **how(options),
         )
-    finish(outcomes, output, as_json=as_json)
+    finish(outcomes, output, as_json=options.as_json)
+
+
+def how(options: AskingHere) -> dict[str, Any]:
+    """What ``lbx.running.running.run`` takes of the options of a command that asks a model."""
+    return {
+        "retry_failed": options.retry_failed,
+        "retry_empty": options.retry_empty,
+        "plan": options.plan,
+        "hash_bundle": options.hash_bundle,
+        "log_file": options.log,
+        "scratch": options.scratch,
+        "copy_every": options.copy_every,
+    }
 
 
 def left_in(output: Path) -> str:

@@ -10,14 +10,15 @@ from typing import Any
 
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.outputs import whole_file
+from lbx.cli.measure_options import Prompts
 from lbx.cli.output import answer_json, answer_text, note
+from lbx.cli.read_options import Show
 from lbx.cli.tables import show_table
 from lbx.report import render
 from lbx.report.cells import plain_columns
 from lbx.running.judge_spec import spec_of
 from lbx.running.sent_prompts import SentPrompt, rebuilt
 from lbx.running.sent_prompts import prompts as sent_prompts
-from lbx.running.spec import RunSpec
 from lbx.store import Store, Table
 from lbx.store.answers import Choice, StoredAnswer, find_answers, list_answers
 from lbx.store.runs import check_runs
@@ -27,14 +28,15 @@ _SHOWN = 2000
 """Characters of a text that are shown without --full, half from each end."""
 
 
-def show_prompts(*, spec: RunSpec, full: bool, output: Path | None) -> None:
+def show_prompts(options: Prompts) -> None:
     """See ``lbx prompts``."""
+    spec, output = options.spec, options.output
     found = sent_prompts(spec, first=output is None and spec.choice.everything)
     if output is not None:
         note(f"{_write(output, found):,} prompts in {output}")
         return
     for sent in found:
-        answer_text("\n".join(_lines_of_prompt(sent, full=full)) + "\n\n")
+        answer_text("\n".join(_lines_of_prompt(sent, full=options.full)) + "\n\n")
 
 
 def _write(path: Path, found: Iterator[SentPrompt]) -> int:
@@ -82,46 +84,34 @@ def _ends(text: str) -> str:
     return f"{text[:half]}\n[... {len(text) - _SHOWN:,} characters, see --full ...]\n{text[-half:]}"
 
 
-def show_answers(
-    *,
-    results: Path,
-    sample: str | None,
-    runs: list[str] | None,
-    pattern: str,
-    limit: int,
-    prompt: bool,
-    bundle: Path | None,
-    model: str | None,
-    full: bool,
-    as_json: bool,
-) -> None:
+def show_answers(options: Show) -> None:
     """See ``lbx show``."""
+    results, runs, as_json = options.results, options.runs, options.as_json
     with Store(results, read_only=True) as store:
-        check_runs(store, runs or ())
-        if sample is None:
-            table = list_answers(store, Choice(runs or (), pattern=pattern), limit)
+        check_runs(store, runs)
+        if options.sample is None:
+            table = list_answers(store, Choice(runs, pattern=options.pattern), options.limit)
             if as_json:
                 answer_json(render.json_pieces(table.columns, table.rows))
             else:
                 rows = [tuple(f"{v:.4f}" if isinstance(v, float) else v for v in row) for row in table.rows]
                 show_table("Answers", plain_columns(Table(table.columns, rows)))
             return
-        answers = find_answers(store, sample, runs or ())
-    found = [_told(results, answer, prompt=prompt, bundle=bundle, model=model) for answer in answers]
+        answers = find_answers(store, options.sample, runs)
+    found = [_told(answer, options) for answer in answers]
     if as_json:
         answer_json(json.dumps(found, ensure_ascii=False, default=str))
         return
     for answer, told in zip(answers, found, strict=True):
-        answer_text("\n".join(_lines_of_answer(answer, told, full=full)) + "\n\n")
+        answer_text("\n".join(_lines_of_answer(answer, told, full=options.full)) + "\n\n")
 
 
-def _told(
-    results: Path, answer: StoredAnswer, *, prompt: bool, bundle: Path | None, model: str | None
-) -> dict[str, Any]:
+def _told(answer: StoredAnswer, options: Show) -> dict[str, Any]:
     """All of an answer, for JSON."""
     told = {**answer.values, "marks": answer.marks, "scores": list(answer.scores)}
-    if prompt:
-        told["prompts"] = [sent.to_json() for sent in rebuilt_prompts(results, answer, bundle, model)]
+    if options.prompt:
+        prompts = rebuilt_prompts(options.results, answer, options.bundle, options.model)
+        told["prompts"] = [sent.to_json() for sent in prompts]
         rebuilt, sent = told["prompts"][0].get("prompt_sha256"), answer.values["prompt_sha256"]
         told["prompt_is_the_same"] = rebuilt == sent if sent else None
     return told

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lbx.cli.options import Pages
 from lbx.cli.output import answer, note
 from lbx.web import Place, Site, listening, serve
 
@@ -13,15 +13,13 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
 
-def open_site(
-    routes: Sequence[BaseRoute], people: Sequence[str], *, host: str, port: int, uds: Path | None, others: bool
-) -> None:
+def open_site(routes: Sequence[BaseRoute], people: Sequence[str], options: Pages) -> None:
     """Print a link for each person, and answer. Ctrl-C and SIGTERM are how this ends, not failures.
 
     Raises:
         UsageError: it cannot listen there.
     """
-    with listening(host, port, uds, others=others) as place:
+    with listening(options.host, options.port, options.uds, others=options.others) as place:
         site = Site(place, routes, people)
         width = max(map(len, people))
         for name, link in site.links.items():

@@ -1,12 +1,8 @@
 """The options that say what a run is, made of its spec's fields: ``lbx run``, ``plan`` and ``submit`` take the same."""
 
-from __future__ import annotations
-
 import dataclasses
-import functools
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_origin
 
@@ -15,6 +11,7 @@ import typer
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_handed
 from lbx.base.paths import expanded
+from lbx.cli.loading import REQUIRED, Several, Shown, resolve
 from lbx.planning.option import Field, fields_of
 from lbx.running.judge_spec import JudgeSpec
 from lbx.running.spec import RunSpec
@@ -32,11 +29,11 @@ SpecFile = Annotated[
 
 
 def of_run(name: str) -> Any:
-    """What the command line shows of an option of a run, for the annotation of another command's parameter."""
-    return _shown(fields_of(RunSpec)[name])
+    """What the command line shows of an option of a run, for the annotation of another command's field."""
+    return _option(fields_of(RunSpec)[name])
 
 
-def _shown(field: Field) -> Any:
+def _option(field: Field) -> Any:
     option = field.option
     assert option is not None
     return typer.Option(
@@ -44,13 +41,13 @@ def _shown(field: Field) -> Any:
     )
 
 
-def _parameter(field: Field, *, required: bool) -> tuple[Any, object]:
-    """A field as a command's parameter: (annotation, default)."""
+def _shown(field: Field, *, required: bool) -> Shown:
+    """A field as Typer takes it; one that need not be given is None where it is not."""
     listed = get_origin(field.kind) is tuple
     kind = Path if field.option and field.option.path else list[str] if listed else field.kind
-    optional = listed or (field.default is MISSING and not required)
-    default = inspect.Parameter.empty if field.default is MISSING and required else None if optional else field.default
-    return Annotated[kind | None if optional else kind, _shown(field)], default
+    if listed or (field.default is MISSING and not required):
+        return Annotated[kind | None, _option(field)], None
+    return Annotated[kind, _option(field)], REQUIRED if field.default is MISSING else field.default
 
 
 def _of_judges() -> Iterator[Field]:
@@ -60,65 +57,43 @@ def _of_judges() -> Iterator[Field]:
     return (fields[name] for name in dict.fromkeys(["bundle", *JudgeSpec.__annotations__, *taken]) if name in fields)
 
 
-_OPTIONS = {name: _parameter(field, required=False) for name, field in fields_of(RunSpec).items()}
-_OPTIONS["spec_file"] = SpecFile, None
-"""{name: (annotation, default)} of the parameters that make a ``RunSpec``; and --spec."""
-_OF_JUDGES = {field.name: _parameter(field, required=True) for field in _of_judges()}
-"""The same of a ``JudgeSpec``."""
+def given(names: Mapping[str, object], values: Mapping[str, Any], context: typer.Context) -> dict[str, Any]:
+    """What was given of these options on the command line."""
+    told = {name for name in names if str(getattr(context.get_parameter_source(name), "name", "")) != "DEFAULT"}
+    return {name: names_of_samples(values[name]) if name == "ids" else values[name] for name in told}
 
 
-def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with these options in place of its parameter ``spec``."""
-    return _taking(command, _OPTIONS, _spec_of)
+def run_options(spec: type[RunSpec]) -> Several:
+    """The options of a run's spec, which make one, together with --spec."""
+    options = {name: _shown(field, required=False) for name, field in fields_of(spec).items()}
+
+    def make(values: Mapping[str, Any], context: typer.Context) -> RunSpec:
+        told = given(options, values, context)
+        if (file := values["spec_file"]) is not None:
+            read: Callable[[Path, str | None], RunSpec] = resolve("running.stored_specs:read_any_spec")
+            return dataclasses.replace(read(file, told.get("name")), **told)
+        for name, field in fields_of(spec).items():
+            if field.default is MISSING and name not in told:
+                spelled = " / ".join(field.names)
+                raise UsageError(
+                    f"Missing option {spelled}.", fix="A run needs a bundle, a model and tasks, or --spec."
+                )
+        return spec(**told)
+
+    return Several(options, make)
 
 
-def takes_judge(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with a judge's options in place of its parameter ``spec``, which is what was said of them."""
-    return _taking(command, _OF_JUDGES, _said)
+_OF_JUDGES = {field.name: _shown(field, required=True) for field in _of_judges()}
+Judging = Annotated[Mapping[str, Any], Several(_OF_JUDGES, lambda values, context: given(_OF_JUDGES, values, context))]
+"""What was said of a ``JudgeSpec``: what else there is to it depends on it."""
 
 
-def _taking(
-    command: Callable[..., None],
-    options: Mapping[str, tuple[Any, object]],
-    make: Callable[[Mapping[str, Any], typer.Context], object],
-) -> Callable[..., None]:
-    @functools.wraps(command)
-    def called(context: typer.Context, **values: Any) -> None:
-        given = {name: values.pop(name) for name in options}
-        if takes_file:
-            values["spec_file"] = given["spec_file"]
-        command(spec=make(given, context), **values)
+@dataclass(frozen=True, kw_only=True)
+class OfRun:
+    """What a run is: the options of every command that takes a whole spec."""
 
-    parameters = inspect.signature(command, eval_str=True).parameters
-    takes_file = "spec_file" in parameters
-    own = [parameter for name, parameter in parameters.items() if name not in ("spec", "spec_file")]
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in options.items()
-    ]
-    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    called.__signature__ = inspect.Signature([context, *added, *own])  # type: ignore[attr-defined]
-    return called
-
-
-def _spec_of(given: Mapping[str, Any], context: typer.Context) -> RunSpec:
-    values = _said(given, context)
-    values.pop("spec_file", None)
-    if (file := given["spec_file"]) is not None:
-        from lbx.running.stored_specs import read_any_spec
-
-        return dataclasses.replace(read_any_spec(file, values.get("name")), **values)
-    for name, field in fields_of(RunSpec).items():
-        if field.default is MISSING and name not in values:
-            spelled = " / ".join(field.names)
-            raise UsageError(f"Missing option {spelled}.", fix="A run needs a bundle, a model and tasks, or --spec.")
-    return RunSpec(**values)
-
-
-def _said(given: Mapping[str, Any], context: typer.Context) -> dict[str, Any]:
-    """What was given on the command line."""
-    said = {name for name in given if str(getattr(context.get_parameter_source(name), "name", "")) != "DEFAULT"}
-    return {name: names_of_samples(given[name]) if name == "ids" else given[name] for name in said}
+    spec: Annotated[RunSpec, run_options(RunSpec)]
+    spec_file: SpecFile = None
 
 
 def names_of_samples(given: Sequence[str] | None) -> tuple[str, ...]:

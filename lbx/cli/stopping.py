@@ -3,8 +3,6 @@ sentence for the signals that no program can answer."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -21,25 +19,17 @@ class TerminatedError(KeyboardInterrupt):
     """SIGTERM, which cluster schedulers send before they kill: a command ends as for Ctrl-C."""
 
 
-def stoppable(command: Callable[..., None], *, loads_model: bool = False) -> Callable[..., None]:
-    """The command, with both signals turned into InterruptedByUserError.
+@contextmanager
+def stoppable(*, loads_model: bool) -> Iterator[None]:
+    """A command, in which both signals become InterruptedByUserError.
 
     Args:
         loads_model: a library may crash, or memory run out: explain that, too.
     """
-    explaining = functools.partial(explained, _SAFE) if loads_model else nullcontext
-
-    @functools.wraps(command)
-    def run(**arguments: object) -> None:
-        signal.signal(signal.SIGTERM, _terminate)
-        with saying(lambda: "What was not finished has left nothing half-written."), explaining():
-            command(**arguments)
-
-    # Typer asks four times what the parameters are, and annotations that are texts are compiled each time.
-    signature = inspect.signature(command, eval_str=True)
-    run.__signature__ = signature  # type: ignore[attr-defined]
-    run.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
-    return run
+    signal.signal(signal.SIGTERM, _terminate)
+    explaining = explained(_SAFE) if loads_model else nullcontext()
+    with saying(lambda: "What was not finished has left nothing half-written."), explaining:
+        yield
 
 
 @contextmanager

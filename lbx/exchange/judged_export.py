@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from lbx.store.runs import check_runs
 
 @refusing_odd_values
 def export_judged(
-    store: Store, metric: str, runs: list[str], bundle: Bundle, directory: Path, *, force: bool = False
+    store: Store, metric: str, runs: Sequence[str], bundle: Bundle, directory: Path, *, force: bool = False
 ) -> Exported:
     """Write each run's answers to judged questions as MODEL.pred.jsonl, over all open tasks in the authors' order.
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 import pytest
-import typer
-from typer.testing import CliRunner
+from typer.exceptions import TyperException
 
 from lbx.base.errors import UsageError
-from lbx.cli import spec_options
-from lbx.cli.main import app
+from lbx.cli import loading
+from lbx.cli.loading import Row
+from lbx.cli.main import load
+from lbx.cli.spec_options import OfRun, run_options
 from lbx.planning.asking import ASKING, OF_LENGTH, AskingOptions
 from lbx.planning.option import Option, fields_of
 from lbx.planning.settings import MODES, RunSettings
@@ -18,11 +19,10 @@ from lbx.running.judge_spec import JudgeSpec
 from lbx.running.spec import ChoosingOptions, RunSpec
 
 GIVEN = {"bundle": "b", "model": "m", "tasks": ("needle",)}
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
 def shown(command: str) -> dict[str, object]:
-    return {one.name: one for one in COMMANDS[command].params if one.param_type_name == "option"}
+    return {one.name: one for one in load(command).params if one.param_type_name == "option"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,25 +73,25 @@ def test_no_option_is_declared_twice() -> None:
 
 def test_a_new_field_is_an_option_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the command line, in the JSON, with its check and its default."""
-    made = {name: spec_options._parameter(field, required=False) for name, field in fields_of(WithMore).items()}
-    monkeypatch.setattr(spec_options, "_OPTIONS", made | {"spec_file": spec_options._OPTIONS["spec_file"]})
-    monkeypatch.setattr(spec_options, "RunSpec", WithMore)
     seen = []
 
-    @spec_options.takes_spec
-    def command(*, spec: RunSpec) -> None:
-        seen.append(spec)
+    @dataclass(frozen=True, kw_only=True)
+    class Options(OfRun):
+        """Options of a command."""
 
-    program = typer.Typer()
-    program.command()(command)
+        spec: Annotated[WithMore, run_options(WithMore)]
+
+    monkeypatch.setattr(loading, "resolve", {"options": Options, "work": lambda made: seen.append(made.spec)}.get)
+    program = loading.command("try", Row("", "Try it.", "options", "work"))
     needed = ["-b", "b", "-m", "m", "-t", "needle"]
-    done = CliRunner().invoke(program, [*needed, "--no-glow", "--shine", "3", "-c", "blue"])
-    assert done.exit_code == 0, done.output
+    program([*needed, "--no-glow", "--shine", "3", "-c", "blue"], standalone_mode=False)
     assert seen == [WithMore(**GIVEN, glow=False, shine=3, colour="blue")]
-    assert CliRunner().invoke(program, needed).exit_code == 0
+    program(needed, standalone_mode=False)
     assert seen[1].to_json() == RunSpec(**GIVEN).to_json(), "what is as by default is not said"
-    assert CliRunner().invoke(program, [*needed, "--shine", "0"]).exit_code == 2
-    assert CliRunner().invoke(program, [*needed, "--colour", "green"]).exit_code == 2
+    for wrong in (["--shine", "0"], ["--colour", "green"]):
+        with pytest.raises(TyperException) as refused:
+            program([*needed, *wrong], standalone_mode=False)
+        assert refused.value.exit_code == 2
     assert WithMore.from_json(seen[0].to_json(), "run.json") == seen[0]
     with pytest.raises(UsageError, match="has a key that lbx does not know: colour"):
         RunSpec.from_json(seen[0].to_json(), "run.json")

@@ -1,4 +1,4 @@
-"""``lbx verify`` and ``lbx unpack``; ``lbx bundle`` is in ``lbx.cli.bundling``."""
+"""What ``lbx verify`` and ``lbx unpack`` do."""
 
 from __future__ import annotations
 
@@ -6,89 +6,38 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from lbx import bundle
 from lbx.base.errors import LbxError
 from lbx.base.version import __version__
-from lbx.cli.options import AsJson
+from lbx.bundle import Trust, VerifyReport
+from lbx.cli.gap_options import Unpack, Verify
 from lbx.cli.output import ByteProgress, answer, answer_json, note
 
-if TYPE_CHECKING:
-    from lbx.bundle import VerifyReport
 
-Archive = Annotated[Path, typer.Argument(help="NAME.tar, one of its volumes, or NAME.SHA256SUMS.", metavar="ARCHIVE")]
-Keys = Annotated[
-    Path | None,
-    typer.Option(
-        "--trust", metavar="KEYS", help="The bundler's public key, or a file of allowed signers as ssh-keygen reads it."
-    ),
-]
-AllowUnsigned = Annotated[
-    bool, typer.Option("--allow-unsigned", help="Accept a bundle that is not signed, or not by a key of --trust.")
-]
-RefuseUnsafe = Annotated[
-    bool,
-    typer.Option("--refuse-unsafe", help="Refuse pickles and code even where the recipe allowed them."),
-]
-
-
-def verify(
-    *,
-    archive: Annotated[
-        Path,
-        typer.Argument(
-            help="NAME.tar, one of its volumes, NAME.SHA256SUMS, or an unpacked bundle's folder.", metavar="ARCHIVE"
-        ),
-    ],
-    trust: Keys = None,
-    allow_unsigned: AllowUnsigned = False,
-    refuse_unsafe: RefuseUnsafe = False,
-    as_json: AsJson = False,
-) -> None:
-    """Check an archive without unpacking it: who signed it, every volume, then every file against the manifest.
-
-    Example: lbx verify demo.tar --trust bundler.pub
-    """
-    from lbx import bundle
-
-    with _refusals_as_json(archive, as_json), ByteProgress() as progress:
-        trusted = bundle.Trust.of(trust, allow_unsigned=allow_unsigned)
+def verify(options: Verify) -> None:
+    """See ``lbx verify``."""
+    archive = options.archive
+    with _refusals_as_json(archive, options.as_json), ByteProgress() as progress:
+        trusted = Trust.of(options.trust, allow_unsigned=options.allow_unsigned)
         check = bundle.verify_folder if archive.is_dir() else bundle.verify
-        checked = check(archive, progress, trust=trusted, unsafe=not refuse_unsafe)
-    if as_json:
+        checked = check(archive, progress, trust=trusted, unsafe=not options.refuse_unsafe)
+    if options.as_json:
         answer_json(checked.to_json())
         return
     for line in _evidence(checked):
         answer(line)
 
 
-def unpack(
-    *,
-    archive: Archive,
-    to: Annotated[
-        Path, typer.Option("--to", metavar="DIR", help="The new folder; it appears only when everything is in it.")
-    ],
-    trust: Keys = None,
-    allow_unsigned: AllowUnsigned = False,
-    refuse_unsafe: RefuseUnsafe = False,
-    base: Annotated[
-        Path | None,
-        typer.Option("--base", metavar="DIR", help="For a delta: the unpacked bundle that it was made against."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Verify an archive and unpack it, all or nothing.
-
-    Example: lbx unpack demo.tar --trust bundler.pub --to demo
-    """
-    from lbx import bundle
-
-    with _refusals_as_json(archive, as_json), ByteProgress() as progress:
-        trusted = bundle.Trust.of(trust, allow_unsigned=allow_unsigned)
-        unpacked = bundle.unpack(archive, to, progress, trust=trusted, unsafe=not refuse_unsafe, base=base)
-    if as_json:
+def unpack(options: Unpack) -> None:
+    """See ``lbx unpack``."""
+    with _refusals_as_json(options.archive, options.as_json), ByteProgress() as progress:
+        trusted = Trust.of(options.trust, allow_unsigned=options.allow_unsigned)
+        safe = options.refuse_unsafe
+        unpacked = bundle.unpack(
+            options.archive, options.to, progress, trust=trusted, unsafe=not safe, base=options.base
+        )
+    if options.as_json:
         answer_json(unpacked.to_json())
         return
     if unpacked.already:

@@ -1,0 +1,130 @@
+"""The options of the commands that run on many machines."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lbx.cli.options import AsJson, Asking, VerifyBatching
+from lbx.cli.spec_options import OfRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submit(Asking, OfRun):
+    """Of every kind of cluster."""
+
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="The run's folder, new, where all machines see it.")
+    ]
+    shards: Annotated[
+        int, typer.Option("--shards", metavar="N", min=1, help="Number of shards, each a job of its own.")
+    ]
+    job_name: Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")] = "lbx"
+    at_once: Annotated[
+        int, typer.Option("--at-once", metavar="N", min=0, help="At most N shards at a time; 0: all.")
+    ] = 0
+    copy_every: Annotated[
+        float,
+        typer.Option(
+            "--copy-every", metavar="MINUTES", min=0, help="Minutes between copies of a running shard's file."
+        ),
+    ] = 10.0
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate/--no-calibrate",
+            help="Compute here for a few seconds to predict how long shards take on nodes like this one.",
+        ),
+    ] = True
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            "--like", metavar="RESULTS", help="Predict from a results file of this model on such nodes instead."
+        ),
+    ] = None
+    tokens: Annotated[
+        bool,
+        typer.Option(
+            "--tokens/--characters", help="Count with the model's tokenizer, or guess and load no model here."
+        ),
+    ] = True
+    verify_batching: VerifyBatching = 0
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be submitted, and submit nothing.")] = (
+        False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitSlurm(Submit):
+    """Options of `lbx run` mean what they mean there. Needs --bundle, --model and --tasks, or --spec.
+
+    Example: lbx submit slurm --bundle long --model my-model.toml --tasks leval --gpus 1 --shards 8 -o runs/leval
+    """
+
+    partition: Annotated[str, typer.Option("--partition", metavar="NAME", help="Partition to run in.")] = ""
+    time: Annotated[
+        str,
+        typer.Option("--time", metavar="LIMIT", help="Time limit of a shard, as Slurm writes it; default: predicted."),
+    ] = ""
+    gpus: Annotated[str, typer.Option("--gpus", metavar="N", help="GPUs of a shard: 1, or a100:1.")] = ""
+    cpus: Annotated[int, typer.Option("--cpus", metavar="N", min=0, help="Cores of a shard.")] = 0
+    mem: Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory of a shard, as 64G.")] = ""
+    module: Annotated[
+        tuple[str, ...], typer.Option("--module", metavar="NAME", help="Module to load. Can be repeated.")
+    ] = ()
+    container: Annotated[str, typer.Option("--container", metavar="IMAGE", help="A .sif file, or an image.")] = ""
+    runtime: Annotated[
+        str, typer.Option("--runtime", metavar="NAME", help="What runs the image: apptainer or podman; default: none.")
+    ] = "none"
+    bind: Annotated[
+        tuple[Path, ...],
+        typer.Option("--bind", metavar="PATH", help="Another path that the container may read. Can be repeated."),
+    ] = ()
+    scratch: Annotated[
+        str, typer.Option("--scratch", metavar="DIR", help="A node's own disk; the node's shell expands it.")
+    ] = "${TMPDIR:-/tmp}"
+    requeues: Annotated[
+        int, typer.Option("--requeues", metavar="N", min=0, help="How often a shard that was cut off may be requeued.")
+    ] = 10
+    sbatch_option: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--sbatch-option", metavar="OPTION", help="Another option of sbatch, e.g. --account=x. Can be repeated."
+        ),
+    ] = ()
+    template: Annotated[
+        Path | None, typer.Option("--template", metavar="FILE", help="The site's own script with lbx's marks.")
+    ] = None
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitKubernetes(Submit):
+    """Options of `lbx run` mean what they mean there; --bundle is the bundle here, a model is named as the image
+    knows it.
+
+    Example: lbx submit kubernetes --dry-run --bundle long --model my-model --tasks leval --shards 8 -o runs/leval
+    --image registry.local/lbx:1 --run-claim runs --bundle-claim long
+    """
+
+    image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="The image with lbx in it.")]
+    run_claim: Annotated[
+        str, typer.Option("--run-claim", metavar="NAME", help="Volume claim whose root is DIR; all shards write to it.")
+    ]
+    bundle_claim: Annotated[
+        str, typer.Option("--bundle-claim", metavar="NAME", help="Volume claim whose root is the bundle.")
+    ]
+    namespace: Annotated[str, typer.Option("--namespace", metavar="NAME", help="Namespace to run in.")] = ""
+    gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=0, help="GPUs of a shard.")] = 0
+    cpus: Annotated[str, typer.Option("--cpus", metavar="N", help="Cores of a shard.")] = ""
+    mem: Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory of a shard, as 64Gi.")] = ""
+    retries: Annotated[int, typer.Option("--retries", metavar="N", min=0, help="How often a shard may fail.")] = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """Example: lbx status runs/leval"""
+
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that `lbx submit` wrote.")]
+    as_json: AsJson = False

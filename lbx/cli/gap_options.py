@@ -1,0 +1,142 @@
+"""The options of the commands that carry a bundle across the gap."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lbx.cli.options import AsJson
+
+Keys = Annotated[
+    Path | None,
+    typer.Option(
+        "--trust", metavar="KEYS", help="The bundler's public key, or a file of allowed signers as ssh-keygen reads it."
+    ),
+]
+AllowUnsigned = Annotated[
+    bool, typer.Option("--allow-unsigned", help="Accept a bundle that is not signed, or not by a key of --trust.")
+]
+RefuseUnsafe = Annotated[
+    bool,
+    typer.Option("--refuse-unsafe", help="Refuse pickles and code even where the recipe allowed them."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """What comes along, under which licence, and how large it is, is shown before the first download. A run that was
+    stopped goes on where it was when the same command is given again. Inside the gap, --request asks for more.
+
+    Example: lbx bundle bundle/longbench.toml bundle/leval.toml -o out
+
+    Example: lbx bundle models/new.toml --have long --request new.json; outside: lbx bundle new.json -o out
+    """
+
+    recipes: Annotated[
+        tuple[Path, ...],
+        typer.Argument(
+            help="Recipes or model cards (TOML); several make one bundle. Or one request (.json) to answer.",
+            metavar="RECIPE...",
+        ),
+    ]
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the archive.")] = Path()
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="Name of the bundle; default: the recipes' names, joined."),
+    ] = None
+    hub: Annotated[
+        str | None, typer.Option("--hub", metavar="URL", help="Address of a hub mirror instead of the public hub.")
+    ] = None
+    mirror: Annotated[
+        str | None,
+        typer.Option(
+            "--mirror",
+            metavar="URL",
+            help="Address of a mirror that serves the paths of https sources, instead of their hosts.",
+        ),
+    ] = None
+    work: Annotated[
+        Path | None, typer.Option("--work", metavar="DIR", help="Folder for the downloads; default: inside -o.")
+    ] = None
+    base: Annotated[
+        Path | None,
+        typer.Option(
+            "--base",
+            metavar="BUNDLE",
+            help="Make a delta: what this bundle holds (its lbx/bundle.json, folder or archive) is left out.",
+        ),
+    ] = None
+    images: Annotated[
+        tuple[Path, ...],
+        typer.Option("--include-image", metavar="FILE", help="A container image (OCI archive) that travels along."),
+    ] = ()
+    volume_size: Annotated[
+        str | None,
+        typer.Option(
+            "--volume-size",
+            metavar="SIZE",
+            help="Split the archive into volumes of 650M, 2GiB ...; default: 4294967295 bytes.",
+        ),
+    ] = None
+    sign: Annotated[
+        Path | None,
+        typer.Option(
+            "--sign",
+            metavar="KEY",
+            help="Sign with this SSH key, by ssh-keygen; name the .pub if ssh-agent holds the key.",
+        ),
+    ] = None
+    zstd: Annotated[bool, typer.Option("--zstd", help="Compress, for slow links; weights shrink little.")] = False
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show sources, licences and sizes, and download nothing.")
+    ] = False
+    request: Annotated[
+        Path | None,
+        typer.Option(
+            "--request",
+            metavar="FILE",
+            help="Inside the gap: write a request (.json) for what is missing, and fetch nothing; outside, "
+            "`lbx bundle FILE` answers it with a delta.",
+        ),
+    ] = None
+    have: Annotated[
+        Path | None, typer.Option("--have", metavar="DIR", help="With --request: the unpacked bundle that you have.")
+    ] = None
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verify:
+    """Example: lbx verify demo.tar --trust bundler.pub"""
+
+    archive: Annotated[
+        Path,
+        typer.Argument(
+            help="NAME.tar, one of its volumes, NAME.SHA256SUMS, or an unpacked bundle's folder.", metavar="ARCHIVE"
+        ),
+    ]
+    trust: Keys = None
+    allow_unsigned: AllowUnsigned = False
+    refuse_unsafe: RefuseUnsafe = False
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unpack:
+    """Example: lbx unpack demo.tar --trust bundler.pub --to demo"""
+
+    archive: Annotated[
+        Path, typer.Argument(help="NAME.tar, one of its volumes, or NAME.SHA256SUMS.", metavar="ARCHIVE")
+    ]
+    to: Annotated[
+        Path, typer.Option("--to", metavar="DIR", help="The new folder; it appears only when everything is in it.")
+    ]
+    trust: Keys = None
+    allow_unsigned: AllowUnsigned = False
+    refuse_unsafe: RefuseUnsafe = False
+    base: Annotated[
+        Path | None,
+        typer.Option("--base", metavar="DIR", help="For a delta: the unpacked bundle that it was made against."),
+    ] = None
+    as_json: AsJson = False

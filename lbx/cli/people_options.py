@@ -1,0 +1,167 @@
+"""The options of the commands by which models and people judge answers, and people write questions."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lbx.cli.options import AsJson, AskingHere, Pages, Results, bundle_option
+from lbx.cli.spec_options import Judging, of_run
+
+
+class RatingKind(StrEnum):
+    SCORE = "score"
+    PAIR = "pair"
+
+
+class Questions(StrEnum):
+    HUMAN = "human"
+    LLM = "llm"
+    BOTH = "both"
+    OPEN = "open"
+    ALL = "all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judge(AskingHere):
+    """Judges by L-Eval's rubric, which the bundle brings, or by one of your own. Before you believe a judge, calibrate
+    it: `--calibrate` has it judge answers of which is known what GPT-4 said.
+
+    Example: lbx judge results.duckdb --bundle long --judge my-judge.toml --run RUN --against turbo-16k-0613
+
+    Calibrate: lbx judge results.duckdb --bundle long --judge my-judge.toml --calibrate
+    """
+
+    results: Annotated[Path, typer.Argument(help="The results file with the answers.", metavar="RESULTS")]
+    judge: Judging
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate",
+            rich_help_panel="What to ask",
+            help="Judge the published answers of Claude, GPT-4 and Llama 2 against turbo's instead: what this judge "
+            "says of them stands beside what GPT-4 said.",
+        ),
+    ] = False
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            rich_help_panel="Output",
+            help="Where judgements go; default: the results file itself.",
+        ),
+    ] = None
+    save_spec: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-spec",
+            metavar="FILE",
+            rich_help_panel="Output",
+            help="Ask nothing; write the judge's work for `lbx submit --spec FILE`.",
+        ),
+    ] = None
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate(Pages):
+    """Every key is saved at once in RESULTS.ratings.jsonl. Ctrl-C ends it and moves the ratings into the results file.
+    The same command again continues.
+
+    Example: lbx rate results.duckdb --bundle long --run A --run B --rater ann --rater bob
+    """
+
+    results: Results
+    bundle: Annotated[
+        Path | None,
+        bundle_option("Where documents are; without it there are none to see."),
+    ] = None
+    runs: Annotated[
+        tuple[str, ...],
+        typer.Option("--run", metavar="NAME", help="Whose answers; repeated. Default: all runs of the file."),
+    ] = ()
+    kind: Annotated[
+        RatingKind, typer.Option("--kind", help="score: each answer on a scale; pair: the better one of each two.")
+    ] = RatingKind.SCORE
+    questions: Annotated[
+        Questions | None,
+        typer.Option(
+            "--questions",
+            help="Of L-Eval those marked for people (human), for a judge (llm), both; open: all that are answered in "
+            "words. Default: the first of human, open, all that there are any of.",
+        ),
+    ] = None
+    pattern: Annotated[str, typer.Option("--match", metavar="PATTERN", help="Only these: 'leval/*_summ/*'.")] = "*"
+    limit: Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="The first N questions.")] = (
+        None
+    )
+    raters: Annotated[
+        int | None, typer.Option("--raters", metavar="N", min=1, help="So many raters: rater-1, rater-2 ...")
+    ] = None
+    names: Annotated[
+        tuple[str, ...], typer.Option("--rater", metavar="NAME", help="A rater by name. Can be repeated.")
+    ] = ()
+    raters_per_item: Annotated[
+        int, typer.Option("--raters-per-item", metavar="N", min=1, help="How many raters get each question.")
+    ] = 1
+    agreement: Annotated[
+        float,
+        typer.Option("--agreement", metavar="SHARE", min=0, max=1, help="Share of questions that all raters get."),
+    ] = 0.2
+    scale: Annotated[
+        str | None,
+        typer.Option("--scale", metavar="LOW-HIGH", help="Of scores: whole numbers, the best last; default: 1-5."),
+    ] = None
+    reference_open: Annotated[
+        bool, typer.Option("--reference-open", help="Show references at once; default: on a key.")
+    ] = False
+    seed: Annotated[int, of_run("seed")] = 0
+    collect: Annotated[
+        bool, typer.Option("--collect", help="Only move ratings from the journal into the results file, and stop.")
+    ] = False
+    journals: Annotated[
+        tuple[Path, ...],
+        typer.Option("--journal", metavar="FILE", help="With --collect: another machine's journal, too. Repeated."),
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Annotate(Pages):
+    """Every edit is saved at once in OUT.edits.jsonl, and can be undone; the same command again goes on. OUT is written
+    when you ask for it, and at the end (Ctrl-C).
+
+    Example: lbx annotate LEval-data/summary/qmsum.jsonl --new-pairs 2
+    """
+
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The dataset: a document a line, as L-Eval's. Never written to.")
+    ]
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="OUT", help="Where the edited dataset goes; default: FILE with .annotated."
+        ),
+    ] = None
+    new_pairs: Annotated[
+        int, typer.Option("--new-pairs", metavar="N", min=0, help="Offer N empty pairs for each document.")
+    ] = 0
+    read_only: Annotated[bool, typer.Option("--read-only", help="Only browse and search.")] = False
+    take: Annotated[
+        Path | None,
+        typer.Option("--take", metavar="DIR", help="First take over the *_cleaned.json that L-Eval's own tool wrote."),
+    ] = None
+    official: Annotated[
+        Path | None,
+        typer.Option(
+            "--official",
+            metavar="DIR",
+            help="Write *_cleaned.json and X.cleaned.jsonl, too, as L-Eval's own tool would: a form that loses keys.",
+        ),
+    ] = None
+    write: Annotated[
+        bool, typer.Option("--write", help="Write what was saved (OUT, --official), and stop: no page.")
+    ] = False

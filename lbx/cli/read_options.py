@@ -1,0 +1,194 @@
+"""The options of the commands that read a results file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lbx.cli.loading import resolve
+from lbx.cli.options import AsJson, OnlyRuns, OutputFile, Pages, ReportFormat, Results, SqlFormat, bundle_option
+from lbx.report.opinion_reports import OPINIONS
+from lbx.report.score_reports import SCORES
+from lbx.report.shapes import BOARD
+
+_REPORTS = (*SCORES, *OPINIONS, BOARD)
+
+
+def _reports(incomplete: str) -> list[str]:
+    names: Sequence[str] = _REPORTS
+    if incomplete.startswith(BOARD):  # whose tables are the benchmarks' own
+        names = (*resolve("report.reports:REPORTS"), BOARD)
+    return [name for name in names if name.startswith(incomplete)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Example: lbx report results.duckdb length_curve --format markdown"""
+
+    results: Annotated[
+        Path | None,
+        typer.Argument(help="The results file; published figures (reference) need none.", metavar="RESULTS"),
+    ] = None
+    view: Annotated[
+        str | None,
+        typer.Argument(
+            help=f"{', '.join(_REPORTS)} (or one table of it); "
+            "default: the file on one screen, or in other formats than table those usually read.",
+            autocompletion=_reports,
+        ),
+    ] = None
+    output_format: Annotated[ReportFormat, typer.Option("--format", "-f", help="How to print.")] = ReportFormat.TABLE
+    output: OutputFile = None
+    runs: OnlyRuns = ()
+    versions: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--metric-version",
+            metavar="BENCHMARK=N",
+            help="This version's scores instead of the newest ones'. Can be repeated.",
+        ),
+    ] = ()
+    no_interval: Annotated[
+        bool,
+        typer.Option(
+            "--no-interval", help="Scores alone, without their intervals, as the official scripts print them."
+        ),
+    ] = False
+    references: Annotated[
+        tuple[Path, ...],
+        typer.Option(
+            "--reference",
+            metavar="CSV",
+            help="CSV of published figures, in place of those that lbx has; shown beside the runs in the reports paper "
+            "and board, marked with *.",
+        ),
+    ] = ()
+    against: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--against",
+            metavar="MODEL",
+            help="These published models beside the runs in the reports paper and board, each by a part of its name.",
+        ),
+    ] = ()
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline", help="Compare the other runs with this one, by its name or its model's.", metavar="RUN"
+        ),
+    ] = None
+    margin: Annotated[
+        float,
+        typer.Option(
+            "--margin", metavar="POINTS", min=0.0, help="The difference, in points, that is none worth speaking of."
+        ),
+    ] = 1.0
+    force: Annotated[
+        bool, typer.Option("--force", help="Compare runs that were not asked alike; each line says so.")
+    ] = False
+    tasks: Annotated[
+        tuple[str, ...],
+        typer.Option("--task", metavar="TASK", help="Only this task's changes: leval/tpo. Can be repeated."),
+    ] = ()
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The most changes to show.")] = 50
+    expected: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--expect",
+            metavar="MODEL",
+            help="Hold the runs against the figures of this published model, named by a part; exit code 1 where one "
+            "differs. Can be repeated.",
+        ),
+    ] = ()
+    keep: Annotated[
+        float | None,
+        typer.Option(
+            "--keep",
+            metavar="SHARE",
+            min=0.0,
+            max=1.0,
+            help="Effective context: the share of the score at the shortest length to keep; default: 0.85.",
+        ),
+    ] = None
+    at_least: Annotated[
+        float | None,
+        typer.Option(
+            "--at-least",
+            metavar="SCORE",
+            min=0.0,
+            max=1.0,
+            help="Effective context: the score to have instead, as RULER asks for 0.856.",
+        ),
+    ] = None
+    ascii_only: Annotated[
+        bool, typer.Option("--ascii", help="Tables in ASCII alone; other characters are spelled out.")
+    ] = False
+    chars: Annotated[
+        int,
+        typer.Option("--chars", min=0, metavar="N", help="HTML: so much of each of an answer's texts is in the page."),
+    ] = 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show:
+    """Example: lbx show results.duckdb needle/single_en/len0064-depth000-00 --prompt"""
+
+    results: Results
+    sample: Annotated[
+        str | None,
+        typer.Argument(help="BENCHMARK/TASK/ID, perhaps with #ITERATION, or an ID; default: a list of answers."),
+    ] = None
+    runs: OnlyRuns = ()
+    pattern: Annotated[str, typer.Option("--match", metavar="PATTERN", help="List these: 'leval/tpo/*'.")] = "*"
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="List at most N.")] = 40
+    prompt: Annotated[
+        bool,
+        typer.Option("--prompt", help="Rebuild the prompt from bundle and model, and compare it with the stored hash."),
+    ] = False
+    bundle: Annotated[Path | None, bundle_option("For --prompt; default: the run's.")] = None
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", metavar="MODEL", help="For --prompt; default: the run's.")
+    ] = None
+    full: Annotated[bool, typer.Option("--full", help="Show texts whole; default: their ends.")] = False
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Browse(Pages):
+    """A list by run, task, mark, score and text; of each answer its prompt, made again from the bundle and checked by
+    its hash. The file is opened for each page and closed again: nothing is written, no run is held up.
+
+    Example: lbx browse results.duckdb --bundle long --run RUN
+    """
+
+    results: Results
+    bundle: Annotated[Path | None, bundle_option("Where documents and prompts come from.")] = None
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", metavar="MODEL", help="For prompts, where the run's is not there any more."),
+    ] = None
+    runs: OnlyRuns = ()
+    tasks: Annotated[
+        tuple[str, ...], typer.Option("--task", metavar="NAME", help="Only this one: leval/tpo. Can be repeated.")
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sql:
+    """Example: lbx sql results.duckdb "SELECT task, avg(prompt_tokens) FROM generations GROUP BY task" --format json"""
+
+    results: Results
+    query: Annotated[str, typer.Argument(help="One SQL query; docs/results.md lists tables and views.")]
+    output_format: Annotated[SqlFormat, typer.Option("--format", "-f", help="How to print.")] = SqlFormat.TABLE
+    attached: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--attach",
+            metavar="NAME=FILE",
+            help="Another results file, to read: its tables and views are NAME.runs, NAME.task_scores ... "
+            "Can be repeated.",
+        ),
+    ] = ()
+    output: OutputFile = None

@@ -226,7 +226,8 @@ class NumberRow(SureRow):
 class ResultRow(NumberRow):
     """One row of ``task_results``: a number of a task, as the official script adds it up.
 
-    ``position`` orders a task's numbers, ``task_position`` the tasks as their paper does.
+    ``position`` orders a task's numbers, ``task_position`` the tasks as their paper does; ``in_paper`` says which stand
+    in its tables. A score of 1 is ``unit`` in ``official``.
     """
 
     run_id: str
@@ -241,11 +242,16 @@ class ResultRow(NumberRow):
     position: int
     partial: bool = False
     task_position: int | None = None
+    unit: float | None = 100.0
+    in_paper: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow(NumberRow):
-    """One row of ``group_results``: a number over several tasks, or over a part of the samples across tasks."""
+    """One row of ``group_results``: a number over several tasks, or over a part of the samples across tasks.
+
+    A score of 1 is ``unit`` more in ``official`` than one of 0; None where nobody knows.
+    """
 
     run_id: str
     benchmark: str
@@ -258,6 +264,7 @@ class GroupRow(NumberRow):
     official: float | None
     partial: bool
     position: int
+    unit: float | None = 100.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,6 +233,10 @@ class Benchmark(ABC):
         """The first number of ``aggregate``, which may be made without the others; None without any."""
         return next(iter(self.aggregate(task, rows)), None)
 
+    def prints(self, metric: str, headline: str) -> bool:
+        """Whether a task's metric stands in the paper's tables: the headline and its parts, "accuracy/easy"."""
+        return metric == headline or metric.startswith(f"{headline}/")
+
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """Numbers over several tasks, in the order of the paper's table.
 

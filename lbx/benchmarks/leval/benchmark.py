@@ -217,6 +217,10 @@ class LEval(Benchmark):
         metric = METRICS[kind][0]
         return task_score(metric, rows, metric, 4)
 
+    def prints(self, metric: str, headline: str) -> bool:
+        """auto_eval.py prints ROUGE-1, -2 and -L, loyalty and fact, too."""
+        return True
+
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """The tables' averages: grouping "closed" (exact_match) and "open" (f1, rouge1, rouge2, rougeL), two decimals.
 

@@ -38,7 +38,7 @@ from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Wanted
 from lbx.scoring.scores import Rescoring, add_up, rescore, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.rows import RatingRow
+from lbx.store.ratings import RatingRow
 
 CLAUDE = "published-claude-100k"
 

@@ -26,8 +26,7 @@ from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import GenerationRow, GroupRow, ResultRow, RunRow, SampleRow, Store
 from lbx.store import views as store_views
 from lbx.store.migrations import MIGRATIONS, UNITS, UNSCORED_SAMPLES
-from lbx.store.ratings import write_ratings
-from lbx.store.rows import RatingSetRow
+from lbx.store.ratings import RatingSetRow, write_ratings
 
 TABLES = ("runs", "samples", "generations", "scores", "task_results")
 OLD_VIEWS = {
@@ -210,7 +209,7 @@ def test_reading_says_what_to_do_and_changes_nothing(path: Path) -> None:
 def test_a_step_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(path)
     with monkeypatch.context() as patched:
-        patched.setattr("lbx.store.store.MIGRATIONS", (*MIGRATIONS, "ALTER TABLE nowhere ADD COLUMN x INTEGER"))
+        patched.setattr("lbx.store.preparing.MIGRATIONS", (*MIGRATIONS, "ALTER TABLE nowhere ADD COLUMN x INTEGER"))
         with pytest.raises(StoreError, match="could not be written"):
             Store(path)
     assert contents(path) == before

@@ -12,8 +12,7 @@ from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.judge.benchmark import Judging, Round
 from lbx.scoring.scores import add_up, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.ratings import write_ratings
-from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
+from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
 
 PAIR = Rubric(
     "pairs",

@@ -10,10 +10,9 @@ import pytest
 import lbx
 from lbx.benchmarks import BENCHMARKS, official_judges
 from lbx.running.judge_spec import OFFICIAL
-from lbx.store.views import OFFICIAL_UNITS
 
 ROOMS = tuple(
-    "exchange inference judging planning prompting report running scoring statistics store web".split()  # noqa: SIM905
+    "cluster exchange inference judging planning prompting report running scoring statistics store web".split()  # noqa: SIM905
 )
 NAMES = re.compile(r"l-?eval|longbench|lv-?eval|needle|fastchat|mt.?bench", re.IGNORECASE)
 NEEDLES = "the report needles, of any benchmark that says how deep one stands"
@@ -27,7 +26,6 @@ ALLOWED = {
     "running/judge_spec.py": "the options of `lbx judge`: help and the rubric's default",
     "running/spec.py": "the options of a run: their help",
     "store/migrations.py": "released steps",
-    "store/views.py": "SQL that lies in every file, of rooms below the benchmarks: held against them below",
 }
 ROOT = Path(lbx.__file__).parent
 
@@ -48,11 +46,6 @@ def test_machinery_names_no_benchmark(room: str) -> None:
 def test_the_report_needles_is_all_that_is_named_there(place: str) -> None:
     named = NAMES.findall((ROOT / place).read_text("utf-8"))
     assert named and {name.casefold() for name in named} == {"needle"}
-
-
-def test_units_in_the_views_are_those_of_the_benchmarks() -> None:
-    units = {name: family.unit for name, family in BENCHMARKS.items()}
-    assert {name: unit for name, unit in units.items() if unit != 100} == OFFICIAL_UNITS
 
 
 def test_the_judge_that_is_official_is_a_benchmarks() -> None:

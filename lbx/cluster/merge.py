@@ -15,6 +15,7 @@ from lbx.base.inputs import open_input
 from lbx.base.outputs import passing_folder
 from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base.judged_by import MARKS
 from lbx.benchmarks.base.summaries import Summaries
 from lbx.benchmarks.judge.benchmark import Judging
 from lbx.judging.people.journal import journal_of
@@ -163,9 +164,9 @@ def _behind(store: Store, run: str, name: str) -> int:
             ON s.run_id = g.run_id AND s.benchmark = g.benchmark AND s.task = g.task AND s.sample_id = g.sample_id
             AND s.iteration = g.iteration
         WHERE g.run_id = ? AND g.benchmark = ? AND g.error IS NULL
-            AND (g.benchmark <> 'leval' OR coalesce(a.meta->>'evaluation', '') NOT IN ('LLM', 'human'))
+            AND NOT list_contains(?::VARCHAR[], coalesce(a.meta->>'evaluation', ''))
         """,
-        [BENCHMARKS[name].metric_version, run, name],
+        [BENCHMARKS[name].metric_version, run, name, MARKS if BENCHMARKS[name].judge else ()],
     )
     return int(found.rows[0][0])
 

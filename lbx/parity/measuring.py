@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from lbx.backends.cards import Chat
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Completion, Request, Sampling
-from lbx.inference.batching import complete
+from lbx.inference.completing import complete
 from lbx.inference.model import AnsweringBackend, Backend, BackendInfo, LocalBackend
 from lbx.inference.prefix import common_prefix
 from lbx.parity.compared_prompts import ParityPrompt

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbx.base.records import Completion, Request
-from lbx.inference.batching import complete_all
+from lbx.inference.completing import complete_all
 from lbx.inference.model import NOTHING_FOLLOWS, Backend, Extend, LocalBackend, SequenceMemory
 from lbx.inference.prefix import DecodeCapacity, capacity_of
 from lbx.planning.estimate import Costs

@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks import official_judges
 from lbx.statistics.differences import difference
 from lbx.statistics.estimates import Estimate
 from lbx.store import Store, opinions
 
-KNOWN = next(one.known_judge for one in BENCHMARKS.values() if one.known_judge)
+_OFFICIAL = next(iter(official_judges().values()))
 """Whom others are held against."""
 
 _MOST_ERRORS = 0.05
 _ASKS = ("orders",)
 """Settings that say what a judge is asked, not what it is."""
 
-FIT, UNFIT, UNKNOWN = "fit", "unfit", "not calibrated"
+FIT, UNFIT, UN_OFFICIAL = "fit", "unfit", "not calibrated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +92,16 @@ def _fitness(*made: Mapping[str, tuple[Calibrated, Estimate]]) -> Fitness:
     """By whichever calibration is of the most questions."""
     known = max(made, key=lambda parts: sum(row.questions for row, _ in parts.values()))
     rows = [row for row, _ in known.values()]
-    if lacking := [model for model in KNOWN.runs if model not in known]:
-        return Fitness(UNKNOWN, f"it has not judged the published answers of {_and(lacking)}", rows)
-    if few := [row for row in rows if row.questions < KNOWN.questions]:
+    if lacking := [model for model in _OFFICIAL.runs if model not in known]:
+        return Fitness(UN_OFFICIAL, f"it has not judged the published answers of {_and(lacking)}", rows)
+    if few := [row for row in rows if row.questions < _OFFICIAL.questions]:
         said = _and([f"{row.questions} of {row.model}" for row in few])
-        return Fitness(UNKNOWN, f"of {KNOWN.questions} published answers each it has judged only {said}", rows)
+        return Fitness(UN_OFFICIAL, f"of {_OFFICIAL.questions} published answers each it has judged only {said}", rows)
     why = list(_contradictions(known))
     if why:
         return Fitness(UNFIT, "; ".join(why), rows)
     said = _and([f"{_percent(row.win_rate)} [{_percent(row.low)}, {_percent(row.high)}]" for row in rows])
-    return Fitness(FIT, f"its win rates of {_and(list(known))}, {said}, hold {KNOWN.name}'s", rows)
+    return Fitness(FIT, f"its win rates of {_and(list(known))}, {said}, hold {_OFFICIAL.name}'s", rows)
 
 
 def _contradictions(known: Mapping[str, tuple[Calibrated, Estimate]]) -> Iterator[str]:
@@ -111,25 +111,25 @@ def _contradictions(known: Mapping[str, tuple[Calibrated, Estimate]]) -> Iterato
         if not row.holds and row.errors < row.rounds:
             yield (
                 f"it has {row.model} win {_percent(row.win_rate)} [{_percent(row.low)}, {_percent(row.high)}] against "
-                f"{KNOWN.opponent}, {KNOWN.name} {_percent(row.gpt4)}"
+                f"{_OFFICIAL.baseline}, {_OFFICIAL.name} {_percent(row.gpt4)}"
             )
-    for better, worse in KNOWN.ordered:
+    for better, worse in _OFFICIAL.ordered:
         if _surely_above(known[worse][1], known[better][1]):
             yield f"it puts {worse} above {better}"
 
 
 def _calibrations(store: Store) -> dict[str, dict[str, tuple[Calibrated, Estimate]]]:
     """{judge: {published model that it has compared with the opponent: the row, and the estimate behind it}}."""
-    models = {run_id: model for model, run_id in KNOWN.runs.items()}
+    models = {run_id: model for model, run_id in _OFFICIAL.runs.items()}
     rounds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in store.query(
         "SELECT * FROM judged_rounds WHERE kind = 'pair' AND against_run_id = ? "
         "AND list_contains(?::VARCHAR[], run_id) AND (len(marks) = 0 OR list_contains(marks, ?)) ORDER BY ALL",
-        [KNOWN.opponent_run, list(models), KNOWN.mark],
+        [_OFFICIAL.baseline_run, list(models), _OFFICIAL.mark],
     ).dicts():
         rounds.setdefault((row["judge_id"], models[row["run_id"]]), []).append(row)
     found: dict[str, dict[str, tuple[Calibrated, Estimate]]] = {}
-    for judge, model in sorted(rounds, key=lambda key: list(KNOWN.runs).index(key[1])):
+    for judge, model in sorted(rounds, key=lambda key: list(_OFFICIAL.runs).index(key[1])):
         found.setdefault(judge, {})[model] = _calibrated(model, rounds[judge, model])
     return found
 
@@ -142,7 +142,7 @@ def _calibrated(model: str, rounds: Sequence[Mapping[str, Any]]) -> tuple[Calibr
     low, high = (rate if sure[end] is None else sure[end] for end in ("low", "high"))
     questions = len({(row["task"], row["sample_id"]) for row in rounds})
     row = Calibrated(
-        model, KNOWN.win_rates[model] / 100, rate, low, high, questions, len(rounds), len(rounds) - len(said)
+        model, _OFFICIAL.win_rates[model] / 100, rate, low, high, questions, len(rounds), len(rounds) - len(said)
     )
     return row, made
 

@@ -21,7 +21,6 @@ from lbx.judging.rounds import Questions, Rounds, RunAnswers, make_rounds, proto
 from lbx.judging.rubrics import read_rubric
 from lbx.judging.same_family import judged_models
 from lbx.planning.selection import select_samples
-from lbx.report.fitness import KNOWN
 from lbx.running.judge_spec import OFFICIAL, JudgeSpec
 from lbx.running.resolved import ResolvedRun
 from lbx.scoring.adding_up import add_up_completed
@@ -51,7 +50,7 @@ def calibrating(told: Mapping[str, Any]) -> JudgeSpec:
                 "says something else.",
                 fix="Leave one of them out.",
             )
-    return JudgeSpec(**told, runs=tuple(KNOWN.runs.values()), against=KNOWN.opponent_run)
+    return JudgeSpec(**told, runs=tuple(judge.runs.values()), against=judge.baseline_run)
 
 
 def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.records import Completion, Request, Sample, SampleKey
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.inference.batching import complete
+from lbx.inference.completing import complete
 from lbx.inference.model import LocalBackend
 from lbx.inference.prefix import capacity_of
 from lbx.parity.tracing import FlipWatch

@@ -121,7 +121,8 @@ class _AddingUp:
             ResultRow(
                 *self._names, task, one.metric, self._version, one.n, one.score, one.official if whole else None,
                 headline=head is not None and one.metric == head.metric, position=position,
-                partial=one.partial or not whole, task_position=place,
+                partial=one.partial or not whole, task_position=place, unit=self._benchmark.unit,
+                in_paper=head is not None and self._benchmark.prints(one.metric, head.metric),
                 **self._sureness(one, [found.get(one.metric) for found in bounds]),
             )
             for position, one in enumerate(numbers)
@@ -162,7 +163,7 @@ class _AddingUp:
         return [
             GroupRow(
                 *self._names, group.grouping, group.name, group.metric, self._version, group.n,
-                group.score, group.official, group.partial, position,
+                group.score, group.official, group.partial, position, self._benchmark.unit,
                 **self._sureness(group, [found.get(_place(group)) for found in bounds]),
             )
             for position, group in enumerate(groups)

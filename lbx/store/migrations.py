@@ -259,6 +259,25 @@ UPDATE runs SET unscored_samples = known.counts FROM (
 """
 # L-Eval alone has such samples: so a complete run of before has its official numbers as soon as it is scored again.
 
+UNITS = """
+ALTER TABLE task_results ADD COLUMN unit DOUBLE;
+ALTER TABLE task_results ADD COLUMN in_paper BOOLEAN;
+ALTER TABLE group_results ADD COLUMN unit DOUBLE;
+UPDATE task_results SET unit = CASE benchmark WHEN 'longbench_pro' THEN 1 ELSE 100 END, in_paper = false;
+UPDATE task_results t SET in_paper = true FROM task_results h
+WHERE h.headline AND h.run_id = t.run_id AND h.benchmark = t.benchmark AND h.task = t.task
+    AND h.metric_version = t.metric_version
+    AND (t.metric = h.metric OR starts_with(t.metric, h.metric || '/') OR t.benchmark = 'leval');
+UPDATE group_results SET unit = CASE benchmark WHEN 'longbench_pro' THEN 1 ELSE 100 END;
+UPDATE group_results g SET unit = s.width FROM (
+    SELECT set_id AS name, scale_high - scale_low AS width FROM rating_sets
+    UNION ALL
+    SELECT run_id, max(try_cast(meta->'verdicts'->>'high' AS DOUBLE) - try_cast(meta->'verdicts'->>'low' AS DOUBLE))
+    FROM generations JOIN samples USING (benchmark, task, sample_id) WHERE benchmark = 'judge' GROUP BY run_id
+) s WHERE g.metric = 'rating' AND g."grouping" IN ('judge', 'people')
+    AND (g.name = s.name OR starts_with(g.name, s.name || ', '));
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     INITIAL,
     MARKS_AND_GROUPS,
@@ -273,5 +292,6 @@ MIGRATIONS: tuple[str, ...] = (
     RATINGS,
     UNKNOWN_DOCUMENTS,
     UNSCORED_SAMPLES,
+    UNITS,
 )
 """MIGRATIONS[i] takes a file from version i to version i + 1."""

@@ -156,9 +156,11 @@ def _people(rows: Sequence[Row]) -> Iterable[Row]:
 
 
 def _group(row: Row, position: int) -> GroupRow:
-    pair = row["kind"] == "pair"
+    pair, ends = row["kind"] == "pair", (row["scale_low"], row["scale_high"])
+    unit = 100.0 if pair else None if None in ends else ends[1] - ends[0]
     told = {column.name: row.get(column.name) for column in fields(NumberRow)}
     return GroupRow(
         row["run_id"], row["benchmark"], row["grouping"], row["name"], "win_rate" if pair else "rating", _VERSION,
-        row["n"], row["score"], 100 * row["win_rate"] if pair else row["rating"], row["partial"], position, **told,
+        row["n"], row["score"], 100 * row["win_rate"] if pair else row["rating"], row["partial"], position, unit,
+        **told,
     )  # fmt: skip

@@ -7,16 +7,18 @@ come together from two places.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
 from lbx.base.errors import StoreError
 from lbx.store import opinions
 from lbx.store.inserting import as_parameter, insert, rows_of_json
-from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow, Table
+from lbx.store.rows import Table, TableRow
 from lbx.store.store import Store
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
@@ -27,6 +29,74 @@ _KEYS = {"rating_sets": ("set_id",), "rating_items": ("set_id", "item")}
 _MAY_DIFFER = ("created_at", "bundle_digest")
 """Of a set on two machines: when it was first opened, and whether documents were shown beside it."""
 _SAID_OF = "set_id, item, rater, run_id, iteration, against_run_id, against_iteration"
+
+
+@dataclass(frozen=True, slots=True)
+class RatingSetRow(TableRow):
+    """One row of ``rating_sets``: which answers people are asked to rate, and how.
+
+    Attributes:
+        kind: "score" on a scale, or "pair".
+        question_source: what chose the questions: "human", "llm", "both", "open", or the file that they came from.
+        runs: whose answers are rated.
+        seed: from which the order that each rater sees is drawn.
+        raters_per_item: None: everybody rates everything.
+    """
+
+    set_id: str
+    kind: str
+    question_source: str
+    runs: Sequence[str]
+    scale_low: float | None = None
+    scale_high: float | None = None
+    seed: int = 0
+    raters_per_item: int | None = None
+    bundle_digest: str | None = None
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class RatingItemRow(TableRow):
+    """One row of ``rating_items``: a question of a set. ``position`` orders them, ``meta`` is the set maker's."""
+
+    set_id: str
+    item: int
+    benchmark: str
+    task: str
+    sample_id: str
+    position: int
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RatingRow(TableRow):
+    """One row of ``ratings``: what a rater said of an answer, or of two. The last revision counts.
+
+    Attributes:
+        against_run_id: of a pair, whose answer is the other one; "" where an answer is rated alone.
+        revision: 0 for the first; a change of mind is another row.
+        score: on the set's scale; None with a pair, or where the rater took a rating back or passed.
+        verdict: of a pair: "answer", "against", "tie" or "both_bad".
+        shown_at: the place at which the rater saw the answer, from 0.
+        seconds: from showing to rating.
+        source_row: of an imported rating, what it came from, verbatim.
+    """
+
+    set_id: str
+    item: int
+    rater: str
+    run_id: str
+    iteration: int = 0
+    against_run_id: str = ""
+    against_iteration: int = 0
+    revision: int = 0
+    score: float | None = None
+    verdict: str | None = None
+    shown_at: int | None = None
+    comment: str | None = None
+    seconds: float | None = None
+    source_row: str | None = None
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 def ratings_of(store: Store, set_id: str) -> Table:

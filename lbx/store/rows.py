@@ -226,7 +226,8 @@ class NumberRow(SureRow):
 class ResultRow(NumberRow):
     """One row of ``task_results``: a number of a task, as the official script adds it up.
 
-    ``position`` orders a task's numbers, ``task_position`` the tasks as their paper does.
+    ``position`` orders a task's numbers, ``task_position`` the tasks as their paper does; ``in_paper`` says which stand
+    in its tables. A score of 1 is ``unit`` in ``official``.
     """
 
     run_id: str
@@ -241,11 +242,16 @@ class ResultRow(NumberRow):
     position: int
     partial: bool = False
     task_position: int | None = None
+    unit: float | None = 100.0
+    in_paper: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow(NumberRow):
-    """One row of ``group_results``: a number over several tasks, or over a part of the samples across tasks."""
+    """One row of ``group_results``: a number over several tasks, or over a part of the samples across tasks.
+
+    A score of 1 is ``unit`` more in ``official`` than one of 0; None where nobody knows.
+    """
 
     run_id: str
     benchmark: str
@@ -258,6 +264,7 @@ class GroupRow(NumberRow):
     official: float | None
     partial: bool
     position: int
+    unit: float | None = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,74 +341,6 @@ class SessionRow(TableRow):
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     finished_at: datetime | None = None
     spec: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RatingSetRow(TableRow):
-    """One row of ``rating_sets``: which answers people are asked to rate, and how.
-
-    Attributes:
-        kind: "score" on a scale, or "pair".
-        question_source: what chose the questions: "human", "llm", "both", "open", or the file that they came from.
-        runs: whose answers are rated.
-        seed: from which the order that each rater sees is drawn.
-        raters_per_item: None: everybody rates everything.
-    """
-
-    set_id: str
-    kind: str
-    question_source: str
-    runs: Sequence[str]
-    scale_low: float | None = None
-    scale_high: float | None = None
-    seed: int = 0
-    raters_per_item: int | None = None
-    bundle_digest: str | None = None
-    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-
-@dataclass(frozen=True, slots=True)
-class RatingItemRow(TableRow):
-    """One row of ``rating_items``: a question of a set. ``position`` orders them, ``meta`` is the set maker's."""
-
-    set_id: str
-    item: int
-    benchmark: str
-    task: str
-    sample_id: str
-    position: int
-    meta: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class RatingRow(TableRow):
-    """One row of ``ratings``: what a rater said of an answer, or of two. The last revision counts.
-
-    Attributes:
-        against_run_id: of a pair, whose answer is the other one; "" where an answer is rated alone.
-        revision: 0 for the first; a change of mind is another row.
-        score: on the set's scale; None with a pair, or where the rater took a rating back or passed.
-        verdict: of a pair: "answer", "against", "tie" or "both_bad".
-        shown_at: the place at which the rater saw the answer, from 0.
-        seconds: from showing to rating.
-        source_row: of an imported rating, what it came from, verbatim.
-    """
-
-    set_id: str
-    item: int
-    rater: str
-    run_id: str
-    iteration: int = 0
-    against_run_id: str = ""
-    against_iteration: int = 0
-    revision: int = 0
-    score: float | None = None
-    verdict: str | None = None
-    shown_at: int | None = None
-    comment: str | None = None
-    seconds: float | None = None
-    source_row: str | None = None
-    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 @dataclass(frozen=True, slots=True)

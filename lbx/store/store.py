@@ -7,7 +7,7 @@ returns, so what ``write`` has returned from survives a kill.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -15,16 +15,15 @@ from typing import Any
 
 import duckdb
 
-from lbx.base.commands import as_command
 from lbx.base.database import RESULTS, attach, files_of
 from lbx.base.errors import StoreError
 from lbx.base.interrupts import uninterrupted
 from lbx.base.records import SampleKey
 from lbx.store import numbers
-from lbx.store.contents import has_todays_views, refuse_foreign, schema_version
+from lbx.store.contents import refuse_foreign
 from lbx.store.inserting import as_parameter, insert, rows_of_json
-from lbx.store.migrations import MIGRATIONS
 from lbx.store.opening import check_place, connect, first_line
+from lbx.store.preparing import make_views, prepare, transaction
 from lbx.store.rows import (
     BenchmarkRow,
     GenerationRow,
@@ -87,17 +86,9 @@ class Store:
         with uninterrupted():
             self._connection, made = connect(path, read_only, beside, threads)
             try:
-                try:
-                    if made:  # there is nothing in it to look for
-                        self._migrate(0)
-                except StoreError:
-                    made = False  # unless another process made it, too
-                if not made:
-                    self._prepare(read_only)
-            except BaseException as exc:
+                prepare(self._connection, path, made=made, read_only=read_only)
+            except BaseException:
                 self._connection.close()
-                if isinstance(exc, duckdb.Error):
-                    raise StoreError(f"{path} is not a whole results file: {first_line(exc)}") from exc
                 raise
 
     @classmethod
@@ -148,52 +139,6 @@ class Store:
                 self._connection.execute("CHECKPOINT")
         except duckdb.Error as exc:
             raise StoreError(f"{self.path} could not be written: {first_line(exc)}.") from exc
-
-    # Opening
-
-    def _prepare(self, read_only: bool) -> None:
-        version = schema_version(self._connection, RESULTS)
-        if version is None and (read_only or self._connection.execute("FROM duckdb_tables()").fetchone()):
-            raise StoreError(
-                f"{self.path} is a DuckDB file, but not a results file of lbx.",
-                fix="Give another file; lbx does not add its tables to a database it did not make.",
-            )
-        if version is not None and version > len(MIGRATIONS):
-            raise StoreError(
-                f"{self.path} was written by a newer lbx: its tables are version {version}, and this lbx knows up to "
-                f"{len(MIGRATIONS)}.",
-                fix="Use that newer lbx, or write to another file.",
-            )
-        refuse_foreign(self._connection, RESULTS, self.path)
-        todays = version == len(MIGRATIONS) and has_todays_views(self._connection)
-        if not read_only:
-            if not todays:
-                self._migrate(version or 0)
-        elif version is not None and version < len(MIGRATIONS):
-            raise StoreError(
-                f"{self.path} was written by an older lbx (tables version {version} of {len(MIGRATIONS)}).",
-                fix="Bring it up to date once; nothing in it is lost.",
-                command=as_command("lbx", "score", self.path),
-            )
-        elif not todays:
-            self._make_views(self._connection, "TEMP ")  # the file's own may be an older lbx's
-
-    def _migrate(self, version: int) -> None:
-        with self.transaction() as connection:
-            if version == 0:
-                connection.execute("CREATE TABLE IF NOT EXISTS lbx_schema (version INTEGER, applied_at TIMESTAMP)")
-            for script in MIGRATIONS[version:]:
-                connection.execute(script)
-            connection.execute(
-                "INSERT INTO lbx_schema SELECT unnest(range(?, ?)), current_localtimestamp()",
-                [version + 1, len(MIGRATIONS) + 1],
-            )
-            self._make_views(connection)
-
-    @staticmethod
-    def _make_views(connection: duckdb.DuckDBPyConnection, kind: str = "", names: Collection[str] = VIEWS) -> None:
-        for name in names:
-            connection.execute(f"CREATE OR REPLACE {kind}VIEW {name} AS {VIEWS[name]}")
 
     # Writing
 
@@ -349,7 +294,7 @@ class Store:
             self.query(f"INSERT INTO {table} FROM {RESULTS}.main.{table}")
         shown = [*numbers.TABLES, "task_scores"]
         views = [name for name, query in VIEWS.items() if any(one in query for one in shown)]
-        self._make_views(self._connection, "TEMP ", views)
+        make_views(self._connection, "TEMP ", views)
 
     def write_opinions(self, run_id: str, benchmark: str, results: Sequence[GroupRow]) -> None:
         """Replace what judges and people make of a run's answers; see ``lbx.store.opinions``."""
@@ -457,20 +402,7 @@ class Store:
         Raises:
             StoreError: the file cannot be written.
         """
-        with uninterrupted():
-            try:
-                self._connection.begin()
-                yield self._connection
-                self._connection.commit()
-            except BaseException as exc:
-                with contextlib.suppress(duckdb.Error):
-                    self._connection.rollback()
-                if isinstance(exc, duckdb.Error):
-                    raise StoreError(
-                        f"{self.path} could not be written: {first_line(exc)}",
-                        fix="Rows committed before this are safe. Fix the cause (a full disk?), then repeat the same "
-                        "command to continue.",
-                    ) from exc
-                raise
+        with transaction(self._connection, self.path):
+            yield self._connection
         if self._after_commit is not None:
             self._after_commit(self)

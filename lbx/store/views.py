@@ -4,7 +4,7 @@
 metric version of a task counts; older ones stay in ``scores``, ``task_results`` and ``group_results``. To read them
 through the views, say which of which benchmark first:
 
-    SET VARIABLE lbx_metric_versions = MAP {'longbench': 1};
+    SET VARIABLE lbx_metric_versions = MAP {'BENCHMARK': 1};
 
 Averages are made in the order of their samples: in the order in which threads come, the last digit would differ from
 call to call.
@@ -60,13 +60,8 @@ def _newest(table: str, alias: str, *key: str, but: str = "") -> str:
     return _NEWEST.format(t=alias, wanted=_WANTED.format(benchmark=f"{alias}.benchmark"), table=table, same=same)
 
 
-OFFICIAL_UNITS = {"longbench_pro": 1}
-"""What a score of 1 is officially, where that is not 100 (percent)."""
-
-# NULL where there is no official number. What unit one has cannot be told from it: 0 is 0 in all of them.
-_UNIT = "CASE WHEN {{t}}.official IS NOT NULL THEN CASE {{t}}.benchmark {units} ELSE 100 END END".format(
-    units=" ".join(f"WHEN '{name}' THEN {unit}" for name, unit in OFFICIAL_UNITS.items())
-)
+# NULL where there is no official number.
+_UNIT = "CASE WHEN official IS NOT NULL THEN unit END"
 
 
 def _in_units(unit: str, table: str, zero: str = "0") -> str:
@@ -163,16 +158,14 @@ VIEWS: dict[str, str] = {
             FROM labelled LEFT JOIN covered c USING (run_id)
         ), heads AS (
             SELECT run_id, benchmark, task, metric AS head FROM task_scores WHERE headline
-        ), scales AS (
-            SELECT 'people' AS "grouping", set_id AS name, scale_high - scale_low AS width
-            FROM rating_sets WHERE kind = 'score'
-            UNION ALL
-            SELECT 'judge', judge_id, any_value(scale_high - scale_low)
-            FROM judgements WHERE kind = 'score' GROUP BY judge_id
-        ), numbers AS (
-            SELECT g.*, coalesce(CASE WHEN metric = 'rating' AND {OPINIONS} THEN s.width END, {_UNIT.format(t="g")})
-                        AS unit, CASE WHEN {OPINIONS} THEN official - unit * score ELSE 0 END AS zero
-            FROM group_scores g LEFT JOIN scales s USING ("grouping", name) WHERE official IS NOT NULL
+        ), of_tasks AS (
+            SELECT t.*, n.unit, n.in_paper FROM task_scores t
+            JOIN task_results n USING (run_id, benchmark, task, metric, metric_version)
+        ), of_groups AS (
+            SELECT g.*, n.unit, CASE WHEN g.{OPINIONS} THEN g.official - n.unit * g.score ELSE 0 END AS zero
+            FROM group_scores g
+            JOIN group_results n USING (run_id, benchmark, "grouping", name, metric, metric_version)
+            WHERE g.official IS NOT NULL
         )
         -- Runs that have not the same lines agree on a line's place by its largest.
         SELECT n.run, l.* REPLACE (max(l.place) OVER (PARTITION BY l.benchmark, l.part, l.line) AS place)
@@ -180,15 +173,13 @@ VIEWS: dict[str, str] = {
             SELECT t.run_id, t.benchmark,
                    t.task || CASE WHEN t.headline THEN ''
                                   ELSE ', ' || replace(t.metric, h.head || '/', '') END AS line,
-                   t.official, 0 AS part, t.task_position AS place, t.position, {_in_units(_UNIT.format(t="t"), "t")}
-            FROM task_scores t JOIN heads h USING (run_id, benchmark, task)
-            WHERE t.headline OR starts_with(t.metric, h.head || '/')
-                  OR t.benchmark = 'leval'  -- auto_eval.py prints ROUGE-1, -2 and -L, loyalty and fact, too
+                   t.official, 0 AS part, t.task_position AS place, t.position, {_in_units(_UNIT, "t")}
+            FROM of_tasks t JOIN heads h USING (run_id, benchmark, task) WHERE t.in_paper
             UNION ALL
             SELECT run_id, benchmark,
                    "grouping" || CASE WHEN name = 'all' THEN '' ELSE ' ' || name END || ': ' || metric,
-                   official, 1, position, 0, {_in_units("unit", "numbers", "zero")}
-            FROM numbers
+                   official, 1, position, 0, {_in_units("unit", "of_groups", "zero")}
+            FROM of_groups
         ) l JOIN named n USING (run_id)
     """,
     # What may have spoilt a task's score, as counts of its n generations. An imported answer's file does not say.

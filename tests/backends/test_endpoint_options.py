@@ -14,7 +14,7 @@ from lbx.backends.endpoint import http as endpoint_http
 from lbx.backends.endpoint.http import Server, UnreachableError
 from lbx.backends.options import EndpointOptions
 from lbx.base.records import Request, SampleKey
-from lbx.inference.batching import complete
+from lbx.inference.completing import complete
 
 MODELS = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 

@@ -18,7 +18,8 @@ from lbx.backends import load, resolve_model
 from lbx.backends.options import HfOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
-from lbx.inference.batching import DecodeBatch, complete, complete_all
+from lbx.inference.batching import DecodeBatch
+from lbx.inference.completing import complete, complete_all
 from lbx.inference.decoding import Decoding
 from lbx.inference.model import NO_FOREIGN_CELLS, Extend
 from lbx.planning.work import not_shared

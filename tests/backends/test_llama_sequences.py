@@ -20,7 +20,8 @@ from lbx.backends.llama.loose import LooseCells
 from lbx.backends.options import LlamaOptions
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.records import Completion, Request, SampleKey, Sampling
-from lbx.inference.batching import DecodeBatch, complete, complete_all
+from lbx.inference.batching import DecodeBatch
+from lbx.inference.completing import complete, complete_all
 from lbx.inference.decoding import Decoding
 from lbx.inference.model import Extend
 from lbx.inference.prefix import capacity_of

@@ -11,7 +11,7 @@ from tiny import CHAT
 
 from lbx.backends import load, read_card, resolve_model
 from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
-from lbx.inference.batching import complete
+from lbx.inference.completing import complete
 from lbx.prompting.prompter import ChatTemplate, Prompter
 from lbx.prompting.reasoning import THINK, Marks, split_reasoning
 

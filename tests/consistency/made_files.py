@@ -23,8 +23,7 @@ from lbx.benchmarks.longbench_pro.groups import CATEGORIES
 from lbx.scoring.adding_up import add_up
 from lbx.scoring.scores import Rescoring, rescore, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.store.ratings import write_ratings
-from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
+from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
 
 Task = tuple[str, str]
 

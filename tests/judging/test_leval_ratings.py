@@ -15,8 +15,7 @@ from lbx.benchmarks.leval.export import export_ratings
 from lbx.benchmarks.leval.files import read
 from lbx.benchmarks.leval.ratings import import_ratings
 from lbx.store import Store
-from lbx.store.ratings import write_ratings
-from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
+from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
 
 PAGES = Path(__file__).parent / "leval_pages/human_eval"
 GOLD = PAGES / "claude.gpt4.ref.jsonl"

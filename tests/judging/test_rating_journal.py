@@ -27,8 +27,7 @@ from lbx.judging.people.journal import Journal, journal_of, read_journal
 from lbx.judging.people.sets import PAIR, RatingSet
 from lbx.scoring.adding_up import add_up
 from lbx.store import GenerationRow, Store
-from lbx.store.ratings import write_ratings
-from lbx.store.rows import RatingRow
+from lbx.store.ratings import RatingRow, write_ratings
 
 HERE = Path(__file__).parent
 

@@ -14,7 +14,7 @@ from engine_parts import scripted
 
 from lbx.backends import Backend, load, read_card
 from lbx.base.records import Sampling
-from lbx.inference.batching import complete
+from lbx.inference.completing import complete
 from lbx.parity import summary
 from lbx.parity.compared_prompts import ParityPrompt, built_in_prompts
 from lbx.parity.measuring import Parity, Side, measure

@@ -25,7 +25,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Request, SampleKey
 from lbx.benchmarks import BENCHMARKS
-from lbx.inference.batching import complete
+from lbx.inference.completing import complete
 from lbx.inference.decoding import Decoding
 from lbx.inference.model import LocalBackend
 from lbx.planning.selection import EVERYTHING

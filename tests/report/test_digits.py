@@ -27,7 +27,7 @@ from lbx.report.terminal import lines
 from lbx.scoring.adding_up import add_up
 from lbx.scoring.scores import score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.rows import RatingRow
+from lbx.store.ratings import RatingRow
 
 QUESTIONS = 47
 """Of a prime number no mean has an end in decimals."""

@@ -27,7 +27,7 @@ from lbx.report.reports import REPORTS, read, write_parquet
 from lbx.report.shapes import Wanted
 from lbx.report.terminal import lines
 from lbx.store import GenerationRow, RunRow, SampleRow, Store, Table
-from lbx.store.rows import RatingRow
+from lbx.store.ratings import RatingRow
 
 NASTY = (
     "a<b>|c&d\\e%f_{g}~#$^",

@@ -38,7 +38,7 @@ from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Wanted
 from lbx.scoring.scores import Rescoring, add_up, rescore, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.rows import RatingRow
+from lbx.store.ratings import RatingRow
 
 CLAUDE = "published-claude-100k"
 
@@ -154,6 +154,23 @@ def test_reports_say_what_is_to_be_thought_of_a_judge(store: Store) -> None:
     page = "".join(pieces(store))
     assert page.count("is <b>unfit</b>") == 1 and page.count("bad is unfit: ") >= 2
     assert 'id="judge_results"' in page and 'id="judge_bias"' in page
+
+
+def test_a_judges_ratings_stand_in_the_paper_with_their_scale(store: Store) -> None:
+    """Those of the questions of one mark, too."""
+    published(store)
+    rated = [
+        replace(one.round, run_id=CLAUDE, against_run_id=None, marks=("LLM",) if n // 2 % 2 else ("human",))
+        for n, one in enumerate(calibration(like_gpt4, 48))
+        if one.round.run_id == CLAUDE
+    ]
+    add_judge(store, "j", [Said(one, f"[[{3 + n % 5 % 3}]]") for n, one in enumerate(rated)], rubric=SCALE)
+    rows = [row for row in read(store, "paper").dicts() if row["line"].endswith("rating")]
+    assert {row["line"] for row in rows} == {
+        "judge j: rating", "judge j, llm questions: rating", "judge j, human questions: rating"
+    }  # fmt: skip
+    for row in rows:
+        assert 3 < row["low"] < row["official"] < row["high"] < 5, row
 
 
 def test_ratings_stand_in_the_paper_with_their_scale(store: Store) -> None:

@@ -15,7 +15,8 @@ from toy import EOS, TOKENIZER, ToyMemory, alone
 
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request, SampleKey
-from lbx.inference.batching import BatchFailedError, DecodeBatch, complete_all
+from lbx.inference.batching import BatchFailedError, DecodeBatch
+from lbx.inference.completing import complete_all
 from lbx.inference.model import NO_FOREIGN_CELLS, NO_LIMIT, NOTHING_FOLLOWS, BackendInfo, Extend, MemoryTraits
 from lbx.inference.prefix import common_prefix, joining_pays, plan_prefixes
 

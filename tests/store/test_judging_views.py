@@ -13,7 +13,7 @@ from judged_rounds import PAIR, SCALE, Said, add_judge, add_ratings, both_orders
 
 from lbx.benchmarks.judge.benchmark import Round
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.rows import RatingRow
+from lbx.store.ratings import RatingRow
 
 ROUND = Round("leval", "narrative_qa", "s0", "Who?", ("He",), "r", "he did", 0, "b", 0, "she did it all")
 

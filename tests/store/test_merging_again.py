@@ -20,8 +20,7 @@ from store_rows import RUN, generation, sample, score
 from lbx.base.errors import StoreError
 from lbx.store import GenerationRow, ResultRow, SessionRow, Store
 from lbx.store.merging import merge_files
-from lbx.store.ratings import write_ratings
-from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
+from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
 from lbx.store.runs import metadata, set_metadata, set_metric_version
 from lbx.store.sessions import keep_sessions
 from lbx.store.verifications import VerificationRow, keep_verifications

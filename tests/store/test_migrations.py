@@ -9,11 +9,13 @@ from typing import Any
 
 import duckdb
 import pytest
-from store_rows import generation, sample, score
+from store_rows import RUN, generation, sample, score
 
 from lbx.base.errors import StoreError
 from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base.rubric import Rubric
+from lbx.benchmarks.judge.benchmark import Round
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.report import render
 from lbx.report.cells import sheet
@@ -21,9 +23,10 @@ from lbx.report.reports import REPORTS, read
 from lbx.report.terminal import lines
 from lbx.scoring.reading import read_added_up
 from lbx.scoring.scores import Rescoring, rescore
-from lbx.store import RunRow, Store
+from lbx.store import GenerationRow, GroupRow, ResultRow, RunRow, SampleRow, Store
 from lbx.store import views as store_views
-from lbx.store.migrations import MIGRATIONS, UNSCORED_SAMPLES
+from lbx.store.migrations import MIGRATIONS, UNITS, UNSCORED_SAMPLES
+from lbx.store.ratings import RatingSetRow, write_ratings
 
 TABLES = ("runs", "samples", "generations", "scores", "task_results")
 OLD_VIEWS = {
@@ -93,7 +96,8 @@ def test_nothing_is_lost(path: Path) -> None:
         assert len(after[table]) == len(rows)
         for old, new in zip(rows, after[table], strict=True):
             assert {name: new[name] for name in old} == old
-            assert all(new[name] is None for name in new.keys() - old.keys()), "what was not known stays unknown"
+            unknown = new.keys() - old.keys() - {"unit", "in_paper"}
+            assert all(new[name] is None for name in unknown), "what was not known stays unknown"
     with duckdb.connect(str(path), read_only=True) as connection:
         steps = connection.execute("SELECT version FROM lbx_schema ORDER BY 1").fetchall()
         assert steps == [(number,) for number in range(1, len(MIGRATIONS) + 1)]
@@ -107,6 +111,38 @@ def test_a_document_that_nobody_knew_has_no_hash(path: Path) -> None:
         connection.execute("UPDATE samples SET context_sha256 = sha256('') WHERE sample_id = 'b'")
     with Store(path) as store:
         assert store.query("SELECT context_sha256 FROM samples ORDER BY sample_id").rows == [("hash-a",), (None,)]
+
+
+def test_units_and_the_papers_lines_are_told_of_old_numbers(tmp_path: Path) -> None:
+    path, scale = tmp_path / "r.duckdb", Rubric("scale", "score", "", "{answer}", pattern="{rating}", low=1, high=10)
+    said = Round("leval", "tpo", "s", "", (), "r1", "", 0).sample(scale)
+    number = ("average", 1, 1, 0.5, 5.0, False)
+    with Store(path) as store:
+        store.begin_run(RUN)
+        store.write(samples=[SampleRow(said, 0)], generations=[GenerationRow("j", *said.key, output="5")])
+        write_ratings(store, [RatingSetRow("people", "score", "open", [], 0.0, 2.0)], [], [], replace=True)
+        store.write_results([
+            *(ResultRow("r1", *of, 1, 1, 0.5, 50.0, headline, place, unit=unit, in_paper=in_paper)
+              for place, (*of, headline, unit, in_paper) in enumerate((
+                  ("leval", "tpo", "f1", True, 100, True), ("leval", "tpo", "fact", False, 100, True),
+                  ("longbench", "lcc", "f1", True, 100, True), ("longbench", "lcc", "f1/0-4k", False, 100, True),
+                  ("longbench", "lcc", "f1_all", False, 100, False), ("longbench_pro", "t1", "f1", True, 1, True),
+              ))),
+            GroupRow("r1", "longbench_pro", "overall", "all", *number, 0, unit=1),
+            *(GroupRow("r1", "leval", grouping, name, "rating", *number[1:], place, unit=unit)
+              for place, (grouping, name, unit) in enumerate((
+                  ("judge", "j", 9), ("judge", "j, llm questions", 9), ("people", "people", 2)))),
+            GroupRow("r1", "leval", "judge", "j vs x", "win_rate", *number[1:], 9),
+        ])  # fmt: skip
+    made = [f"FROM {table} ORDER BY ALL" for table in ("task_results", "group_results", "paper")]
+    with Store(path, read_only=True) as store:
+        wanted = [store.query(sql).rows for sql in made]
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("DELETE FROM lbx_schema WHERE version = 14")
+        for table, column in re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", UNITS):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    with Store(path) as store:
+        assert [store.query(sql).rows for sql in made] == wanted and len(wanted[1]) == 5
 
 
 def test_every_report_works_on_it(path: Path) -> None:
@@ -173,7 +209,7 @@ def test_reading_says_what_to_do_and_changes_nothing(path: Path) -> None:
 def test_a_step_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(path)
     with monkeypatch.context() as patched:
-        patched.setattr("lbx.store.store.MIGRATIONS", (*MIGRATIONS, "ALTER TABLE nowhere ADD COLUMN x INTEGER"))
+        patched.setattr("lbx.store.preparing.MIGRATIONS", (*MIGRATIONS, "ALTER TABLE nowhere ADD COLUMN x INTEGER"))
         with pytest.raises(StoreError, match="could not be written"):
             Store(path)
     assert contents(path) == before

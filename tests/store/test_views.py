@@ -191,7 +191,7 @@ def numbers(store: Store, run_id: str, tasks: list[str], groups: Mapping[str, fl
         results += [
             ResultRow(
                 run_id, "longbench", task, metric, 2, 5, place / 100, float(place) + position / 10,
-                headline=position == 0, position=position, task_position=place,
+                headline=position == 0, position=position, task_position=place, in_paper=metric != "f1_unlimited",
             )
             for position, metric in enumerate(metrics)
         ]  # fmt: skip
@@ -245,7 +245,7 @@ def test_an_interval_has_its_number_s_unit_near_0_too(store: Store) -> None:
     begin(store, "r1")
     sure = {"low": 0.0, "high": 0.05, "se": 0.01}
     store.write_results([
-        GroupRow("r1", "longbench_pro", "overall", "all", "average", 1, 9, 0.0, 0.0, False, 0, **sure),
+        GroupRow("r1", "longbench_pro", "overall", "all", "average", 1, 9, 0.0, 0.0, False, 0, unit=1, **sure),
         GroupRow("r1", "longbench", "overall", "all", "average", 2, 9, 0.0004, 0.0, False, 0, **sure),
         ResultRow("r1", *TASK, "f1", 2, 9, 0.004, None, headline=True, position=0, **sure),
     ])  # fmt: skip

@@ -8,8 +8,7 @@ from sites import HOSTILE
 
 from lbx.base.records import Sample
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.store.ratings import write_ratings
-from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
+from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
 
 DOCUMENT = "The kettle is blue.\n" * 2000
 TASK = ("longbench", "qasper")

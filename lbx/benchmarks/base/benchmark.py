@@ -34,7 +34,6 @@ from lbx.base.records import (
 from lbx.benchmarks.base.board import Boards
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.curves import LengthCurve
-from lbx.benchmarks.base.known_judge import KnownJudge
 from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm
 from lbx.benchmarks.base.paper import Paper
 from lbx.benchmarks.base.predictions import PredictionFormat
@@ -76,8 +75,6 @@ class Benchmark(ABC):
     """The tables and charts of its leaderboards."""
     published: ClassVar[PublishedFigures] = PublishedFigures()
     """What is published of models."""
-    known_judge: ClassVar[KnownJudge | None] = None
-    """Whose verdicts on published answers to it are known."""
     unit: ClassVar[float] = 100
     """What a score of 1 is in its official numbers: 100 where they are percents."""
     growing_result: ClassVar[str] = ""
@@ -232,6 +229,10 @@ class Benchmark(ABC):
     def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
         """The first number of ``aggregate``, which may be made without the others; None without any."""
         return next(iter(self.aggregate(task, rows)), None)
+
+    def prints(self, metric: str, headline: str) -> bool:
+        """Whether a task's metric stands in the paper's tables: the headline and its parts, "accuracy/easy"."""
+        return metric == headline or metric.startswith(f"{headline}/")
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """Numbers over several tasks, in the order of the paper's table.

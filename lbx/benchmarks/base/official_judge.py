@@ -24,12 +24,17 @@ def published_run_id(model: str, *, length_hint: bool = True) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OfficialJudge:
-    """How a benchmark's authors had answers judged.
+    """How a benchmark's authors had answers judged, and what their judge is known to say of published ones: what any
+    other judge is held against.
 
     Attributes:
         title: the benchmark, to people.
+        name: of the judge, to people.
         source: where a bundle has the rubric, which ``rubric`` reads; it raises BundleError where that is another one.
         baseline: the model that every other one is judged against.
+        win_rates: {model: the win rate of its published answers against those of the baseline, in percent}.
+        ordered: (better, worse) models, where the order of their win rates is beyond doubt.
+        questions, mark: how many answers of each model were compared, and the mark of these questions.
         form: of their files of judgements.
         answer_files: their files of answers for a judge, and which marks of questions each means; ``row`` makes a row
             of the model, the sample, its mark, the prompt and the answer.
@@ -40,14 +45,29 @@ class OfficialJudge:
 
     benchmark: str
     title: str
+    name: str
     source: str
     baseline: str
+    win_rates: Mapping[str, float]
+    ordered: Sequence[tuple[str, str]]
+    questions: int
+    mark: str
     form: JudgeForm
     answer_files: Mapping[str, tuple[str, ...]]
     rubric: Callable[[Path], Rubric]
     row: Callable[[str, Sample, str, str, str], dict[str, Any]]
     settings_of: Callable[[Sequence[PredictionLine]], Mapping[str, Any]]
     published: Callable[[Bundle, bool], Mapping[str, Sequence[str]]]
+
+    @property
+    def baseline_run(self) -> str:
+        """The run of the baseline's published answers."""
+        return published_run_id(self.baseline)
+
+    @property
+    def runs(self) -> dict[str, str]:
+        """{model of ``win_rates``: the run of its published answers}."""
+        return {model: published_run_id(model) for model in self.win_rates}
 
 
 class RatingForm(NamedTuple):

@@ -40,7 +40,7 @@ from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.results import ScoredRun, joined_tables
 from lbx.benchmarks.base.sources import JsonLines, Source, find
 from lbx.benchmarks.leval.board import BOARDS
-from lbx.benchmarks.leval.judge import JUDGE, KNOWN_JUDGE, RATINGS
+from lbx.benchmarks.leval.judge import JUDGE, RATINGS
 from lbx.benchmarks.leval.paper import PAPER
 from lbx.benchmarks.leval.predictions import LEvalFormat
 from lbx.benchmarks.leval.prompts import (
@@ -86,7 +86,6 @@ class LEval(Benchmark):
     recipe = "bundle/leval.toml"
     paper = PAPER
     boards = BOARDS
-    known_judge = KNOWN_JUDGE
     known_tasks = tuple(KINDS)
     predictions = LEvalFormat(name, known_tasks)
     modes = frozenset({"rag", "length_hint"})
@@ -216,6 +215,10 @@ class LEval(Benchmark):
             return _averaged(task_score("loyalty", rows, "loyalty", 4) + task_score("fact", rows, "fact", 4))
         metric = METRICS[kind][0]
         return task_score(metric, rows, metric, 4)
+
+    def prints(self, metric: str, headline: str) -> bool:
+        """auto_eval.py prints ROUGE-1, -2 and -L, loyalty and fact, too."""
+        return True
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """The tables' averages: grouping "closed" (exact_match) and "open" (f1, rouge1, rouge2, rougeL), two decimals.

@@ -38,9 +38,8 @@ from lbx.benchmarks.base.judge_files import (
     winning_names,
 )
 from lbx.benchmarks.base.judged_by import HUMAN, LLM, MARKS
-from lbx.benchmarks.base.known_judge import KnownJudge
 from lbx.benchmarks.base.literals import texts_of_keys
-from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm, published_run_id
+from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm
 from lbx.benchmarks.base.prediction_lines import Content, PredictionLine, split, wrong
 from lbx.benchmarks.base.rubric import PAIR, TIE, Rubric
 from lbx.benchmarks.base.templates import template_fields
@@ -48,21 +47,6 @@ from lbx.benchmarks.leval.files import FORMAT, read
 from lbx.benchmarks.leval.tasks import BASELINE, NAME
 
 SCRIPT = "OpenLMLab/LEval/Evaluation/llm_eval.py"
-
-_WIN_RATES = {"claude-100k": 60.94, "gpt4-32k": 54.16, "llama2-13b-chat-4k": 42.44}
-KNOWN_JUDGE = KnownJudge(
-    name="GPT-4",
-    opponent=BASELINE,
-    opponent_run=published_run_id(BASELINE),
-    win_rates=_WIN_RATES,
-    runs={model: published_run_id(model) for model in _WIN_RATES},
-    ordered=(("claude-100k", "llama2-13b-chat-4k"), ("gpt4-32k", "llama2-13b-chat-4k")),
-    questions=96,
-    mark="LLM",
-)
-"""Whom the authors had compare published answers with turbo-16k's (figs/overall.png of OpenLMLab/LEval, cd34b05). Of
-Claude and GPT-4-32k no order is known: their win rates lie within one another's intervals.
-"""
 
 _KEYS = ("system_prompt", "prompt_template", "output_format")
 _FIELDS = {"question": "question", "ref_answer": "reference", "answer_a": "a", "answer_b": "b"}
@@ -230,8 +214,13 @@ def _ratings() -> tuple[Callable[..., Any], Callable[..., dict[str, str]]]:
 JUDGE = OfficialJudge(
     benchmark=NAME,
     title="L-Eval",
+    name="GPT-4",
     source=SCRIPT,
     baseline=BASELINE,
+    win_rates={"claude-100k": 60.94, "gpt4-32k": 54.16, "llama2-13b-chat-4k": 42.44},
+    ordered=(("claude-100k", "llama2-13b-chat-4k"), ("gpt4-32k", "llama2-13b-chat-4k")),
+    questions=96,
+    mark=LLM,
     form=LEvalJudgeForm(),
     answer_files=_FILES,
     rubric=official_rubric,
@@ -239,4 +228,7 @@ JUDGE = OfficialJudge(
     settings_of=_settings_of,
     row=_row,
 )
+"""The win rates are those of figs/overall.png of OpenLMLab/LEval, cd34b05. Of Claude and GPT-4-32k no order is known:
+their win rates lie within one another's intervals.
+"""
 RATINGS = RatingForm(FORMAT, read, _ratings)

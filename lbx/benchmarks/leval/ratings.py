@@ -29,8 +29,7 @@ from lbx.benchmarks.leval.files import (
 from lbx.benchmarks.leval.tasks import NAME, OPEN_TASKS
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.imports import import_of, write_import
-from lbx.store.ratings import write_ratings
-from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
+from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
 
 PAGE_ROW = ""
 """``ratings.run_id`` of the row that keeps a page."""

@@ -13,8 +13,7 @@ from lbx.base.errors import StoreError, UsageError
 from lbx.judging.people.journal import Journal
 from lbx.judging.people.rating_lines import row_of
 from lbx.judging.people.sets import SCORE, VERDICTS, Answer, Item, RatingSet
-from lbx.store.ratings import LATEST
-from lbx.store.rows import RatingRow
+from lbx.store.ratings import LATEST, RatingRow
 
 _MOST_COMMENT = 20_000
 Key = tuple[int, str, str, int, str, int]

@@ -12,8 +12,7 @@ from lbx.base.errors import StoreError
 from lbx.judging.people.journal import Journal, journal_of, read_journal
 from lbx.judging.people.rating_lines import is_on_scale, line_of
 from lbx.store import Store
-from lbx.store.ratings import write_ratings
-from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow
+from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from lbx.judging.people.sets import PAIR, SCORE, VERDICTS
-from lbx.store.ratings import EARLIEST, LATEST
-from lbx.store.rows import RatingItemRow, RatingRow, RatingSetRow, TableRow
+from lbx.store.ratings import EARLIEST, LATEST, RatingItemRow, RatingRow, RatingSetRow
+from lbx.store.rows import TableRow
 
 _MOST, _MOST_SEED = 2**31, 2**63
 """Of the database's whole numbers."""

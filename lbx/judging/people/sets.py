@@ -15,7 +15,7 @@ from itertools import combinations
 from typing import Any
 
 from lbx.base.records import canonical_json, sha256_text
-from lbx.store.rows import RatingItemRow, RatingSetRow
+from lbx.store.ratings import RatingItemRow, RatingSetRow
 
 SCORE, PAIR = "score", "pair"
 VERDICTS = ("answer", "against", "tie", "both_bad")

@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 from lbx.base.errors import BackendError
 from lbx.base.processes import DEVNULL, Popen, TimeoutExpired, start_python
 from lbx.base.records import SampleKey
-from lbx.inference.batching import nobody
+from lbx.inference.completing import nobody
 from lbx.planning.work import Job, PendingSample, Prepare, Work
 from lbx.running.workers.devices import VISIBLE, share_out
 from lbx.running.workers.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Logged, Ready

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Print the path of a llama-cpp-python wheel that runs on any x86-64 with AVX2 (or any 64-bit ARM): one CPU variant for
 # each generation of processors, chosen when lbx loads it. The plain wheel is compiled for the building machine and
-# crashes on older ones.
+# crashes on older ones. It serves every Python 3: no line of its libraries knows Python.
 #
-#     .ci/llama-wheel.sh [PYTHON [VARIANT]]      PYTHON: the interpreter the wheel is for (default: python3)
+#     .ci/llama-wheel.sh [PYTHON [VARIANT]]      PYTHON: the interpreter that builds (default: python3)
 #
 # VARIANT cuda adds the CUDA backend beside the CPU variants (default: cpu): it needs nvcc, and takes long. CUDA_ARCHS
 # says for which GPUs, as CMake spells them (default: A100, A6000, L40, H100). It loads only where CUDA's libraries lie.
@@ -35,13 +35,16 @@ fail() {
 }
 
 command -v "$PYTHON" >/dev/null || fail "there is no interpreter $PYTHON. Give one: .ci/llama-wheel.sh PYTHON"
-tag=$("$PYTHON" -c 'import sys; print(f"cp{sys.version_info[0]}{sys.version_info[1]}")')
 hash=$(printf '%s' "$FLAGS $UNUSED_VARIANTS $TILE_MENDED" | sha256sum | cut -c1-12)
 root="${LBX_WHEELS:-${XDG_CACHE_HOME:-$HOME/.cache}/lbx/wheels}"
-kept="$root/$VERSION-$hash-$tag-$(uname -m)"
+kept="$root/$VERSION-$hash-$(uname -m)"
 
+# Also one that was kept by Python's version: HASH-cp311-ARCH.
 find_wheel() {
-    [ ! -d "$kept" ] || find "$kept" -maxdepth 1 -name "llama_cpp_python-$VERSION-*.whl" -print -quit
+    local wheel
+    for wheel in "$root/$VERSION-$hash-"*"$(uname -m)"/llama_cpp_python-"$VERSION"-*.whl; do
+        [ ! -f "$wheel" ] || { echo "$wheel" && break; }
+    done
 }
 
 # The released source, checked, with what is not wanted cut out of its build files. Prints its folder.
@@ -105,7 +108,7 @@ if [ -z "$wheel" ]; then
     trap 'rm -rf "$work"' EXIT
     mkdir "$work/source" "$work/wheel"
     source=$(prepare_source "$work/source")
-    echo "llama-wheel: building llama-cpp-python $VERSION for $tag (minutes); it is kept in $kept" >&2
+    echo "llama-wheel: building llama-cpp-python $VERSION (minutes); it is kept in $kept" >&2
     # Without pip's cache: it would hand out a wheel that was built with other flags.
     CMAKE_ARGS="$FLAGS" "$PYTHON" -m pip wheel --no-deps --no-cache-dir --wheel-dir "$work/wheel" \
         "$source" >&2 || fail "the build failed; what pip said is above"

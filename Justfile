@@ -40,6 +40,10 @@ bench-engine *args: setup
     @.ci/bench-setup.sh
     python -m bench.engine {{ args }}
 
+# llama.cpp under lbx against the loop that keeps the longest prefix: six weight formats, one core, CPU seconds
+bench-formats *args: setup
+    python -m bench.formats {{ args }}
+
 # reports, SQL and exports of 100,377 answers of 36 runs: CPU seconds and memory, against targets and pandas by hand
 bench-report *args: setup
     python -m bench.report {{ args }}

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -36,7 +35,7 @@ from typing import Any
 from bench.contenders import CONTENDERS
 from bench.figures import MOST_COMPUTED, Standing, equal_outputs, ratio, standing, table, texts
 from bench.job import ContenderFailedError, Job, own_cores, run_contender
-from bench.model import REPOSITORY, make_gguf, make_hf, write_cards
+from bench.model import REPOSITORY, fetch_smollm2, make_gguf, make_hf, write_cards
 from bench.prompts import Asked, ask, documents, link_bundle, tasks_there
 from lbx.backends.hf.tokenizer import HfTokenizer
 from lbx.base.layout import Bundle
@@ -115,9 +114,7 @@ def _link_smollm2(folder: Path) -> Path:
     """A folder in which the real model has the names of the made one."""
     folder.mkdir()
     for kind, name in (("gguf", "model.gguf"), ("hf", "hf")):
-        command = [sys.executable, REPOSITORY / "models" / "smollm2" / "fetch.py", kind]
-        found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-        (folder / name).symlink_to(found)
+        (folder / name).symlink_to(fetch_smollm2(kind))
     return folder
 
 

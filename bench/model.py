@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -131,6 +132,12 @@ def make_gguf(folder: Path) -> Path:
     """Write FOLDER/hf as FOLDER/model.gguf: matrices float16, norms float32."""
     gguf: Path = _exporter().export_gguf(folder / "hf", folder / "model.gguf", "f16")
     return gguf
+
+
+def fetch_smollm2(kind: str) -> Path:
+    """The real chat model as "gguf" (a file, Q4_1) or "hf" (a folder), fetched where it is not kept."""
+    command = [sys.executable, REPOSITORY / "models" / "smollm2" / "fetch.py", kind]
+    return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
 
 
 def _exporter() -> Any:

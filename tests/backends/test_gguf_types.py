@@ -38,7 +38,7 @@ from llama_types import (  # noqa: E402
 from lbx.backends import load, load_embedder, resolve_embedder, resolve_model  # noqa: E402
 from lbx.backends.listing import list_models  # noqa: E402
 from lbx.backends.llama import trial  # noqa: E402
-from lbx.backends.llama.formats import NO_WEIGHTS, PLAIN, REARRANGED, REMOVED, tensor_types  # noqa: E402
+from lbx.backends.llama.formats import NO_WEIGHTS, PLAIN, REARRANGED, REMOVED, slow_format, tensor_types  # noqa: E402
 from lbx.backends.llama.library import libraries, library, log, variants_tried  # noqa: E402
 from lbx.base.errors import BackendError  # noqa: E402
 from lbx.inference.model import Extend  # noqa: E402
@@ -269,3 +269,28 @@ def test_types_are_listed_and_part_of_a_run(tmp_path, monkeypatch):
     }
     with closing(load(resolve_model(str(path)))) as backend:
         assert backend.info.hardware["stored_as"] == "Q4_K and Q6_K"
+
+
+@pytest.mark.parametrize(
+    ("title", "features", "other"),
+    [
+        ("Q4_1", "CPU : SSE3 = 1 | AVX = 1 | AVX2 = 1", "Q4_0"),
+        ("Q4_1 and Q6_K", "CPU : AVX512 = 1", "Q4_0"),
+        ("Q5_1", "CPU : AVX512 = 1 | AMX_INT8 = 1", "Q5_0"),
+        ("Q4_1", "CPU : AVX512 = 1 | AMX_INT8 = 1", ""),
+        ("Q4_0 and Q4_1", "CPU : AVX2 = 1", ""),
+        ("Q4_1", "CPU : NEON = 1", ""),
+        ("", "CPU : AVX2 = 1", ""),
+    ],
+)
+def test_a_format_that_is_slow_on_this_processor_is_named(title, features, other):
+    note = slow_format(title, features)
+    assert (f"A {other} file" in note) if other else note == ""
+
+
+def test_a_slow_format_is_named_before_anything_is_asked(tmp_path, monkeypatch):
+    """The first lines of plan and run are the backend's notes."""
+    path = write_transparent(tmp_path / "slow.gguf", {"token_embd": stored(7).data}, {"token_embd": 7})
+    monkeypatch.setattr("lbx.backends.llama.backend.cpu_variant", lambda: {"features": "CPU : AVX2 = 1"})
+    with closing(load(resolve_model(str(path)))) as backend:
+        assert any("slowly in Q5_1" in note and "Q5_0" in note for note in backend.info.notes)

@@ -24,7 +24,7 @@ from lbx.backends.llama.context import (
     room_for,
     window_of,
 )
-from lbx.backends.llama.formats import check_gguf, format_title
+from lbx.backends.llama.formats import check_gguf, format_title, slow_format
 from lbx.backends.llama.library import cpu_variant, library, load_model, log, variants_tried
 from lbx.backends.llama.sequence_memory import LlamaSequences
 from lbx.backends.llama.tokenizer import LlamaTokenizer, metadata, own_chat_template
@@ -105,6 +105,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         "eos_ids": sorted(tokenizer.eos_ids),
         "trained_context": llama_cpp.llama_model_n_ctx_train(model),
     }
+    title, hardware = format_title(weights), _hardware(options, room)
+    slow = "" if on_gpu(llama_cpp, options) else slow_format(title, hardware["features"])
     penalty, told = left_out(_recommended_number(llama_cpp, model, "penalty_repeat"))
     info = BackendInfo(
         name="llamacpp",
@@ -112,9 +114,9 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         model=card.name,
         context_window=window,
         settings=settings,
-        hardware=_hardware(options, room)
+        hardware=hardware
         | {"architecture": metadata(llama_cpp, model, "general.architecture") or ""}
-        | ({"stored_as": title} if (title := format_title(weights)) else {})
+        | ({"stored_as": title} if title else {})
         | penalty,
         earlier={"weights": head_and_tail(weights), "n_gpu_layers": None, "offload_kqv": None},
         trained_context=settings["trained_context"],
@@ -124,7 +126,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         kv_cells=room.cells,
         on_gpu=cache_on_gpu(llama_cpp, options),
         shares_weights=not cache_on_gpu(llama_cpp, options),  # it maps the file
-        notes=_notes() + told,
+        notes=_notes() + told + ((slow,) if slow else ()),
     )
     memory = LlamaSequences(
         llama_cpp,

@@ -359,6 +359,54 @@ def test_a_system_text_that_spells_control_tokens_stays_text() -> None:
     assert request.system_place == "message"
 
 
+TURNED = (
+    "{% for m in messages %}{{ '<s>' + m.role + ': ' + (m.content | trim) + '</s>' }}{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant: {% endif %}"
+)
+SYSTEM_LAST = (  # as Mistral's: what the system says stands in the last message
+    "<s>{% for m in messages if m.role != 'system' %}{% if loop.last and messages[0].role == 'system' %}"
+    "{{ messages[0].content + ' ' }}{% endif %}{{ m.content }}{% if m.role == 'assistant' %}</s>{% endif %}{% endfor %}"
+)
+
+
+def test_turns_are_messages_of_their_own_behind_the_document() -> None:
+    turns = (" Three</s>. ", "And\nwhy?")
+    request = prompter(template=TURNED).request(KEY, prompt("a<s>b", system="Be brief.", turns=turns), Sampling())
+    text = (
+        "«s»system: Be brief.«/s»«s»user: Read: a<s>b Question?«/s»"
+        "«s»assistant: Three</s>.«/s»«s»user: And\nwhy?«/s»«s»assistant: "
+    )
+    assert read(request.token_ids) == text
+    assert request.turns == (), "the template has put them in"
+    last = prompter(template=SYSTEM_LAST).request(KEY, prompt("d", system="S", turns=("One", "Two")), Sampling())
+    assert read(last.token_ids) == "«s»Read: d Question?One«/s»S Two"
+
+
+def test_turns_stand_in_the_text_where_nobody_takes_messages() -> None:
+    turned = prompt("d", turns=("One", "Two"))
+    text = "«s»Read: d Question?\n\nOne\n\nTwo"
+    assert read(prompter().request(KEY, turned, Sampling()).token_ids) == text
+    bare = prompter(template=TURNED).request(KEY, dataclasses.replace(turned, chat=False), Sampling())
+    assert read(bare.token_ids) == text
+
+
+@pytest.mark.parametrize("template", [None, TURNED])
+def test_only_the_document_of_a_conversation_is_cut(template: str | None) -> None:
+    turned = prompt("d" * 400, Truncation.DOCUMENT_MIDDLE, turns=("One", "Two"))
+    request = prompter(window=200, template=template).request(KEY, turned, Sampling())
+    text = read(request.token_ids)
+    assert "Read: d" in text and "d Question?" in text and "One" in text and "Two" in text
+    assert len(request.token_ids) <= 190 and request.tokens_cut > 200
+
+
+def test_a_template_that_drops_a_turn_is_an_error() -> None:
+    first = "{{ messages[0].content }}"
+    alone = prompter(template=first).request(KEY, prompt("d"), Sampling())
+    assert read(alone.token_ids) == "«s»Read: d Question?"
+    with pytest.raises(BackendError, match="the messages of a conversation"):
+        prompter(template=first).request(KEY, prompt("d", turns=("One", "Two")), Sampling())
+
+
 def test_the_place_of_a_cut_is_told() -> None:
     made = prompter(window=110, template=TEMPLATE)
     for rule in (Truncation.MIDDLE, Truncation.MIDDLE_FLOOR, Truncation.DOCUMENT_MIDDLE):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -158,6 +158,8 @@ class Prompt:
         chat: False where the benchmark feeds the bare text even to chat models (few-shot and code tasks).
         system: the system message: a message of its own where the model's chat template takes one, else it stands
             directly before the text.
+        turns: messages behind the text, the assistant's and the user's by turns, the last the user's: of a model's chat
+            template messages of their own, else they stand behind the text, a blank line before each.
         stop: strings that end the answer; they are not part of it.
         stop_tokens: texts whose token ends the answer, as an end of sequence does; longer tokens that hold such a
             text end nothing (LongBench's samsum: the line break's token).
@@ -178,6 +180,7 @@ class Prompt:
     truncation: Truncation
     chat: bool = True
     system: str = ""
+    turns: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     stop_tokens: tuple[str, ...] = ()
     min_new_tokens: int = 0
@@ -190,6 +193,11 @@ class Prompt:
     @property
     def text(self) -> str:
         return self.before + self.document + self.after
+
+    @property
+    def in_one_message(self) -> Prompt:
+        """The same with its turns in the text."""
+        return replace(self, turns=(), after="\n\n".join((self.after, *self.turns))) if self.turns else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +237,7 @@ class Request:
         thinking_tokens: a budget for the reasoning, apart from max_new_tokens, which then is the answer's alone;
             0 means that max_new_tokens is for both.
         system: the system message that ``token_ids`` begin with where a server wraps prompts: it travels apart.
+        turns: of ``Prompt.turns``, where a server wraps prompts: ``token_ids`` end with them, and they travel apart.
         system_place: where the prompt's system message stands: in a "message" of its own, or before the user's
             "text"; None where there is none.
     """
@@ -249,6 +258,7 @@ class Request:
     opens_reasoning: bool = False
     thinking_tokens: int = 0
     system: str = ""
+    turns: tuple[str, ...] = ()
     system_place: str | None = None
 
     @property

@@ -68,6 +68,7 @@ def make_side(
         max_prompt_tokens=max_prompt_tokens,
         max_new_tokens=max_new_tokens,
         sends_system=backend.takes_system if isinstance(backend, AnsweringBackend) else None,
+        sends_turns=server_wraps,
     )
     return Side(backend, prompter)
 

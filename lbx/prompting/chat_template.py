@@ -8,7 +8,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -49,20 +49,27 @@ class ChatTemplate:
         self._variables: dict[str, object] = {**(kwargs or {}), "bos_token": bos_token, "eos_token": eos_token}
         _ask({"source": source})
 
-    def render(self, content: str, system: str = "") -> str:
+    def render(self, content: str, system: str = "", turns: Sequence[str] = ()) -> str:
         """The text a model reads when the user says ``content``, up to where its answer begins.
 
         Args:
             system: a system message before it; "" for none.
+            turns: further messages, the assistant's and the user's by turns.
 
         Raises:
             BackendError: the template fails, e.g. it insists on a system message, or takes too much time or memory.
         """
         messages = [{"role": "system", "content": system}] if system else []
-        messages.append({"role": "user", "content": content})
+        messages += conversation(content, turns)
         variables = {"messages": messages, "add_generation_prompt": True, **self._variables}
         text: str = _ask({"source": self._source, "variables": variables})["text"]
         return text
+
+
+def conversation(content: str, turns: Sequence[str] = ()) -> list[dict[str, str]]:
+    """Messages: the user's, then the assistant's and the user's by turns."""
+    roles = ("user", "assistant")
+    return [{"role": roles[place % 2], "content": text} for place, text in enumerate((content, *turns))]
 
 
 def knows_switch(template_source: str, name: str) -> bool:

@@ -80,6 +80,7 @@ class Prompter:
             own budget is for both.
         stop: strings that end every answer, beside the benchmark's own.
         sends_system: of a server that wraps prompts: whether it takes system messages.
+        sends_turns: whether a server wraps prompts, which then takes a conversation as messages.
     """
 
     def __init__(
@@ -93,11 +94,13 @@ class Prompter:
         thinking_tokens: int = 0,
         stop: Sequence[str] = (),
         sends_system: Callable[[], bool] | None = None,
+        sends_turns: bool = False,
     ) -> None:
         self._tokenizer = tokenizer
         self._window = context_window
         self._wrapper = Wrapper(tokenizer, template, sends_system=sends_system)
         self._template = template
+        self._takes_turns = template is not None or sends_turns
         self._max_prompt_tokens = max_prompt_tokens
         self._max_new_tokens = max_new_tokens
         self._thinking_tokens = thinking_tokens
@@ -124,6 +127,8 @@ class Prompter:
         place = self._wrapper.system_place(prompt.system, chat=prompt.chat)
         if place == "text":
             prompt = replace(prompt, system="", before=prompt.system + prompt.before)
+        if not (prompt.chat and self._takes_turns):
+            prompt = prompt.in_one_message
         cut, wrapped, ids = self._fit(key, prompt, budget)
         request = Request(
             key=key,
@@ -142,6 +147,7 @@ class Prompter:
             opens_reasoning=opens_reasoning(wrapped.after, self._tokenizer.reasoning_marks),
             thinking_tokens=budget.reasoning,
             system=prompt.system if self._template is None else "",
+            turns=prompt.turns if self._template is None else (),
             system_place=place,
         )
         cut_at = wrapped.begin + min(cut.at, len(wrapped.content)) if cut.lost else None
@@ -154,8 +160,9 @@ class Prompter:
         for _ in range(_MAX_CUTS):
             cut = self._cut(prompt, limit, budget)
             self._check_some_left(key, cut, limit)
-            wrapped = self._wrapper.wrap(cut.text, prompt.system, chat=prompt.chat)
-            ids = list(cut.ids) if cut.ids and not chat and not prompt.system else self._wrapper.encode(wrapped)
+            wrapped = self._wrapper.wrap(cut.text, prompt.system, prompt.turns, chat=prompt.chat)
+            alone = not chat and not prompt.system and not prompt.turns
+            ids = list(cut.ids) if cut.ids and alone else self._wrapper.encode(wrapped)
             if len(ids) <= budget.room:
                 return cut, wrapped, ids
             # Text decoded from a cut may encode to a few tokens more than were kept: cut those too.
@@ -170,12 +177,12 @@ class Prompter:
             return self._max_prompt_tokens
         if self._window in prompt.limits:
             return prompt.limits[self._window]
-        around = self._template is not None or prompt.system
+        around = self._template is not None or prompt.system or prompt.turns
         return room - (self._read_tokens(prompt, "") if prompt.chat and around else 0)
 
     def _read_tokens(self, prompt: Prompt, text: str) -> int:
         """How many tokens the model reads when the user says ``text``."""
-        return len(self._wrapper.encode(self._wrapper.wrap(text, prompt.system, chat=prompt.chat)))
+        return len(self._wrapper.encode(self._wrapper.wrap(text, prompt.system, prompt.turns, chat=prompt.chat)))
 
     def _encode(self, text: str) -> list[int]:
         """A text's tokens behind what the model expects before plain text."""

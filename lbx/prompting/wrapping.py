@@ -14,6 +14,8 @@ from lbx.prompting.reasoning import Marks
 _USER = "\ue000lbx\ue001"
 """Stands for the user's words while a template is taken apart; private-use characters, in nobody's template."""
 _SYSTEM = "\ue002lbx\ue003"
+_MARK = re.compile("\ue004([0-9]+)\ue005")
+"""Stands for a message of several."""
 
 
 class Tokenizer(Protocol):
@@ -123,27 +125,48 @@ class Wrapper:
             own = self._sends_system is not None and self._sends_system()
         return "message" if own else "text"
 
-    def wrap(self, text: str, system: str = "", *, chat: bool) -> Wrapped:
+    def wrap(self, text: str, system: str = "", turns: Sequence[str] = (), *, chat: bool) -> Wrapped:
         """The text as the model reads it.
 
         Args:
             system: a message that ``system_place`` has found a place for.
+            turns: see ``Prompt.turns``.
 
         Raises:
             BackendError: the template fails, or changes what the user says.
         """
         if not chat or self._template is None:
-            return Wrapped((_Part(system, template=False), _Part(text, template=False)), user=1)
+            return Wrapped(tuple(_Part(one, template=False) for one in (system, text, *turns)), user=1)
+        if turns:
+            return self._wrap_turns(text, system, turns)
         frame = self._frame(system)
         rendered = self._template.render(text, system)
         before, after = ("", "") if frame is None else ("".join(part.text for part in frame[0]), frame[1])
         if frame is None or not rendered.startswith(before) or not rendered.endswith(after):
-            raise BackendError(
-                "The model's chat template does not put the user's message into the prompt as it is.",
-                fix=TEMPLATE_FIX,
-            )
+            raise _changed("the user's message")
         content = _Part(rendered[len(before) : len(rendered) - len(after)], template=False)
         return Wrapped((*frame[0], content, _Part(after, template=True)), user=len(frame[0]))
+
+    def _wrap_turns(self, text: str, system: str, turns: Sequence[str]) -> Wrapped:
+        """A conversation. Each message stands as it is, or without the white space around it, as templates like it."""
+        assert self._template is not None  # without one nothing is wrapped
+        texts = [system, text, *turns]
+        marks = [f"\ue004{number}\ue005" if number or system else "" for number in range(len(texts))]
+        pieces = _MARK.split(self._template.render(marks[1], marks[0], marks[2:]))
+        rendered = self._template.render(text, system, turns)
+        parts, at = [], 0
+        for place, piece in enumerate(pieces):
+            said = texts[int(piece)] if place % 2 else piece
+            after = pieces[place + 1] if place % 2 else ""
+            kinds = (said, said.strip(), said.lstrip(), said.rstrip()) if place % 2 else (said,)
+            stands = next((one for one in kinds if rendered.startswith(one + after, at)), None)
+            if stands is None:
+                raise _changed("the messages of a conversation")
+            parts.append(_Part(stands, template=not place % 2))
+            at += len(stands)
+        if at < len(rendered) or sorted(map(int, pieces[1::2])) != [n for n, mark in enumerate(marks) if mark]:
+            raise _changed("the messages of a conversation")
+        return Wrapped(tuple(parts), user=2 * pieces[1::2].index("1") + 1)
 
     def _frame(self, system: str) -> tuple[tuple[_Part, ...], str] | None:
         """What stands before the user's words, and after them; None where the template leaves one of the two out."""
@@ -207,3 +230,10 @@ class Wrapper:
         if ids[: len(prefix)] == prefix:
             return ids
         return prefix + ids[ids[:1] == prefix[:1] :]
+
+
+def _changed(what: str) -> BackendError:
+    return BackendError(
+        f"The model's chat template does not put {what} into the prompt as it is.",
+        fix=TEMPLATE_FIX,
+    )

@@ -272,7 +272,9 @@ def reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) -> 
     # go into it, so what is left of it is what agrees from either end.
     before = (prompt.system if request.system_place == "text" else "") + prompt.before
     kept = request.kept[_agreeing(request.kept, before) :]
-    kept = kept[: len(kept) - _agreeing(reversed(kept), reversed(prompt.after))].casefold()
+    after = prompt.in_one_message.after
+    after = after if kept.endswith(after) else prompt.after  # messages of their own are not in what is kept
+    kept = kept[: len(kept) - _agreeing(reversed(kept), reversed(after))].casefold()
     return not any(text in kept for text in standing)
 
 

@@ -203,6 +203,7 @@ def _make_work(run: ResolvedRun, name: str | None, card: ModelCard, backend: Bac
         thinking_tokens=settings.reasoning_budget(window),
         stop=settings.stop,
         sends_system=backend.takes_system if isinstance(backend, AnsweringBackend) else None,
+        sends_turns=backend.info.wraps_prompts,
     )
     return Work(
         bundle=run.bundle,

@@ -295,6 +295,21 @@ def test_a_system_message_travels_apart_where_the_server_takes_one(serve: Any, t
     assert last == [apart if takes else before] * 2
 
 
+def test_turns_travel_as_messages(serve: Any) -> None:
+    server, backend = serve(lambda *_: chatted("yes"))
+    prompter = Prompter(
+        backend.tokenizer,
+        context_window=backend.info.context_window,
+        sends_system=backend.takes_system,
+        sends_turns=backend.info.wraps_prompts,
+    )
+    prompt = Prompt("Read: ", "abc", " First?", 8, Truncation.DOCUMENT_END, system="S. ", turns=("One.", "Second?"))
+    assert complete(backend, prompter.request(SampleKey("t", "t", "1"), prompt, Sampling())).text == "yes"
+    assert [(one["role"], one["content"]) for one in server.posts(CHAT)[-1]["messages"]] == [
+        ("system", "S. "), ("user", "Read: abc First?"), ("assistant", "One."), ("user", "Second?"),
+    ]  # fmt: skip
+
+
 SAMPLED = Sampling(temperature=0.6, top_p=0.95, seed=3)
 
 

@@ -33,6 +33,7 @@ from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError, 
 from lbx.base.records import Completion, Request
 from lbx.inference.decoding import check_fits
 from lbx.inference.model import BackendInfo, RequestResult
+from lbx.prompting.chat_template import conversation
 from lbx.prompting.prompter import Tokenizer
 
 LOST_AFTER = 3
@@ -174,7 +175,8 @@ class EndpointBackend:
         if self._wire.api == "completions":
             return {"prompt": text}
         kwargs = {"chat_template_kwargs": dict(self._chat_kwargs)} if self._chat_kwargs else {}
-        messages = [{"role": "user", "content": text.removeprefix(request.system)}]
+        said = text.removeprefix(request.system).removesuffix("".join(request.turns))
+        messages = conversation(said, request.turns)
         if request.system and text.startswith(request.system):
             messages.insert(0, {"role": "system", "content": request.system})
         return {"messages": messages, **kwargs}

@@ -75,6 +75,11 @@ def attach(connection: duckdb.DuckDBPyConnection, path: Path, name: str, *, read
     connection.execute(f'ATTACH {quoted(str(path.resolve()))} AS "{name}" ({options})')
 
 
+def memory_database() -> duckdb.DuckDBPyConnection:
+    """A connection to an empty database that lies in no file, and may touch none."""
+    return _locked([], threads=1)
+
+
 def attach_nothing(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     """Attach a database that lies in no file, for views."""
     connection.execute(f'ATTACH {quoted(":memory:")} AS "{name}"')

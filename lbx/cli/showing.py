@@ -135,7 +135,10 @@ def rebuilt_prompts(
 def _lines_of_answer(answer: StoredAnswer, told: dict[str, Any], *, full: bool) -> Iterator[str]:
     row = answer.values
     yield f"== {answer.key}, run {answer.run_id}"
-    for name, text in (("question", row["question"]), *(("reference", str(one)) for one in row["references"])):
+    choices = (row["meta"] or {}).get("choices")
+    choices = choices if isinstance(choices, dict) else {}
+    texts = [("question", row["question"]), *(("choice", f"{letter}. {text}") for letter, text in choices.items())]
+    for name, text in (*texts, *(("reference", str(one)) for one in row["references"])):
         yield f"{name:<10}{text if full else _ends(text)}"
     for step in row.get("steps") or ():
         yield from _text("first answer", step.get("output"), full=full)

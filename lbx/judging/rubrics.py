@@ -1,125 +1,25 @@
-"""A rubric of one's own, as a TOML file:
-
-    name = "faithful"                       # of the task in the results file
-    kind = "pair"                           # or "score": one answer alone
-    system = "You compare two summaries."   # may be left out
-    user = '''
-    {document}
-
-    Task: {question}
-    First: {a}
-    Second: {b}
-    End with FIRST, SECOND or SAME.'''
-    verdicts = [["FIRST", "first"], ["SECOND", "second"], ["SAME", "tie"]]  # in the order in which they are looked for
-    max_new_tokens = 512                    # 2,048 where nothing is said
-
-A rating has {answer} instead of {a} and {b}, and instead of verdicts the text around its number and its scale:
-
-    rating = "Rating: {rating}"
-    low = 1
-    high = 5
-
-{question}, {reference} and {document} may be left out. A document stands before everything that varies, so that it is
-read once for all models, orders and questions.
-"""
+"""Files with a rubric of one's own (``lbx.benchmarks.base.rubric_table``)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from lbx.base.tables import check_table, is_name, read_table, wrong
+from lbx.base.tables import read_table, wrong
 from lbx.benchmarks import official_judges
-from lbx.benchmarks.base.rubric import NEW_TOKENS, NUMBER, PAIR, RATING, WINNERS, Rubric
-from lbx.benchmarks.base.templates import template_fields
-
-_MOST_TOKENS = 1 << 20
-_SHARED: dict[str, type] = {"name": str, "kind": str, "system": str, "user": str, "max_new_tokens": int}
-_KINDS: dict[str, dict[str, type]] = {
-    PAIR: {**_SHARED, "verdicts": list},
-    RATING: {**_SHARED, "rating": str, "low": int, "high": int},
-}
-_VARIABLES = {PAIR: ("a", "b"), RATING: ("answer",)}
-_OPTIONAL = ("question", "reference", "document")
-_LONGEST_MARK = 200
+from lbx.benchmarks.base.rubric import Rubric
+from lbx.benchmarks.base.rubric_table import rubric_in
 
 
 def read_rubric(path: Path) -> Rubric:
-    """The rubric in a file.
+    """The rubric in a file, or in the definition of a benchmark of one's own.
 
     Raises:
         UsageError: something is wrong with it; names the file and the key.
     """
     table, _ = read_table(path)
-    where = str(path)
-    kind = table.get("kind")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise wrong(where, f"kind should be {' or '.join(map(repr, _KINDS))}, not {str(kind)[:40]!r}")
-    known = _KINDS[kind]
-    needed = [key for key in known if key not in ("system", "max_new_tokens")]
-    check_table(table, known, f"{where}:", needed)
-    _check_name(table["name"], where)
-    _check_user(table["user"], kind, where)
-    if not 0 < table.get("max_new_tokens", 1) <= _MOST_TOKENS:
-        raise wrong(where, f"max_new_tokens = {table['max_new_tokens']} should be from 1 to {_MOST_TOKENS:,}")
-    values: dict[str, Any] = {"verdicts": _verdicts(table["verdicts"], where)} if kind == PAIR else _scale(table, where)
-    budget = table.get("max_new_tokens", NEW_TOKENS)
-    system, user = table.get("system", ""), table["user"]
-    return Rubric(table["name"], kind, system, user, max_new_tokens=budget, source=path.name, **values)
-
-
-def _check_name(name: str, where: str) -> None:
-    if not is_name(name):
-        raise wrong(where, f"name = {name!r} cannot name a rubric: letters, digits and _ . - can, at most 64")
-    if judge := official_judges().get(name):
-        raise wrong(where, f"name = {name!r} is the official rubric of {judge.title}")
-
-
-def _check_user(template: str, kind: str, where: str) -> None:
-    braces = "Braces that stand for themselves are written {{ and }}"
-    try:
-        names = [name for _, name in template_fields(template) if name is not None]
-    except ValueError as exc:
-        raise wrong(where, f"user cannot be filled in: {exc}. {braces}") from exc
-    wanted = _VARIABLES[kind]
-    for name in names:
-        if name not in (*wanted, *_OPTIONAL):
-            known = ", ".join(f"{{{one}}}" for one in (*wanted, *_OPTIONAL))
-            raise wrong(where, f"user names {{{name}}}, and for kind = {kind!r} there is only {known}. {braces}")
-    for name in wanted:
-        if name not in names:
-            raise wrong(where, f"user does not name {{{name}}}, and the judge would not see that answer")
-    if "document" in names and (names.count("document") > 1 or names[0] != "document"):
-        raise wrong(
-            where,
-            "user should name {document} once, and before everything else: so a document is read once, not once for "
-            "each question, model and order",
-        )
-
-
-def _verdicts(entries: Sequence[Any], where: str) -> tuple[tuple[str, str], ...]:
-    pairs = [tuple(entry) if isinstance(entry, list) else () for entry in entries]
-    for pair in pairs:
-        if len(pair) != 2 or not all(isinstance(text, str) for text in pair) or pair[1] not in WINNERS:
-            raise wrong(where, 'verdicts should be pairs such as ["[[A]]", "first"]: a mark, and first, second or tie')
-        if not pair[0].strip() or len(pair[0]) > _LONGEST_MARK:
-            raise wrong(where, f"the mark {pair[0][:40]!r} of verdicts should be a text of 1 to {_LONGEST_MARK} signs")
-    for winner in WINNERS[:2]:
-        if winner not in [pair[1] for pair in pairs]:
-            raise wrong(where, f"verdicts has no mark for {winner}: no judge could ever prefer that answer")
-    marks = [pair[0] for pair in pairs]
-    for place, mark in enumerate(marks):
-        for other in marks[:place] + marks[place + 1 :]:
-            if mark in other:
-                raise wrong(where, f"the mark {mark!r} of verdicts stands in {other!r}, and would be found with it")
-    return tuple((mark, winner) for mark, winner in pairs)
-
-
-def _scale(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    pattern, low, high = table["rating"], table["low"], table["high"]
-    if pattern.count(NUMBER) != 1 or len(pattern) > _LONGEST_MARK:
-        raise wrong(where, f'rating = {pattern[:40]!r} should be a short text with {NUMBER} once, as "[[{NUMBER}]]"')
-    if not 0 <= low < high <= 1000:
-        raise wrong(where, f"low = {low} and high = {high} should be a scale such as 1 to 5 or 1 to 10")
-    return {"pattern": pattern, "low": low, "high": high}
+    taken = {name: f"the official rubric of {judge.title}" for name, judge in official_judges().items()}
+    if "task" not in table:
+        return rubric_in(table, str(path), path.name, taken)
+    if not isinstance(rubric := table.get("rubric"), dict):
+        raise wrong(path, "this definition has no [rubric]")
+    return rubric_in(rubric, f"{path}, [rubric]", path.name, taken)

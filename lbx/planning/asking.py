@@ -94,7 +94,9 @@ class AskingOptions:
     cot: Annotated[
         bool, _asked("LongBench v2: reason about the document first, then answer.", judges=False, lengthens=True)
     ] = False
-    no_context: Annotated[bool, _asked("LongBench v2: ask without the document.", judges=False)] = False
+    no_context: Annotated[
+        bool, _asked("LongBench v2 and benchmarks of your own: ask without the document.", judges=False)
+    ] = False
     length_hint: Annotated[
         bool,
         _asked(

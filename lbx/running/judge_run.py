@@ -76,15 +76,16 @@ def with_baselines(spec: JudgeSpec, output: Path) -> JudgeSpec:
         BundleError: the bundle lacks published answers.
     """
     bundle = Bundle(Path(spec.bundle))
-    rubric_of(spec, bundle)  # what can be refused is refused before anything is written
     answers = [path for path in dict.fromkeys([*spec.answers, str(output)]) if Path(path).is_file()]
     with _opened(answers) as stores:
         held, models = _protocols(stores), _models(stores)
-    spec = replace(
-        spec,
-        runs=tuple(_by_model(name, held, models, bundle) for name in spec.runs),
-        against=_by_model(spec.against, held, models, bundle) if spec.against else None,
-    )
+        spec = replace(
+            spec,
+            runs=tuple(_by_model(name, held, models, bundle) for name in spec.runs),
+            against=_by_model(spec.against, held, models, bundle) if spec.against else None,
+        )
+        spec = _with_own_rubric(spec, bundle, stores)
+    rubric_of(spec, bundle)  # what can be refused is refused before anything is written
     hints = {held[name] for name in spec.runs if name in held} or {True}
     hint = hints.pop() if len(hints) == 1 else True
     found = {name: _name_of(name, spec, bundle, held, length_hint=hint) for name in _runs(spec)}
@@ -101,6 +102,29 @@ def with_baselines(spec: JudgeSpec, output: Path) -> JudgeSpec:
     return replace(
         spec, answers=tuple(answers), runs=tuple(dict.fromkeys(found[name] for name in spec.runs)), against=against
     )
+
+
+def _with_own_rubric(spec: JudgeSpec, bundle: Bundle, stores: Sequence[Store]) -> JudgeSpec:
+    """Where no answer is to a benchmark with an official rubric, the one that the bundle brings for a benchmark.
+
+    Raises:
+        UsageError: it brings several.
+    """
+    query = "SELECT DISTINCT benchmark FROM generations WHERE list_contains(?, run_id) ORDER BY ALL"
+    answered = dict.fromkeys(row[0] for store in stores for row in store.query(query, [list(spec.runs)]).rows)
+    judged = [one for one in answered if {"all", one} & {name.partition("/")[0] for name in spec.tasks}]
+    if spec.rubric != OFFICIAL or set(judged) & set(official_judges()):
+        return spec
+    brought = {one: path for one in judged if one in BENCHMARKS and (path := BENCHMARKS[one].rubric_file(bundle))}
+    if len(brought) > 1:
+        raise UsageError(
+            f"{' and '.join(brought)} have a rubric each, and a judge goes by one.",
+            fix=f"Name one of them: --tasks {next(iter(brought))}.",
+        )
+    if not brought:
+        return spec
+    ((name, path),) = brought.items()
+    return replace(spec, rubric=str(path), tasks=(name,) if "all" in spec.tasks else spec.tasks)
 
 
 def resolve_judge(spec: JudgeSpec) -> ResolvedRun:

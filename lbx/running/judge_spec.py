@@ -65,7 +65,14 @@ class JudgeSpec(RunSpec):
             "WHICH",
         ),
     ] = None
-    rubric: Annotated[str, _asked("leval, the official one, or a TOML file of your own.", "FILE")] = OFFICIAL
+    rubric: Annotated[
+        str,
+        _asked(
+            "leval, the official one, or a TOML file of your own. Default: the one in the definition of the judged "
+            "benchmark of your own, else leval.",
+            "FILE",
+        ),
+    ] = OFFICIAL
     orders: Annotated[
         _Orders, _asked("both: each pair in both orders, as officially; given: the judged first.", "WHICH")
     ] = "both"

@@ -28,13 +28,19 @@ _ALL_OF_A_SAMPLE = (
 )
 
 
+def _own(row: str) -> str:
+    """What makes a sample of a benchmark of one's own what it is, beside its columns; NULL for any other sample."""
+    more = ", ".join(f"{row}.meta->>'{key}'" for key in ("extract", "choices", "turns"))
+    return f"({row}.meta->>'metrics' || concat_ws(chr(10), '', {more}))"
+
+
 def other_sample(
     connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()
 ) -> tuple[str, ...] | None:
     """The name of a sample that the file holds with another document, question or references; None: there is none.
 
     Rows of another data revision under the same names would be scored against these. A benchmark of one's own that has
-    other metrics now is another revision, too.
+    other metrics, choices or turns now is another revision, too.
     """
     return connection.execute(
         f"""
@@ -45,7 +51,7 @@ def other_sample(
            OR (old.question <> new.question AND '' NOT IN (old.question, new.question))
            OR (old."references"::VARCHAR <> new."references"::VARCHAR
                AND '[]' NOT IN (old."references"::VARCHAR, new."references"::VARCHAR))
-           OR (old.meta->>'metrics') <> (new.meta->>'metrics')
+           OR {_own("old")} <> {_own("new")}
         LIMIT 1
         """,
         list(parameters),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import Sample, ScoredSample, Truncation
+from lbx.base.records import Sample, ScoredSample, Truncation, canonical_json, sha256_text
 from lbx.benchmarks import BENCHMARKS, everything, reserved_names, select
 from lbx.benchmarks.own.benchmark import OwnBenchmark, own_names, read_for_bundle
+from lbx.judging.rubrics import read_rubric
 from lbx.metrics.multiple_choice import letter_said
 from lbx.metrics.named import METRICS, Asked
 
@@ -86,13 +88,26 @@ def test_scores_need_the_sample_alone(handbook: Bundle) -> None:
     assert found == [("language", "en", 8, 100), ("language", "zh", 4, 100), ("overall", "all", 12, 100)]
 
 
+SHOTS = TOML.replace("{{x}}", "{examples}") + 'example = "{a}{b}"\n[[task.examples]]\na = "1"\nb = "2"\n'
+TALK = TOML + 'fields = { turns = "turns" }\n'
+TURNS = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "She."}]
+PER_ROW = TOML + 'fields = { stop = "stop", max_new_tokens = "max_new_tokens" }\n'
+RUBRIC = """[rubric]
+name = "ours"
+kind = "score"
+user = "{answer}"
+rating = "[[{rating}]]"
+low = 1
+high = 5
+"""
 HEAD, TASK = TOML.split("[[task]]")
 MISTAKES: dict[str, tuple[str | bytes, bytes, str]] = {
     "no such metric": (
         TOML.replace('"f1"', '"f11"'), lines(ROW), r"number 1: there is no metric 'f11'. Did you mean f1"),
     "a missing field": (TOML, lines(*[ROW | {"id": str(n)} for n in range(16)], {"id": "z", "document": "x"}),
                         r"one\.jsonl, line 17: the field 'references' is missing"),
-    "a renamed field": (TOML + 'fields = { question = "input" }', lines(ROW), "the field 'input' is missing"),
+    "a renamed field": (TOML + 'fields = { question = "input" }', lines({"document": "x", "references": "y"}),
+                        "the field 'input' is missing"),
     "a blank question": (TOML, lines(ROW | {"question": " "}), "line 1: the field 'question' should be text"),
     "an unknown variable": (TOML.replace("{question}", "{qestion}"), lines(ROW), r"names {qestion}, and there is only"),
     "an attribute": (TOML.replace("{question}", "{question.__class__}"), lines(ROW), r"names {question.__class__}"),
@@ -115,7 +130,7 @@ MISTAKES: dict[str, tuple[str | bytes, bytes, str]] = {
     "a task twice": (TOML + "[[task]]" + TASK, lines(ROW), "there is another task 'one' before it"),
     "a file elsewhere": (TOML.replace("one.jsonl", "../one.jsonl"), lines(ROW), "leads out of the folder"),
     "an absolute file": (TOML.replace("one.jsonl", "/etc/passwd"), lines(ROW), "it is absolute"),
-    "another file": (TOML.replace("one.jsonl", "one.py"), lines(ROW), r"named \*\.jsonl"),
+    "another file": (TOML.replace("one.jsonl", "one.py"), lines(ROW), r"named one of \*\.jsonl, \*\.json, \*\.csv"),
     "no file": (TOML.replace("one.jsonl", "two.jsonl"), lines(ROW), r"there is no file .*two\.jsonl"),
     "an unknown key": (TOML + 'stopp = ["x"]', lines(ROW), "no setting 'stopp'. Did you mean stop"),
     "a wrong type": (TOML.replace("= 8", '= "8"'), lines(ROW), "max_new_tokens must be a whole number"),
@@ -138,6 +153,26 @@ MISTAKES: dict[str, tuple[str | bytes, bytes, str]] = {
     "choices": (TOML.replace('"f1"', '"accuracy"'), lines(ROW), "the field 'choices' is missing"),
     "one choice": (TOML, lines(ROW | {"choices": ["a"]}), "a list of 2 to 26"),
     "no choice": (TOML, lines(ROW | {"choices": ["a", "b"], "references": "C"}), "should be of the choices: A, B"),
+    "an example's key": (SHOTS.replace('b = "2"', 'c = "2"'), lines(ROW), r"examples\]\] number 1: has no setting 'c'"),
+    "an example's type": (SHOTS.replace('"2"', "2"), lines(ROW), "b must be text in quotes"),
+    "an example that is none": (TOML.replace("{{x}}", "{examples}") + 'example = "x"\nexamples = [3]', lines(ROW),
+                                "must be a table, not 3"),
+    "examples that nobody sees": (SHOTS.replace("{examples}", ""), lines(ROW), "does not name {examples}"),
+    "examples that are not there": (TOML.replace("{{x}}", "{examples}"), lines(ROW), "the task has none"),
+    "examples without a template": (TOML + 'examples = [{ a = "1" }]', lines(ROW), "example and examples belong"),
+    "an example's braces": (SHOTS.replace("{a}{b}", "{a}{b"), lines(ROW), "the example cannot be filled in"),
+    "a document without one": (TOML + 'no_context_prompt = "{document}"', lines(ROW), "no_context_prompt names {doc"),
+    "a blind follow_up": (TALK + 'follow_up = "go on"', lines(ROW), "does not name {question}"),
+    "a user's turn last": (TALK, lines(ROW | {"turns": TURNS[:1]}), "line 1: the turns should be a list that begins"),
+    "no turn of a user": (TALK, lines(ROW | {"turns": TURNS[::-1]}), r'number 1 of the turns should be {"role": "u'),
+    "a blank turn": (TALK, lines(ROW | {"turns": [TURNS[0], TURNS[1] | {"content": " "}]}), "number 2 of the turns"),
+    "a turn that says more": (TALK, lines(ROW | {"turns": [TURNS[0], TURNS[1] | {"name": "x"}]}), "number 2 of the tu"),
+    "a row's budget": (PER_ROW, lines(ROW | {"max_new_tokens": "9"}), "line 1: max_new_tokens should be a whole"),
+    "no room in a row": (PER_ROW, lines(ROW | {"max_new_tokens": 0}), "from 1 to"),
+    "a row's empty stop": (PER_ROW, lines(ROW | {"stop": [""]}), "line 1: stop should be a text or a list"),
+    "lookahead": (TOML + "extract = '(?=x)'", lines(ROW), r"'\(\?=x\)' is no expression of RE2: invalid perl operator"),
+    "an endless expression": (TOML + f"extract = '{'a' * 1001}'", lines(ROW), "more than 1,000 characters"),
+    "a rubric": (TOML.replace("[[task]]", "[rubric]\nname = 'x'\n[[task]]"), lines(ROW), r"\[rubric\]: kind should"),
     "a truth": (TOML, lines(ROW | {"choices": ["a", "b"], "references": True}), "should be of the choices"),
 }  # fmt: skip
 
@@ -158,6 +193,107 @@ def test_every_mistake_is_named(tmp_path: Path, mistake: str) -> None:
     (bundle / "tagmanifest-sha256.txt").write_text("")
     with pytest.raises(BundleError):
         everything(Bundle(bundle))
+
+
+def as_bundle(make_bundle: MakeBundle, definition: Path) -> Bundle:
+    files = {f"files/benchmarks/mine/{path.name}": path.read_bytes() for path in definition.parent.iterdir()}
+    return make_bundle(dict(files))
+
+
+@pytest.mark.parametrize(
+    "toml, extra, words",
+    [
+        (TOML, {"refrence": 1}, r"line 1: nothing reads the field 'refrence'. Did you mean references\? Where nothing"),
+        (TOML, {"stop": ["x"]}, r'fields = { stop = "stop" } has it read.'),
+        (TOML + 'fields = { question = "ask" }', {"ask": "Why?"}, "nothing reads the field 'question'"),
+    ],
+)
+def test_a_field_that_nothing_reads_is_refused_where_it_is_bundled(
+    tmp_path: Path, make_bundle: MakeBundle, toml: str, extra: dict[str, Any], words: str
+) -> None:
+    path = written(tmp_path / "mine", toml, lines(ROW | extra))
+    with pytest.raises(UsageError, match=words) as caught:
+        read_for_bundle(path, reserved_names())
+    assert "ignore = [" in caught.value.fix and "--dry-run" in caught.value.command
+    (key,) = extra.keys() if "fields" not in toml else ["question"]
+    ignoring = written(tmp_path / "other", f'{toml}\nignore = ["{key}"]', lines(ROW | extra))
+    assert read_for_bundle(ignoring, reserved_names())[1] == ["one.jsonl"]
+    # A bundle of before goes on as it was asked, whatever its rows have besides.
+    (sample,) = BENCHMARKS["mine"].samples(as_bundle(make_bundle, path), "one")
+    assert sample.meta == {"metrics": ["f1"]}
+
+
+def test_a_rubric_has_no_built_in_name(tmp_path: Path) -> None:
+    path = written(tmp_path / "mine", TOML.replace("[[task]]", RUBRIC.replace("ours", "leval") + "[[task]]"))
+    with pytest.raises(UsageError, match=r"\[rubric\]: name = 'leval' is a built-in benchmark"):
+        read_for_bundle(path, reserved_names())
+    with pytest.raises(UsageError, match=r"\[rubric\]: name = 'leval' is the official rubric of L-Eval"):
+        read_rubric(path)
+
+
+def test_definitions_of_before_ask_what_they_asked(handbook: Bundle) -> None:
+    """The prompts and the samples of a run that is half finished, to the byte."""
+    told = []
+    for task in everything(handbook):
+        for sample in BENCHMARKS["handbook"].samples(handbook, task.name):
+            prompt = BENCHMARKS["handbook"].prompt(handbook, sample)
+            told.append([asdict(sample), prompt.text, prompt.document, prompt.max_new_tokens, prompt.stop, prompt.chat,
+                         prompt.truncation, prompt.system, prompt.source])  # fmt: skip
+    digest = sha256_text(canonical_json(told))
+    assert digest == "386bdb82cdb7e3a2188700e885aae5fef9022b2221c0f81bf5088568b3b4d74a"
+
+
+FORMS: dict[str, tuple[str, bytes]] = {
+    "jsonl": ("one.jsonl", b'{"id": 7, "document": "A \xc3\xa4.", "question": "What?", "references": ["a", "b"]}\n'),
+    "json": ("one.json", b'[{"id": 7, "document": "A \xc3\xa4.", "question": "What?", "references": ["a", "b"]}]'),
+    "csv": ("one.csv", b'id,document,question,references\n\n7,A \xc3\xa4.,What?,"[""a"", ""b""]"\n'),
+}
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("form", FORMS)
+def test_three_forms_of_data_are_the_same_samples(
+    tmp_path: Path, make_bundle: MakeBundle, form: str, mark: bytes
+) -> None:
+    name, data = FORMS[form]
+    path = written(tmp_path / "mine", TOML.replace("one.jsonl", name))
+    (tmp_path / "mine" / name).write_bytes(mark + data)
+    assert read_for_bundle(path, reserved_names())[1] == [name]
+    (sample,) = BENCHMARKS["mine"].samples(as_bundle(make_bundle, path), "one")
+    assert (sample.sample_id, sample.context, sample.references) == ("7", "A ä.", ("a", "b"))
+
+
+CSV = TOML.replace("one.jsonl", "one.csv")
+HEADER = b"id,document,question,references\n"
+
+
+@pytest.mark.parametrize(
+    "data, words",
+    [
+        (HEADER + b"a,b,c\n", "line 2 is damaged: it has 3 cells, and the first line 4 columns"),
+        (HEADER + b'a,"x\ny",c,d\n\n"a,b', "line 5 is damaged: it is no CSV"),
+        (HEADER + b'a,"x"y,c,d\n', "line 2 is damaged: it is no CSV"),
+        (HEADER + b"a,\xff,c,d\n", "line 2 is damaged: it is not UTF-8"),
+        (b"id,id,question\n", "line 1 is damaged: it should name every column, and none twice"),
+        (b"id,,question\n", "line 1 is damaged: it should name every column"),
+        (HEADER.replace(b",", b";") + b"a;b;c;d\n", "nothing reads the field 'id;document;question;references'"),
+        (HEADER, "it holds no question"),
+        (b"", "it holds no question"),
+        (HEADER + b"a,,c,d\n", "line 2: the field 'document' is missing"),
+    ],
+)
+def test_what_is_wrong_with_csv_is_said(tmp_path: Path, data: bytes, words: str) -> None:
+    path = written(tmp_path / "mine", CSV)
+    (tmp_path / "mine" / "one.csv").write_bytes(data)
+    with pytest.raises(UsageError, match=words):
+        read_for_bundle(path, reserved_names())
+
+
+def test_a_cell_is_as_long_as_a_document(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    path = written(tmp_path / "mine", CSV)
+    (tmp_path / "mine" / "one.csv").write_bytes(HEADER + b'a,"' + b"long, text\n" * 100_000 + b'",c,d\n')
+    (sample,) = BENCHMARKS["mine"].samples(as_bundle(make_bundle, path), "one")
+    assert len(sample.context) == 1_100_000
 
 
 def test_names_that_a_bundle_cannot_bring(make_bundle: MakeBundle) -> None:
@@ -201,7 +337,7 @@ def test_no_output_upsets_a_metric(metric: str, output: str, reference: str, let
             assert 0.0 <= METRICS[metric](output, Asked(references, language, letters)).value <= 1.0
 
 
-@given(meta=st.dictionaries(st.sampled_from(["metrics", "choices"]), st.none() | st.integers() | st.lists(st.integers() | st.sampled_from(["f1", "no"]))))  # fmt: skip  # noqa: E501
+@given(meta=st.dictionaries(st.sampled_from(["metrics", "choices", "extract"]), st.none() | st.integers() | anything | st.lists(st.integers() | st.sampled_from(["f1", "no"]))))  # fmt: skip  # noqa: E501
 def test_a_hostile_results_file_gets_no_score(meta: dict[str, Any]) -> None:
     for score in OwnBenchmark("x").score(Sample("x", "y", "z", "", "", ("a",), meta=meta), "a"):
         assert score.metric == "f1"

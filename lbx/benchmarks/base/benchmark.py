@@ -167,6 +167,10 @@ class Benchmark(ABC):
             chunks: with ``mode.rag``, what was retrieved, in document order.
         """
 
+    def rubric_file(self, bundle: Bundle) -> Path | None:
+        """The file with a rubric that a bundle brings for answers to it, which ``read_rubric`` reads; None for none."""
+        return None
+
     def follow_up(self, bundle: Bundle, sample: Sample, mode: Mode, output: str) -> Prompt | None:
         """The prompt of a second step, given the first one's output; None where the first answer is the answer."""
         return None

@@ -1,4 +1,4 @@
-"""Reads a benchmark's data files where they lie in a bundle: JSON, JSON lines, JSON lines inside a zip.
+"""Reads a benchmark's data files where they lie in a bundle: JSON, JSON lines, JSON lines inside a zip, CSV.
 
 Rows come one at a time: the largest file (LongBench v2's data.json) is half a gigabyte of one JSON array. Whatever is
 wrong with a file becomes a ``BundleError`` that names the file and the line.
@@ -7,6 +7,7 @@ wrong with a file becomes a ``BundleError`` that names the file and the line.
 from __future__ import annotations
 
 import codecs
+import csv
 import io
 import json
 import mmap
@@ -112,6 +113,41 @@ def read_json_array(path: Path) -> Iterator[DataRow]:
         yield from _Array(file, str(path)).rows()
 
 
+def read_csv(path: Path) -> Iterator[DataRow]:
+    """Rows of a CSV file whose first line names its columns; an empty cell is a field that is not there.
+
+    Raises:
+        BundleError: it is damaged; names file and line.
+    """
+    where = str(path)
+    # For the whole process; nothing else reads CSV, and a document is longer than Python's own limit.
+    csv.field_size_limit(_LIMIT)
+    with _reading(where), open_input(path) as file:
+        lines = enumerate(_lines(file, where), 1)
+        reader = csv.reader((_text(line, f"{where}, line {number}") for number, line in lines), strict=True)
+        columns: list[str] | None = None
+        before = 0
+        try:
+            for cells in reader:
+                place, before = f"{where}, line {before + 1}", reader.line_num
+                if columns is None:
+                    columns = _columns(cells, place)
+                elif cells:
+                    if len(cells) != len(columns):
+                        raise damaged(place, f"it has {len(cells)} cells, and the first line {len(columns)} columns")
+                    values = {name: cell for name, cell in zip(columns, cells, strict=True) if cell.strip()}
+                    yield DataRow(place, values)
+        except csv.Error as exc:
+            raise damaged(f"{where}, line {before + 1}", f"it is no CSV ({exc})") from exc
+
+
+def _columns(names: list[str], place: str) -> list[str]:
+    names = [name.strip() for name in names]
+    if not all(names) or len(set(names)) < len(names):
+        raise damaged(place, "it should name every column, and none twice")
+    return names
+
+
 @while_unchanged
 def read_json(path: Path) -> dict[str, Any]:
     """A small JSON file that holds one object. Raises BundleError."""
@@ -189,12 +225,20 @@ def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
 
 
 def _lines(file: IO[bytes], where: str) -> Iterator[bytes]:
+    """Without the byte order mark that some programs write before the first."""
     number = 0
     while line := file.readline(_LIMIT + 1):
         number += 1
         if len(line) > _LIMIT:
             raise damaged(f"{where}, line {number}", f"the line has more than {_LIMIT:,} bytes")
-        yield line
+        yield line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+
+
+def _text(line: bytes, place: str) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise damaged(place, f"it is not UTF-8 ({exc.reason})") from exc
 
 
 def _rows(file: Iterable[bytes], where: str) -> Iterator[DataRow]:
@@ -203,9 +247,7 @@ def _rows(file: Iterable[bytes], where: str) -> Iterator[DataRow]:
             continue
         place = f"{where}, line {number}"
         try:
-            values = json.loads(line.decode("utf-8"))
-        except UnicodeDecodeError as exc:
-            raise damaged(place, f"it is not UTF-8 ({exc.reason})") from exc
+            values = json.loads(_text(line, place))
         except json.JSONDecodeError as exc:
             raise damaged(place, f"{exc.msg} at column {exc.colno}") from exc
         yield _row(place, values)
@@ -226,7 +268,7 @@ class _Array:
         self._text = ""
         self._at = 0
         self._line = 1
-        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
         self._ended = False
 
     def rows(self) -> Iterator[DataRow]:

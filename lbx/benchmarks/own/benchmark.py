@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, LbxError, UsageError
+from lbx.base.expressions import extract
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 from lbx.base.tables import is_name
@@ -25,11 +27,10 @@ from lbx.benchmarks.own.definition import (
     TRUNCATIONS,
     Definition,
     OwnTask,
-    count_samples,
     read_definition,
-    samples_in,
 )
 from lbx.benchmarks.own.predictions import OwnFormat
+from lbx.benchmarks.own.rows import count_samples, samples_in
 from lbx.metrics.named import METRICS, VERSION, Asked
 
 FOLDER = "benchmarks"
@@ -48,6 +49,7 @@ class OwnBenchmark(Benchmark):
     """A benchmark that somebody put into the bundle."""
 
     metric_version = VERSION
+    modes = frozenset({"no_context", "rag"})
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -72,22 +74,36 @@ class OwnBenchmark(Benchmark):
         choices = sample.meta.get("choices")
         return 1 / len(choices) if choices else 0.0
 
+    def rubric_file(self, bundle: Bundle) -> Path | None:
+        definition = self._definition(bundle)
+        return bundle.file(self._source) if definition and definition.rubric else None
+
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """The template with its variables put in; only the document may be cut."""
+        """The template with its variables put in; only the document may be cut.
+
+        Chunks stand in its place in document order, a blank line between them. Where the sample has turns, its first
+        question fills the template; the others, the sample's own the last of them, are messages that follow.
+        """
         own = self._task(bundle, sample.task)
-        source = f"{FOLDER}/{self.name}/{FILE}"
-        choices = "\n".join(f"{letter}. {text}" for letter, text in sample.meta.get("choices", {}).items())
-        values = {"document": sample.context, "question": sample.question, "choices": choices}
-        before, document, after = fill_format(own.prompt, values, document="document", source=source)
+        turns = sample.meta.get("turns", [])
+        document = "\n\n".join(chunk.text for chunk in chunks) if mode.rag else sample.context
+        fill = partial(fill_format, document="document", source=self._source)
+        first, *later = _questions(sample, turns)
+        template = (mode.no_context and own.no_context_prompt) or own.prompt
+        shown = {"document": "" if mode.no_context else document, "examples": own.examples}
+        before, document, after = fill(template, first | shown)
+        messages = ["".join(fill(own.follow_up, question)) for question in later]
         return Prompt(
             before=before,
             document=document,
             after=after,
-            max_new_tokens=own.max_new_tokens,
+            max_new_tokens=sample.meta.get("max_new_tokens", own.max_new_tokens),
             truncation=TRUNCATIONS[own.truncation],
             chat=own.chat,
-            stop=own.stop,
-            source=source,
+            system=own.system,
+            turns=tuple(text for pair in zip(turns[1::2], messages, strict=True) for text in pair),
+            stop=tuple(sample.meta.get("stop", own.stop)),
+            source=self._source,
         )
 
     def evidence(self, sample: Sample) -> Sequence[str]:
@@ -97,12 +113,24 @@ class OwnBenchmark(Benchmark):
         return [text for text in texts if text.strip(" .").casefold() not in _JUDGING]
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """The task's metrics in its order; none where the sample names none that this lbx knows."""
-        named, choices = sample.meta.get("metrics"), sample.meta.get("choices")
+        """The task's metrics in its order; none where the sample names none that this lbx knows.
+
+        Where the sample has an expression that finds nothing in the output, all of them are 0.
+        """
+        named, choices, pattern = (sample.meta.get(key) for key in ("metrics", "choices", "extract"))
         letters = "".join(choices) if isinstance(choices, dict) else ""
         asked = Asked(sample.references, sample.language, letters)
         names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
-        return [Score(name, *METRICS[name](output, asked)) for name in names if name in METRICS]
+        known = [name for name in names if name in METRICS]
+        if not isinstance(pattern, str):
+            return [Score(name, *METRICS[name](output, asked)) for name in known]
+        answer = extract(pattern, output)
+        if answer is None:
+            return [Score(name, 0.0) for name in known]
+        values = {name: METRICS[name](answer, asked) for name in known}
+        return [
+            Score(name, one.value, answer if one.extracted is None else one.extracted) for name, one in values.items()
+        ]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """The mean of each metric; ``official`` is the same in percent."""
@@ -123,8 +151,12 @@ class OwnBenchmark(Benchmark):
         averages = [(grouping, name, Average.of(found, whole=True)) for grouping, name, found in parts]
         return [average.group(grouping, name) for grouping, name, average in averages if average]
 
+    @property
+    def _source(self) -> str:
+        return f"{FOLDER}/{self.name}/{FILE}"
+
     def _definition(self, bundle: Bundle) -> Definition | None:
-        path = bundle.file(f"{FOLDER}/{self.name}/{FILE}")
+        path = bundle.file(self._source)
         if path is None:
             return None
         with _told_of(bundle):
@@ -152,7 +184,7 @@ class OwnBenchmark(Benchmark):
 
     def _checked(self, bundle: Bundle, task: OwnTask) -> int:
         with _told_of(bundle):
-            return count_samples(self._data(bundle, task), self.name, task)
+            return count_samples(self._data(bundle, task), self.name, task, False)
 
 
 def own_benchmark(name: str) -> Benchmark:
@@ -199,8 +231,15 @@ def read_for_bundle(path: Path, reserved: Mapping[str, str]) -> tuple[Definition
             data = path.parent / task.data
             if not data.is_file():
                 raise UsageError(f"{task.where}: there is no file {data}.")
-            count_samples(data, definition.name, task)
+            count_samples(data, definition.name, task, True)
     return definition, list(dict.fromkeys(task.data for task in definition.tasks))
+
+
+def _questions(sample: Sample, turns: Sequence[str]) -> list[dict[str, str]]:
+    """What each of the user's messages asks; the choices are the last one's."""
+    choices = "\n".join(f"{letter}. {text}" for letter, text in sample.meta.get("choices", {}).items())
+    asked = [{"question": text, "choices": ""} for text in turns[::2]]
+    return [*asked, {"question": sample.question, "choices": choices}]
 
 
 @contextmanager

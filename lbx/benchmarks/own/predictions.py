@@ -2,6 +2,8 @@
 
     {"id": "...", "output": "...", "question": "...", "references": ["..."], "reasoning": "only where there was some"}
 
+Where the question has choices, they stand behind it: "choices": {"A": "...", "B": "..."}.
+
 Of a file that is read only "id" and "output" count; the bundle that has the benchmark says the rest.
 """
 
@@ -43,6 +45,7 @@ class OwnFormat(PredictionFormat):
         return {
             "id": answer.sample.sample_id,
             "question": answer.sample.question,
+            **({"choices": choices} if (choices := answer.sample.meta.get("choices")) else {}),
             "references": list(answer.sample.references),
             "output": answer.output,
         }

@@ -135,10 +135,9 @@ def rebuilt_prompts(
 def _lines_of_answer(answer: StoredAnswer, told: dict[str, Any], *, full: bool) -> Iterator[str]:
     row = answer.values
     yield f"== {answer.key}, run {answer.run_id}"
-    choices = (row["meta"] or {}).get("choices")
-    choices = choices if isinstance(choices, dict) else {}
-    texts = [("question", row["question"]), *(("choice", f"{letter}. {text}") for letter, text in choices.items())]
-    for name, text in (*texts, *(("reference", str(one)) for one in row["references"])):
+    choices = [("choice", f"{letter}. {text}") for letter, text in answer.choices.items()]
+    references = [("reference", str(one)) for one in row["references"]]
+    for name, text in (("question", row["question"]), *choices, *references):
         yield f"{name:<10}{text if full else _ends(text)}"
     for step in row.get("steps") or ():
         yield from _text("first answer", step.get("output"), full=full)

@@ -23,7 +23,11 @@ class AskingOptions:
 
     rag: Annotated[
         int,
-        _found("Put the N best chunks in place of the document (LongBench v1, v2, L-Eval).", metavar="N", judges=False),
+        _found(
+            "Put the N best chunks in place of the document (LongBench v1, v2, L-Eval, benchmarks of your own).",
+            metavar="N",
+            judges=False,
+        ),
     ] = 0
     summaries: Annotated[
         int,

@@ -47,6 +47,13 @@ class StoredAnswer:
         return str(self.values["run_id"])
 
     @property
+    def choices(self) -> dict[str, str]:
+        """{letter: text} of a question that has choices."""
+        meta = self.values["meta"]
+        choices = meta.get("choices") if isinstance(meta, dict) else None
+        return {str(letter): str(text) for letter, text in choices.items()} if isinstance(choices, dict) else {}
+
+    @property
     def marks(self) -> list[str]:
         """What may have spoilt its score, in words."""
         cut = self.values.get("tokens_cut") or "some"

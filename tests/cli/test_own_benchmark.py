@@ -102,15 +102,27 @@ def test_two_halves_are_merged(lbx: Lbx, place: Path) -> None:
     assert {"grouping": "overall", "name": "all", "n": 9} in groups
 
 
-def test_changed_metrics_go_into_a_file_of_their_own(lbx: Lbx, place: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name, old, new, task",
+    [
+        ("benchmark.toml", '"contains"]', '"rouge1"]', "facts"),
+        ("benchmark.toml", 'stop = ["\\n"]', "extract = '.+'", "facts"),
+        ("choices.jsonl", '"The horn"', '"The trumpet"', "choices"),
+    ],
+)
+def test_changed_samples_go_into_a_file_of_their_own(
+    lbx: Lbx, place: Path, tmp_path: Path, name: str, old: str, new: str, task: str
+) -> None:
     shutil.copytree(EXAMPLE, tmp_path / "handbook")
     definition = tmp_path / "handbook" / "benchmark.toml"
-    definition.write_text(definition.read_text("utf-8").replace('"contains"]', '"rouge1"]'), "utf-8")
+    changed = tmp_path / "handbook" / name
+    assert old in changed.read_text("utf-8")
+    changed.write_text(changed.read_text("utf-8").replace(old, new), "utf-8")
     assert lbx("bundle", definition, "-o", tmp_path).returncode == 0
     assert lbx("unpack", tmp_path / "handbook.tar", "--allow-unsigned", "--to", tmp_path / "b").returncode == 0
     done = lbx("run", "--bundle", tmp_path / "b", "--model", place / "models" / "my-model.toml", "--no-plan",
-               "--tasks", "handbook/facts", "-o", place / "results.duckdb")  # fmt: skip
-    fails(done, 1, "handbook/facts")
+               "--tasks", f"handbook/{task}", "-o", place / "results.duckdb")  # fmt: skip
+    fails(done, 1, f"handbook/{task}")
 
 
 def test_a_recipe_takes_the_folder_along(lbx: Lbx, tmp_path: Path) -> None:

@@ -201,6 +201,21 @@ def test_a_judges_rubric(made: Make, tmp_path: Path) -> None:
     assert one.rows("SELECT count(*) AS judges FROM judges") == [rubric], "named, it is the same judge"
 
 
+def test_of_two_rubrics_one_is_named(made: Make, tmp_path: Path) -> None:
+    one = made("A judge's rubric")
+    second = tmp_path / "second.toml"
+    second.write_text((tmp_path / "benchmark.toml").read_text().replace('name = "harbour"', 'name = "pier"'))
+    one.call("bundle", tmp_path / "benchmark.toml", second, "-o", tmp_path / "two")
+    (archive,) = (tmp_path / "two").glob("*.tar")
+    one.bundle = tmp_path / "both"
+    one.call("unpack", archive, "--allow-unsigned", "--to", one.bundle)
+    one.run("On Tuesdays.", "--tasks", "pier")
+    judge = ("judge", one.results, "--bundle", one.bundle, "--judge", one.card("critic", "[[4]]"), "--run", "mine")
+    fails(one.lbx(*judge), 2, "harbour and pier have a rubric each", "--tasks harbour")
+    one.call(*judge, "--tasks", "pier")
+    assert one.rows("SELECT benchmark, rating FROM judgements") == [{"benchmark": "pier", "rating": 4.0}]
+
+
 def test_a_definition_without_a_rubric_is_none(made: Make, tmp_path: Path) -> None:
     one = made("Chunks, or no document")
     one.run("x")

@@ -219,6 +219,17 @@ def test_reference_cut_looks_at_the_document_only(head: int, tail: int) -> None:
     assert reference_cut(["The Treasure "], prompt, request) is ("the treasure" not in left)
 
 
+@pytest.mark.parametrize("folded", [True, False])
+def test_reference_cut_looks_past_the_turns(folded: bool) -> None:
+    prompt = Prompt(
+        "Read: ", DOCUMENT, " Where?", 1, Truncation.DOCUMENT_MIDDLE, turns=("At the treasure.", "And the sea?")
+    )
+    after = prompt.in_one_message.after if folded else prompt.after
+    for left in ("north the treasure", "north south"):
+        request = Request(KEY, (), 1, truncated=True, kept=f"Read: {left}{after}")
+        assert reference_cut(["the treasure"], prompt, request) is ("treasure" not in left)
+
+
 def test_reference_cut_without_evidence() -> None:
     prompt = Prompt(BEFORE, DOCUMENT, AFTER, 1, Truncation.MIDDLE)
     cut = Request(KEY, (), 1, truncated=True, kept=BEFORE + "north" + AFTER)

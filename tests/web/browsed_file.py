@@ -26,8 +26,12 @@ def browsed_file(path: Path, samples: int = 12) -> Path:
     with Store(path) as store:
         store.write(
             samples=[
-                SampleRow(Sample(*TASK, f"s{place}", DOCUMENT, f"What is {place}?", (f"it is {place}", HOSTILE)), place)
+                SampleRow(
+                    Sample(*TASK, f"s{place}", DOCUMENT, f"What is {place}?", (f"it is {place}", HOSTILE), meta=meta),
+                    place,
+                )
                 for place in range(samples)
+                for meta in ({"choices": {"A": f"one of {place}", "B": HOSTILE}},)
             ]
         )
         for place, run in enumerate(("one", "two")):

@@ -54,6 +54,11 @@ def _count(client: TestClient, query: str) -> int:
     return int(found[1].replace(",", ""))
 
 
+def test_an_answer_has_the_choices_of_its_question(client: TestClient) -> None:
+    page = client.get("/answer?run=one&at=8").text
+    assert "A. one of 7</p>" in page and "B. " in page
+
+
 def test_filters_are_exact(client: TestClient) -> None:
     assert _count(client, "") == 241
     assert _count(client, "run=two") == 120

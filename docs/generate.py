@@ -213,7 +213,11 @@ def command_table(name: str) -> str:
     command = load(name)
     panels: dict[str, list[str]] = {}
     for option in command.params:
-        if option.name == "help" or not getattr(option, "help", None) or option.param_type_name != "option":
+        if (
+            option.name in ("help", "help_all")
+            or option.param_type_name != "option"
+            or not getattr(option, "help", None)
+        ):
             continue
         spelled = ", ".join(f"`{text}`" for text in (*option.opts, *option.secondary_opts))
         value = "" if option.is_flag else f" {option.metavar or ''}".rstrip()

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.cli.output import note
 from lbx.cli.read_options import Browse
 from lbx.cli.showing import rebuilt_prompts
 from lbx.cli.web import of_web
 from lbx.store import Store
-from lbx.store.answers import StoredAnswer
-from lbx.store.runs import check_runs
+from lbx.store.answers import StoredAnswer, tasks_named
+from lbx.store.runs import runs_named
 
 if TYPE_CHECKING:
     from lbx.web.browsing import BrowsingPages
@@ -22,15 +21,9 @@ if TYPE_CHECKING:
 def browse(options: Browse) -> None:
     """See ``lbx browse``."""
     pages_of: type[BrowsingPages] = of_web("web.browsing:BrowsingPages")
-    results, runs, tasks = options.results, options.runs, options.tasks
+    results = options.results
     with Store(results, read_only=True) as store:
-        check_runs(store, runs)
-        held = [
-            row[0] for row in store.query("SELECT DISTINCT benchmark || '/' || task FROM samples ORDER BY ALL").rows
-        ]
-    for task in tasks:
-        if task not in held:
-            raise UsageError(f"{results} has no task {task!r}.", fix=f"It has {', '.join(held) or 'none'}.")
+        runs, tasks = runs_named(store, options.runs), tasks_named(store, options.tasks)
     opened = Bundle(options.bundle) if options.bundle else None
 
     def prompts(answer: StoredAnswer) -> Sequence[Mapping[str, Any]]:

@@ -1,8 +1,9 @@
 """The options of the commands that run on many machines."""
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -14,13 +15,32 @@ from lbx.cli.spec_options import OfRun
 class Submit(Asking, OfRun):
     """Of every kind of cluster."""
 
+    BRIEF: ClassVar[Sequence[str]] = (
+        "bundle",
+        "model",
+        "tasks",
+        "limit",
+        "name",
+        "spec_file",
+        "output",
+        "shards",
+        "dry_run",
+    )
+
+    @staticmethod
+    def OLD(given: Collection[str]) -> Mapping[str, str]:  # noqa: N802 (a table elsewhere)
+        """Beside --run, which was the run's name, --name was the job's."""
+        return {"--name": "--job-name"} if "--run" in given and "--spec" not in given else {}
+
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="The run's folder, new, where all machines see it.")
     ]
     shards: Annotated[
         int, typer.Option("--shards", metavar="N", min=1, help="Number of shards, each a job of its own.")
     ]
-    job_name: Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")] = "lbx"
+    job_name: Annotated[
+        str | None, typer.Option("--job-name", metavar="NAME", help="The job's name; default: the run's, or lbx.")
+    ] = None
     at_once: Annotated[
         int, typer.Option("--at-once", metavar="N", min=0, help="At most N shards at a time; 0: all.")
     ] = 0
@@ -61,6 +81,8 @@ class SubmitSlurm(Submit):
 
     Example: lbx submit slurm --bundle long --model my-model.toml --tasks leval --gpus 1 --shards 8 -o runs/leval
     """
+
+    BRIEF: ClassVar[Sequence[str]] = (*Submit.BRIEF, "partition", "time", "gpus", "cpus", "mem")
 
     partition: Annotated[str, typer.Option("--partition", metavar="NAME", help="Partition to run in.")] = ""
     time: Annotated[
@@ -107,6 +129,8 @@ class SubmitKubernetes(Submit):
     Example: lbx submit kubernetes --dry-run --bundle long --model my-model --tasks leval --shards 8 -o runs/leval
     --image registry.local/lbx:1 --run-claim runs --bundle-claim long
     """
+
+    BRIEF: ClassVar[Sequence[str]] = (*Submit.BRIEF, "image", "run_claim", "bundle_claim", "gpus", "cpus", "mem")
 
     image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="The image with lbx in it.")]
     run_claim: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
 from lbx.cli.measure_options import USUAL_LIMIT, Parity
+from lbx.cli.options import BUNDLE_VARIABLE
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.spec_options import names_of_samples
 from lbx.cli.tables import show_table
@@ -34,9 +36,12 @@ from lbx.store import Table
 
 def compare(options: Parity) -> None:
     """See ``lbx parity``."""
-    if (options.bundle is None) != (not options.task_names):
+    bundle = options.bundle
+    if bundle and not options.task_names and str(bundle) == os.environ.get(BUNDLE_VARIABLE):
+        bundle = None
+    if (bundle is None) != (not options.task_names):
         raise UsageError("--bundle and --tasks go together: they say which prompts.", fix="Give both, or neither.")
-    opened = Bundle(options.bundle) if options.bundle else None
+    opened = Bundle(bundle) if bundle else None
     names = options.first, options.second
     cards = [_card(name, opened, options.threads) for name in names]
 

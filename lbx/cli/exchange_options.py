@@ -1,28 +1,22 @@
 """The options of the commands that take in, give out and join results."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
-from lbx.cli.loading import resolve
-from lbx.cli.options import AsJson, OnlyRuns, Results, Workers, bundle_option
+from lbx.cli.loading import completed_by
+from lbx.cli.options import A_RUN, AsJson, OnlyRuns, Results, Workers, bundle_option
 from lbx.cli.spec_options import of_run
-
-
-def _format_names() -> list[str]:
-    return [
-        name for forms in ("format_names", "judge_forms", "rating_forms") for name in resolve(f"benchmarks:{forms}")()
-    ]
-
 
 Format = Annotated[
     str,
     typer.Argument(
         help="Whose files: the benchmark's name, such as longbench; leval_judge, fastchat, leval_ratings.",
         metavar="FORMAT",
-        autocompletion=_format_names,
+        autocompletion=completed_by("formats"),
     ),
 ]
 RatingSet = Annotated[
@@ -52,6 +46,8 @@ class Score:
 class Import:
     """Example: lbx import longbench pred/llama3-8b-instruct --model llama3-8b-instruct -o results.duckdb"""
 
+    OLD: ClassVar[Mapping[str, str]] = {"--run": "--name"}
+
     file_format: Format
     path: Annotated[Path, typer.Argument(help="The folder or file that the official script wrote.")]
     output: Annotated[
@@ -69,7 +65,7 @@ class Import:
     ] = None
     name: Annotated[
         str | None,
-        typer.Option("--run", metavar="RUN", help="Name of the run; default: made from the content."),
+        typer.Option("--name", metavar="NAME", help="Name of the run; default: made from the content."),
     ] = None
     e: Annotated[
         bool, typer.Option("--e", help="The predictions are LongBench-E's; a folder pred_e in the path says the same.")
@@ -97,7 +93,12 @@ class Export:
 
     file_format: Format
     results: Results
-    runs: Annotated[tuple[str, ...], typer.Option("--run", metavar="RUN", help="The run. Can be repeated.")] = ()
+    runs: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--run", metavar="RUN", help=f"The run: {A_RUN}. Can be repeated.", autocompletion=completed_by("runs")
+        ),
+    ] = ()
     output: Annotated[
         Path,
         typer.Option("--output", "-o", metavar="DIR", help="The folder to write into; created where there is none."),
@@ -145,7 +146,9 @@ class Metadata:
     said: Annotated[
         tuple[str, ...], typer.Argument(metavar="[KEY=VALUE]...", help="What to record; KEY= removes it.")
     ] = ()
-    run: Annotated[str, typer.Option("--run", metavar="RUN", help="The run.")]
+    run: Annotated[
+        str, typer.Option("--run", metavar="RUN", help=f"The run: {A_RUN}.", autocompletion=completed_by("runs"))
+    ]
     as_json: AsJson = False
 
 

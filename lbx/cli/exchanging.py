@@ -26,7 +26,7 @@ from lbx.planning.option import key_values
 from lbx.running.rescoring import score, score_with
 from lbx.store import Store, is_results_file
 from lbx.store.runs import metadata as held
-from lbx.store.runs import set_metadata
+from lbx.store.runs import runs_named, set_metadata
 
 
 def score_outputs(options: Score) -> None:
@@ -142,6 +142,7 @@ def export_files(options: Export) -> None:
         whose = " or ".join(official_judges())
         raise UsageError(f"--judged is for {whose}, needs --bundle, and goes without --results.", fix="See --help.")
     with Store(results, read_only=True) as store:
+        runs = runs_named(store, runs)
         if judgements:
             done = export_judgements(store, file_format, runs, output, bundle=opened, force=force)
         elif judged and opened:
@@ -177,10 +178,11 @@ def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
 
 def record_metadata(options: Metadata) -> None:
     """See ``lbx metadata``."""
-    results, run = options.results, options.run
+    results = options.results
     changes = key_values("lbx metadata", options.said)
     only_read = not changes or not is_results_file(results)  # opening what is none for writing would make it one
     with Store(results, read_only=only_read) as store:
+        (run,) = runs_named(store, [options.run])
         told = set_metadata(store, run, changes) if changes else held(store, run)
     if options.as_json:
         answer_json(json.dumps(told, ensure_ascii=False))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 from lbx.base.commands import as_command
-from lbx.cli.output import RunBar, answer, note
+from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.people_options import Judge
+from lbx.cli.planning import show_outlook
 from lbx.cli.running import finish, how, left_in
 from lbx.cli.stopping import saying
 from lbx.cli.tables import show_table
 from lbx.report.cells import plain_columns
 from lbx.report.fitness import Fitness, fitness
+from lbx.running.forecast import plan
 from lbx.running.judge_run import calibrating, judge_spec, with_baselines
+from lbx.running.judge_spec import JudgeSpec
 from lbx.running.running import run
 from lbx.store import Store, Table
 
@@ -28,6 +32,9 @@ def judge_answers(options: Judge) -> None:
         shards = as_command("lbx", "submit", "slurm", "--spec", options.save_spec, "--shards", "N", "-o", "DIR")
         note(f"Nothing was asked. To ask it in shards: {shards}")
         return
+    if options.dry_run:
+        _show_plan(made, as_json=options.as_json)
+        return
     with saying(lambda: left_in(place)), RunBar() as bar:
         outcomes = run(made, place, listener=bar, **how(options))
     found = [_calibration(place, judge_id) for judge_id in outcomes if options.calibrate]
@@ -36,6 +43,21 @@ def judge_answers(options: Judge) -> None:
             _show(fit)
     more = {"calibration": dataclasses.asdict(found[0])} if found else None
     finish(outcomes, place, as_json=options.as_json, more=more)
+
+
+def _show_plan(spec: JudgeSpec, *, as_json: bool) -> None:
+    with RunBar() as bar:
+        outlook = plan(spec, calibrate=False, listener=bar)
+    if as_json:
+        answer_json(json.dumps(outlook.to_json(), ensure_ascii=False))
+        return
+    total = outlook.total
+    unit = "characters" if outlook.in_characters else "tokens"
+    show_outlook(outlook)
+    answer(
+        f"{total.samples:,} verdicts. Prompts have {total.prompt_tokens:,} {unit}, of which {total.distinct_tokens:,} "
+        f"are distinct: each is shared by {total.shared_factor:.2f} prompts on average. Nothing was asked."
+    )
 
 
 def _calibration(results: Path, judge_id: str) -> Fitness:

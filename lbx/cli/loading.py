@@ -6,24 +6,29 @@ command that runs imports what does the work.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
+from lbx.cli.output import note
 from lbx.cli.stopping import stoppable
 
 if TYPE_CHECKING:
-    from typer._click import Command
+    from typer._click import Command, Context, HelpFormatter, Parameter
 
 _CONTEXT = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
 REQUIRED = inspect.Parameter.empty
 Shown = tuple[Any, object]
 """An option as Typer takes it: annotation, default."""
+OldNames = Mapping[str, str] | Callable[[Collection[str]], Mapping[str, str]]
+"""{name of an option before: its name}, or that by the names that are given."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +71,108 @@ def resolve(name: str) -> Any:
     return getattr(importlib.import_module(f"lbx.{module}"), own)
 
 
+class _Command(TyperCommand):
+    """A command whose help shows what everybody needs, and whose options may have had other names.
+
+    Attributes:
+        options: the class of its options, which may have ``BRIEF``, the names of those that its help shows, and
+            ``OLD``, {name of before: name}.
+    """
+
+    options: type
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _respelled(args, getattr(self.options, "OLD", {})))
+
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
+        if not (brief := getattr(self.options, "BRIEF", ())):
+            super().format_help(ctx, formatter)
+            return
+        shown = copy.copy(self)
+        shown.params = [_without_panel(one) for one in self.params if _in_brief(one, brief)]
+        TyperCommand.format_help(shown, ctx, formatter)
+
+    def show_all(self, ctx: Context) -> None:
+        """Print the help with every option."""
+        TyperCommand.format_help(self, ctx, ctx.make_formatter())
+
+
+def _in_brief(option: Parameter, brief: Collection[str]) -> bool:
+    return option.param_type_name == "argument" or option.name in (*brief, "help_all")
+
+
+def _without_panel(option: Parameter) -> Parameter:
+    shown = copy.copy(option)
+    if option.param_type_name == "option":
+        shown.rich_help_panel = None  # type: ignore[attr-defined]
+    return shown
+
+
+def _respelled(words: Sequence[str], old: OldNames) -> list[str]:
+    """The words of a command line with today's names of options; says which were others."""
+    names = [word.partition("=")[0] for word in words]
+    if "--" in names:
+        names = names[: names.index("--")]
+    renamed = old if isinstance(old, Mapping) else old(names)
+    for name in dict.fromkeys(names):
+        if name in renamed:
+            note(f"{name} is called {renamed[name]} now.")
+    return [renamed.get(name, name) + word.removeprefix(name) for name, word in zip(names, words, strict=False)] + [
+        *words[len(names) :]
+    ]
+
+
+def _show_all(context: typer.Context, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        assert isinstance(context.command, _Command)
+        context.command.show_all(context)
+        raise typer.Exit
+
+
+_HELP_ALL = Annotated[
+    bool,
+    typer.Option(
+        "--help-all",
+        help="Show every option.",
+        is_eager=True,
+        expose_value=False,
+        callback=_show_all,
+    ),
+]
+
+
+def completed_by(name: str) -> Callable[[typer.Context, str], list[str]]:
+    """What a shell offers for a value: what this function of ``lbx.cli.completing`` knows, by the other values."""
+
+    def offered(context: typer.Context, incomplete: str) -> list[str]:
+        before, comma, begun = incomplete.rpartition(",")
+        try:
+            known = resolve(f"cli.completing:{name}")(context.params)
+        except Exception:  # a shell that completes shows no error
+            return []
+        return [f"{before}{comma}{one}" for one in known if one.startswith(begun)]
+
+    return offered
+
+
 def command(name: str, row: Row) -> Command:
     """A command with its options; imports their module, and none that does the work."""
+    names = {"help_option_names": ["-h", "--help"]}
     alone = typer.Typer(
-        name=name, help=row.line, add_completion=False, no_args_is_help=bool(row.parts), rich_markup_mode="rich"
+        name=name,
+        help=row.line,
+        add_completion=False,
+        no_args_is_help=bool(row.parts),
+        rich_markup_mode="rich",
+        context_settings=names,
     )
-    for own, part in (row.parts or {name: row}).items():
-        options = resolve(part.options)
-        alone.command(own, help=_help(part.line, options))(_called(part, options))
-    return typer.main.get_group(alone) if row.parts else typer.main.get_command(alone)
+    parts = {own: (part, resolve(part.options)) for own, part in (row.parts or {name: row}).items()}
+    for own, (part, options) in parts.items():
+        alone.command(own, cls=_Command, help=_help(part.line, options), context_settings=names)(_called(part, options))
+    made = typer.main.get_group(alone) if row.parts else typer.main.get_command(alone)
+    for own, (_, options) in parts.items():
+        (made.commands[own] if isinstance(made, TyperGroup) else made).options = options  # type: ignore[attr-defined]
+    return made
 
 
 def _called(row: Row, options: type) -> Callable[..., None]:
@@ -84,9 +182,12 @@ def _called(row: Row, options: type) -> Callable[..., None]:
         with stoppable(loads_model=row.loads_model):
             resolve(row.work)(_made(options, values, context))
 
+    shown = _shown(options)
+    if hasattr(options, "BRIEF"):
+        shown["help_all"] = _HELP_ALL, False
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in _shown(options).items()
+        for name, (annotation, default) in shown.items()
     ]
     run.__signature__ = inspect.Signature([_CONTEXT, *parameters])  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in (_CONTEXT, *parameters)}

@@ -65,7 +65,7 @@ COMMANDS = {
     ),
     "tasks": Row(
         "Measure",
-        "List what the bundle holds to run.",
+        "List the benchmarks and tasks to run: what a bundle holds, or what lbx knows.",
         "cli.measure_options:Tasks",
         "cli.running:show_tasks",
     ),
@@ -237,6 +237,7 @@ app = typer.Typer(
     name="lbx",
     cls=_Group,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Measure how well local language models understand long text, on machines with no internet.\n\n"

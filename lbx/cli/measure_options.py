@@ -47,9 +47,12 @@ class Doctor:
 
 @dataclass(frozen=True, kw_only=True)
 class Tasks:
-    """Example: lbx tasks --bundle demo"""
+    """Without a bundle: the benchmarks that lbx knows, and the recipe that brings each.
 
-    bundle: Annotated[Path, of_run("bundle")]
+    Example: lbx tasks --bundle demo
+    """
+
+    bundle: Annotated[Path | None, bundle_option("List what this bundle holds.")] = None
     as_json: AsJson = False
 
 

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from lbx.cli.loading import completed_by
+
 
 class ReportFormat(StrEnum):
     TABLE = "table"
@@ -35,9 +37,13 @@ _which, _how, _shard, _output, _web = (
 )
 
 
-def bundle_option(text: str) -> Any:
+BUNDLE_VARIABLE = "LBX_BUNDLE"
+"""Of the environment: the bundle where none is named."""
+
+
+def bundle_option(text: str, *, variable: bool = True) -> Any:
     """--bundle of a command that is not made of a run's spec."""
-    return typer.Option("--bundle", "-b", metavar="DIR", help=text)
+    return typer.Option("--bundle", "-b", metavar="DIR", help=text, envvar=BUNDLE_VARIABLE if variable else None)
 
 
 AsJson = Annotated[bool, _output("--json", help="Print the answer as JSON.")]
@@ -55,8 +61,27 @@ VerifyBatching = Annotated[
 ]
 
 # Of commands that read a results file.
+A_RUN = "its name, how that begins, or its model's"
 Results = Annotated[Path, typer.Argument(help="The results file that `lbx run` wrote.", metavar="RESULTS")]
-OnlyRuns = Annotated[tuple[str, ...], typer.Option("--run", metavar="RUN", help="Only this run. Can be repeated.")]
+OnlyRuns = Annotated[
+    tuple[str, ...],
+    typer.Option(
+        "--run",
+        metavar="RUN",
+        help=f"Only this run: {A_RUN}. Can be repeated.",
+        autocompletion=completed_by("runs"),
+    ),
+]
+OnlyTasks = Annotated[
+    tuple[str, ...],
+    typer.Option(
+        "--tasks",
+        "-t",
+        metavar="NAMES",
+        help="Only these benchmarks or tasks: leval, leval/tpo, 'lveval/*_16k'.",
+        autocompletion=completed_by("tasks"),
+    ),
+]
 OutputFile = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")]
 Workers = Annotated[int, typer.Option("--workers", metavar="N", min=0, help="Processes; 0 means one for each core.")]
 

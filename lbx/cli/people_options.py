@@ -1,13 +1,15 @@
 """The options of the commands by which models and people judge answers, and people write questions."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
-from lbx.cli.options import AsJson, AskingHere, Pages, Results, bundle_option
+from lbx.cli.loading import completed_by
+from lbx.cli.options import A_RUN, AsJson, AskingHere, OnlyTasks, Pages, Results, bundle_option
 from lbx.cli.spec_options import Judging, of_run
 
 
@@ -34,6 +36,18 @@ class Judge(AskingHere):
     Calibrate: lbx judge results.duckdb --bundle long --judge my-judge.toml --calibrate
     """
 
+    BRIEF: ClassVar[Sequence[str]] = (
+        "bundle",
+        "model",
+        "runs",
+        "against",
+        "rubric",
+        "calibrate",
+        "limit",
+        "dry_run",
+        "output",
+    )
+
     results: Annotated[Path, typer.Argument(help="The results file with the answers.", metavar="RESULTS")]
     judge: Judging
     calibrate: Annotated[
@@ -43,6 +57,14 @@ class Judge(AskingHere):
             rich_help_panel="What to ask",
             help="Judge the published answers of Claude, GPT-4 and Llama 2 against turbo's instead: what this judge "
             "says of them stands beside what GPT-4 said.",
+        ),
+    ] = False
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            rich_help_panel="What to ask",
+            help="Ask nothing; show how many verdicts it would take, and what they would read.",
         ),
     ] = False
     output: Annotated[
@@ -75,6 +97,19 @@ class Rate(Pages):
     Example: lbx rate results.duckdb --bundle long --run A --run B --rater ann --rater bob
     """
 
+    OLD: ClassVar[Mapping[str, str]] = {"--match": "--tasks", "--limit": "--items"}
+    BRIEF: ClassVar[Sequence[str]] = (
+        "bundle",
+        "runs",
+        "tasks",
+        "kind",
+        "questions",
+        "items",
+        "raters",
+        "names",
+        "collect",
+    )
+
     results: Results
     bundle: Annotated[
         Path | None,
@@ -82,7 +117,12 @@ class Rate(Pages):
     ] = None
     runs: Annotated[
         tuple[str, ...],
-        typer.Option("--run", metavar="NAME", help="Whose answers; repeated. Default: all runs of the file."),
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            help=f"Whose answers: {A_RUN}. Can be repeated; default: all runs of the file.",
+            autocompletion=completed_by("runs"),
+        ),
     ] = ()
     kind: Annotated[
         RatingKind, typer.Option("--kind", help="score: each answer on a scale; pair: the better one of each two.")
@@ -95,10 +135,10 @@ class Rate(Pages):
             "words. Default: the first of human, open, all that there are any of.",
         ),
     ] = None
-    pattern: Annotated[str, typer.Option("--match", metavar="PATTERN", help="Only these: 'leval/*_summ/*'.")] = "*"
-    limit: Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="The first N questions.")] = (
-        None
-    )
+    tasks: OnlyTasks = ()
+    items: Annotated[
+        int | None, typer.Option("--items", "-n", metavar="N", min=1, help="The first N questions, of all tasks.")
+    ] = None
     raters: Annotated[
         int | None, typer.Option("--raters", metavar="N", min=1, help="So many raters: rater-1, rater-2 ...")
     ] = None

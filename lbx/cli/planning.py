@@ -26,12 +26,12 @@ def show_plan(options: Plan) -> None:
         told = outlook.to_json() | ({"against": [other.to_json() for other in others]} if others else {})
         answer_json(json.dumps(told, ensure_ascii=False))
         return
-    _show(outlook)
+    show_outlook(outlook)
     if others:
         _compare([outlook, *others])
 
 
-def _show(outlook: Outlook) -> None:
+def show_outlook(outlook: Outlook) -> None:
     """On standard output, a line a task."""
     title = "Characters (this model has no tokenizer here)" if outlook.in_characters else "Tokens"
     names = [

@@ -19,8 +19,9 @@ from lbx.judging.people.choosing import documents, rating_set
 from lbx.judging.people.collecting import collect, collected
 from lbx.judging.people.journal import Journal, journal_of
 from lbx.store import Store
+from lbx.store.answers import patterns
 from lbx.store.ratings import ratings_of
-from lbx.store.runs import check_runs
+from lbx.store.runs import runs_named
 
 if TYPE_CHECKING:
     from lbx.web import Documents
@@ -61,14 +62,13 @@ def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[D
     opened = Bundle(options.bundle) if options.bundle else None
     with Journal(journal_of(results)) as journal:
         with Store(results) as store:
-            check_runs(store, options.runs)
             chosen, equal = rating_set(
                 store,
-                options.runs,
+                runs_named(store, options.runs),
                 kind=str(options.kind),
                 questions=options.questions and str(options.questions),
-                pattern=options.pattern,
-                limit=options.limit,
+                patterns=patterns(options.tasks),
+                limit=options.items,
                 scale=_ends(options.scale or "1-5"),
                 seed=options.seed,
                 raters_per_item=options.raters_per_item if len(people) > 1 else None,

@@ -1,14 +1,25 @@
 """The options of the commands that read a results file."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
-from lbx.cli.loading import resolve
-from lbx.cli.options import AsJson, OnlyRuns, OutputFile, Pages, ReportFormat, Results, SqlFormat, bundle_option
+from lbx.cli.loading import completed_by, resolve
+from lbx.cli.options import (
+    A_RUN,
+    AsJson,
+    OnlyRuns,
+    OnlyTasks,
+    OutputFile,
+    Pages,
+    ReportFormat,
+    Results,
+    SqlFormat,
+    bundle_option,
+)
 from lbx.report.opinion_reports import OPINIONS
 from lbx.report.score_reports import SCORES
 from lbx.report.shapes import BOARD
@@ -26,6 +37,18 @@ def _reports(incomplete: str) -> list[str]:
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """Example: lbx report results.duckdb length_curve --format markdown"""
+
+    OLD: ClassVar[Mapping[str, str]] = {"--task": "--tasks", "--limit": "--rows"}
+    BRIEF: ClassVar[Sequence[str]] = (
+        "output_format",
+        "output",
+        "runs",
+        "baseline",
+        "against",
+        "no_interval",
+        "tasks",
+        "rows",
+    )
 
     results: Annotated[
         Path | None,
@@ -76,7 +99,10 @@ class Report:
     baseline: Annotated[
         str | None,
         typer.Option(
-            "--baseline", help="Compare the other runs with this one, by its name or its model's.", metavar="RUN"
+            "--baseline",
+            help=f"Compare the other runs with this one: {A_RUN}.",
+            metavar="RUN",
+            autocompletion=completed_by("runs"),
         ),
     ] = None
     margin: Annotated[
@@ -88,11 +114,8 @@ class Report:
     force: Annotated[
         bool, typer.Option("--force", help="Compare runs that were not asked alike; each line says so.")
     ] = False
-    tasks: Annotated[
-        tuple[str, ...],
-        typer.Option("--task", metavar="TASK", help="Only this task's changes: leval/tpo. Can be repeated."),
-    ] = ()
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The most changes to show.")] = 50
+    tasks: OnlyTasks = ()
+    rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="changes: show at most N.")] = 50
     expected: Annotated[
         tuple[str, ...],
         typer.Option(
@@ -135,19 +158,21 @@ class Report:
 class Show:
     """Example: lbx show results.duckdb needle/single_en/len0064-depth000-00 --prompt"""
 
+    OLD: ClassVar[Mapping[str, str]] = {"--match": "--tasks", "--limit": "--rows"}
+
     results: Results
     sample: Annotated[
         str | None,
         typer.Argument(help="BENCHMARK/TASK/ID, perhaps with #ITERATION, or an ID; default: a list of answers."),
     ] = None
     runs: OnlyRuns = ()
-    pattern: Annotated[str, typer.Option("--match", metavar="PATTERN", help="List these: 'leval/tpo/*'.")] = "*"
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="List at most N.")] = 40
+    tasks: OnlyTasks = ()
+    rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="List at most N answers.")] = 40
     prompt: Annotated[
         bool,
         typer.Option("--prompt", help="Rebuild the prompt from bundle and model, and compare it with the stored hash."),
     ] = False
-    bundle: Annotated[Path | None, bundle_option("For --prompt; default: the run's.")] = None
+    bundle: Annotated[Path | None, bundle_option("For --prompt; default: the run's.", variable=False)] = None
     model: Annotated[
         str | None, typer.Option("--model", "-m", metavar="MODEL", help="For --prompt; default: the run's.")
     ] = None
@@ -163,6 +188,8 @@ class Browse(Pages):
     Example: lbx browse results.duckdb --bundle long --run RUN
     """
 
+    OLD: ClassVar[Mapping[str, str]] = {"--task": "--tasks"}
+
     results: Results
     bundle: Annotated[Path | None, bundle_option("Where documents and prompts come from.")] = None
     model: Annotated[
@@ -170,9 +197,7 @@ class Browse(Pages):
         typer.Option("--model", "-m", metavar="MODEL", help="For prompts, where the run's is not there any more."),
     ] = None
     runs: OnlyRuns = ()
-    tasks: Annotated[
-        tuple[str, ...], typer.Option("--task", metavar="NAME", help="Only this one: leval/tpo. Can be repeated.")
-    ] = ()
+    tasks: OnlyTasks = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from lbx.report.cells import Sheet, sheet
 from lbx.report.shapes import BOARD, Wanted
 from lbx.scoring.reading import read_added_up
 from lbx.store import Table
+from lbx.store.runs import named_in
 
 _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
 _PIPED = 120
@@ -44,7 +45,7 @@ def report(options: Report) -> None:
     if published:
         _check_published(names)
     wanted = Wanted(
-        runs=options.runs,
+        runs=named_in(results, options.runs) if results else (),
         models=options.against,
         references=options.references,
         expected=options.expected,
@@ -54,7 +55,7 @@ def report(options: Report) -> None:
         margin=options.margin,
         force=options.force,
         tasks=options.tasks,
-        limit=options.limit,
+        limit=options.rows,
         keep=options.keep,
         at_least=options.at_least,
     )

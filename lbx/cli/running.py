@@ -15,9 +15,9 @@ from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.units import size
-from lbx.benchmarks import everything
+from lbx.benchmarks import BENCHMARKS, everything
 from lbx.cli.measure_options import Models, Run, Tasks
-from lbx.cli.options import AskingHere
+from lbx.cli.options import BUNDLE_VARIABLE, AskingHere
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.stopping import saying
 from lbx.cli.tables import show_table
@@ -33,6 +33,9 @@ _EXIT_SOME_FAILED = 3
 
 def show_tasks(options: Tasks) -> None:
     """See ``lbx tasks``."""
+    if options.bundle is None:
+        _show_known(as_json=options.as_json)
+        return
     found = everything(Bundle(options.bundle))
     columns = ["task", "language", "samples", "metrics"]
     table = Table(columns, [(t.full_name, t.language, t.samples, ", ".join(t.metrics)) for t in found])
@@ -42,6 +45,24 @@ def show_tasks(options: Tasks) -> None:
         show_table("", plain_columns(table))
     if not any(task.benchmark == "needle" for task in found):
         note("The built-in needle needs no data and was not bundled: --tasks needle asks it all the same.")
+
+
+def _show_known(*, as_json: bool) -> None:
+    """The tasks that lbx knows, family by family; a bundle may hold benchmarks of somebody's own beside them."""
+    rows = [
+        (f"{name}/{task}", family.recipe or "none: it is built in")
+        for name, family in BENCHMARKS.items()
+        for task in family.known_tasks or ("*",)
+    ]
+    table = Table(["task", "recipe"], rows)
+    if as_json:
+        answer_json(render.json_pieces(table.columns, table.rows))
+        return
+    show_table("", plain_columns(table))
+    note(
+        "No bundle given: this is what lbx knows. `lbx bundle RECIPE` brings the data; --bundle DIR or "
+        f"{BUNDLE_VARIABLE} lists what a bundle holds."
+    )
 
 
 def show_models(options: Models) -> None:

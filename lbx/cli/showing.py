@@ -20,8 +20,8 @@ from lbx.running.judge_spec import spec_of
 from lbx.running.sent_prompts import SentPrompt, rebuilt
 from lbx.running.sent_prompts import prompts as sent_prompts
 from lbx.store import Store, Table
-from lbx.store.answers import Choice, StoredAnswer, find_answers, list_answers
-from lbx.store.runs import check_runs
+from lbx.store.answers import Choice, StoredAnswer, find_answers, list_answers, patterns
+from lbx.store.runs import runs_named
 from lbx.store.sessions import newest_spec
 
 _SHOWN = 2000
@@ -86,11 +86,11 @@ def _ends(text: str) -> str:
 
 def show_answers(options: Show) -> None:
     """See ``lbx show``."""
-    results, runs, as_json = options.results, options.runs, options.as_json
-    with Store(results, read_only=True) as store:
-        check_runs(store, runs)
+    as_json = options.as_json
+    with Store(options.results, read_only=True) as store:
+        runs = runs_named(store, options.runs)
         if options.sample is None:
-            table = list_answers(store, Choice(runs, pattern=options.pattern), options.limit)
+            table = list_answers(store, Choice(runs, patterns=patterns(options.tasks)), options.rows)
             if as_json:
                 answer_json(render.json_pieces(table.columns, table.rows))
             else:

@@ -4,14 +4,16 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_origin
+from typing import Annotated, Any, ClassVar, get_origin
 
 import typer
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_handed
 from lbx.base.paths import expanded
-from lbx.cli.loading import REQUIRED, Several, Shown, resolve
+from lbx.cli.loading import REQUIRED, Several, Shown, completed_by, resolve
+from lbx.cli.options import A_RUN, BUNDLE_VARIABLE
+from lbx.cli.output import note
 from lbx.planning.option import Field, fields_of
 from lbx.running.judge_spec import JudgeSpec
 from lbx.running.spec import RunSpec
@@ -22,10 +24,14 @@ SpecFile = Annotated[
         "--spec",
         metavar="FILE",
         rich_help_panel="What to ask",
-        help="A run as a file: what `lbx submit` wrote, or a results file whose run is to be made again (--run names "
-        "it). Other options change it.",
+        help="A run as a file: what `lbx submit` wrote, or a results file whose run is made again. Other options "
+        "change it.",
     ),
 ]
+
+
+_COMPLETED = {"tasks": "tasks", "model": "models", "embedding": "models", "runs": "runs", "against": "runs"}
+"""{field: the function of ``lbx.cli.completing`` that a shell asks for its values}."""
 
 
 def of_run(name: str) -> Any:
@@ -37,8 +43,10 @@ def _option(field: Field) -> Any:
     option = field.option
     assert option is not None
     return typer.Option(
-        *field.names, metavar=option.metavar, min=field.least, help=option.help, rich_help_panel=option.panel
-    )
+        *field.names, metavar=option.metavar, min=field.least, help=option.help, rich_help_panel=option.panel,
+        envvar=BUNDLE_VARIABLE if field.name == "bundle" else None,
+        autocompletion=completed_by(_COMPLETED[field.name]) if field.name in _COMPLETED else None,
+    )  # fmt: skip
 
 
 def _shown(field: Field, *, required: bool) -> Shown:
@@ -58,8 +66,9 @@ def _of_judges() -> Iterator[Field]:
 
 
 def given(names: Mapping[str, object], values: Mapping[str, Any], context: typer.Context) -> dict[str, Any]:
-    """What was given of these options on the command line."""
-    told = {name for name in names if str(getattr(context.get_parameter_source(name), "name", "")) != "DEFAULT"}
+    """What was given of these options; a spec's file goes before the environment."""
+    unsaid = ("DEFAULT", "ENVIRONMENT") if values.get("spec_file") else ("DEFAULT",)
+    told = [name for name in names if str(getattr(context.get_parameter_source(name), "name", "")) not in unsaid]
     return {name: names_of_samples(values[name]) if name == "ids" else values[name] for name in told}
 
 
@@ -71,7 +80,10 @@ def run_options(spec: type[RunSpec]) -> Several:
         told = given(options, values, context)
         if (file := values["spec_file"]) is not None:
             read: Callable[[Path, str | None], RunSpec] = resolve("running.stored_specs:read_any_spec")
-            return dataclasses.replace(read(file, told.get("name")), **told)
+            return dataclasses.replace(read(file, values["stored"]), **told)
+        if values["stored"]:
+            note("--run names runs that are stored; the name of a new one is called --name now.")
+            told.setdefault("name", values["stored"])
         for name, field in fields_of(spec).items():
             if field.default is MISSING and name not in told:
                 spelled = " / ".join(field.names)
@@ -92,8 +104,20 @@ Judging = Annotated[Mapping[str, Any], Several(_OF_JUDGES, lambda values, contex
 class OfRun:
     """What a run is: the options of every command that takes a whole spec."""
 
+    BRIEF: ClassVar[Sequence[str]] = ("bundle", "model", "tasks", "limit", "name", "output")
+
     spec: Annotated[RunSpec, run_options(RunSpec)]
     spec_file: SpecFile = None
+    stored: Annotated[
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            rich_help_panel="What to ask",
+            autocompletion=completed_by("runs"),
+            help=f"Which run of --spec RESULTS: {A_RUN}.",
+        ),
+    ] = None
 
 
 def names_of_samples(given: Sequence[str] | None) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from lbx.running.spec import RunSpec
 def submit_to_slurm(options: SubmitSlurm) -> None:
     """See ``lbx submit slurm``."""
     wanted = slurm.SlurmOptions(
-        options.job_name,
+        options.job_name or options.spec.name or "lbx",
         options.partition,
         options.time,
         options.gpus,
@@ -77,7 +77,7 @@ def submit_to_slurm(options: SubmitSlurm) -> None:
 def write_for_kubernetes(options: SubmitKubernetes) -> None:
     """See ``lbx submit kubernetes``."""
     wanted = kubernetes.KubernetesOptions(
-        options.job_name,
+        options.job_name or options.spec.name or "lbx",
         options.image,
         options.run_claim,
         options.bundle_claim,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from lbx.base.errors import UsageError
 from lbx.base.marks import WORST_FIRST
 from lbx.report.pairs import chosen_pairs
 from lbx.report.shapes import Wanted
 from lbx.store import Store, Table
+from lbx.store.answers import tasks_named
 from lbx.store.views import HEADS
 
 
@@ -18,7 +16,7 @@ def table(store: Store, wanted: Wanted) -> Table:
     Raises:
         UsageError: there is no such run, or no such task; without a baseline there are too many runs.
     """
-    pairs, tasks = chosen_pairs(store, wanted), _named(store, wanted.tasks)
+    pairs, tasks = chosen_pairs(store, wanted), tasks_named(store, wanted.tasks)
     return store.query(
         f"""
         WITH pairs AS (SELECT unnest(?::VARCHAR[]) AS run_a, unnest(?::VARCHAR[]) AS run_b),
@@ -43,16 +41,6 @@ def table(store: Store, wanted: Wanted) -> Table:
         """,  # noqa: S608 (our own names)
         [[a for a, _ in pairs], [b for _, b in pairs], tasks, tasks, wanted.limit],
     )
-
-
-def _named(store: Store, wanted: Sequence[str]) -> list[str]:
-    """The tasks, as "benchmark/task", that go by these names; one without its benchmark is any benchmark's."""
-    rows = store.query("SELECT DISTINCT benchmark, task FROM generations WHERE benchmark <> 'judge' ORDER BY ALL").rows
-    found = {name: [f"{one}/{task}" for one, task in rows if name in (task, f"{one}/{task}")] for name in wanted}
-    if unknown := [name for name, named in found.items() if not named]:
-        held = ", ".join(f"{one}/{task}" for one, task in rows)
-        raise UsageError(f"There is no task {unknown[0]!r} in {store.path}.", fix=f"It has: {held}.")
-    return [task for named in found.values() for task in named]
 
 
 def _flags(row: str) -> str:

@@ -10,6 +10,7 @@ from lbx.report.shapes import Wanted
 from lbx.report.sides import Side
 from lbx.scoring.scored import newest_scores
 from lbx.store import Store
+from lbx.store.runs import runs_named
 from lbx.store.views import MODE_OF_RUN
 
 MOST_RUNS = 6
@@ -38,19 +39,8 @@ def chosen_pairs(store: Store, wanted: Wanted) -> list[tuple[str, str]]:
 
 
 def run_named(store: Store, name: str) -> str:
-    """A run by its name, or by its model's where one run has that. Raises UsageError."""
-    rows = store.query("SELECT run_id, model FROM runs ANTI JOIN judges ON run_id = judge_id ORDER BY run_id").rows
-    if any(name == run for run, _ in rows):
-        return name
-    found = [run for run, model in rows if model == name]
-    if len(found) == 1:
-        return str(found[0])
-    if found:
-        raise UsageError(f"{len(found)} runs are of the model {name!r}.", fix=f"Name one: {', '.join(found)}.")
-    raise UsageError(
-        f"There is no run {name!r} in {store.path}.",
-        fix=f"Its runs are: {', '.join(run for run, _ in rows)}." if rows else "It has no runs.",
-    )
+    """A run that is no judge, as ``runs_named`` knows it. Raises UsageError."""
+    return runs_named(store, [name], judges=False)[0]
 
 
 def cautions_of(

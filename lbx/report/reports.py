@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lbx.base.errors import UsageError
 from lbx.base.odd_values import refusing_odd_values
+from lbx.base.tables import nearest
 from lbx.report import (
     agreement,
     boards,
@@ -67,7 +68,7 @@ def reports_of(view: str) -> list[str]:
     if view == BOARD:
         return list(boards.BOARDS)
     if view not in REPORTS:
-        raise UsageError(f"There is no report {view!r}.", fix=f"There are: {', '.join(REPORTS)}.")
+        raise UsageError(f"There is no report {view!r}.", fix=nearest(view, [*REPORTS, BOARD]))
     return [view]
 
 

@@ -185,7 +185,8 @@ def _models(stores: Sequence[Store]) -> dict[str, list[str]]:
 
 
 def _by_model(name: str, held: Mapping[str, bool], models: Mapping[str, Sequence[str]], bundle: Bundle) -> str:
-    """The run that a name means: one of that name, else the only one of that model; published models keep theirs.
+    """The run that a name means: one of that name, else the only one of that model or that begins so; published models
+    keep theirs.
 
     Raises:
         UsageError: it may be any of several, published answers among them.
@@ -193,7 +194,7 @@ def _by_model(name: str, held: Mapping[str, bool], models: Mapping[str, Sequence
     if name in held:
         return name
     published = any(name in _published(bundle, length_hint=hint) for hint in (True, False))
-    runs = models.get(name, ())
+    runs = models.get(name) or [run for run in held if not published and run.startswith(name)]
     meant = [*runs, *([PUBLISHED + name] if published else [])]
     if len(meant) > 1:
         raise UsageError(f"{name!r} may be any of {', '.join(meant)}.", fix="Name the one that you mean.")

@@ -48,7 +48,8 @@ class JudgeSpec(RunSpec):
     runs: Annotated[
         tuple[str, ...],
         _asked(
-            "Whose answers are judged: a run of the file, or a model whose answers the bundle brings (claude-100k, "
+            "Whose answers are judged: a run of the file (its name, how that begins, or its model's), or a model whose "
+            "answers the bundle brings (claude-100k, "
             "gpt4-32k, llama2-13b-chat-4k). Can be repeated.",
             "RUN",
             ("--run",),

@@ -17,7 +17,7 @@ from lbx.scoring.scores import Rescoring, rescore
 from lbx.scoring.similarity import Similarities, earlier_identity, identity
 from lbx.store import Store
 from lbx.store.caches import embedding_models, take_over_vectors
-from lbx.store.runs import check_runs
+from lbx.store.runs import runs_named
 
 
 class Embedding(NamedTuple):
@@ -54,7 +54,7 @@ def score(
         raise LbxError(f"There is no results file at {path}.", fix="It is what `lbx run -o FILE` writes.")
     opened = Bundle(Path(bundle)) if bundle is not None else None
     with Store(path) as store:
-        check_runs(store, runs)
+        runs = runs_named(store, runs)
         model = Embedding(embedding, opened, threads) if embedding else None
         return score_with(store, model, run_ids=runs, workers=workers, listener=listener)
 

@@ -61,7 +61,7 @@ class ChoosingOptions:
     ] = None
     name: Annotated[
         str | None,
-        _output("Name of the run; default: made from model, backend, bundle and settings.", "NAME", ("--run",)),
+        _output("Name of the run; default: made from model, backend, bundle and settings.", "NAME"),
     ] = None
     limit: Annotated[
         int | None, _which("Only the first N samples of each task.", "N", ("--limit", "-n"), judges=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from lbx.running.judge_spec import read_spec, spec_of
 from lbx.running.spec import RunSpec
 from lbx.store import is_results_file
+from lbx.store.runs import named_in
 from lbx.store.sessions import newest_spec
 
 
@@ -18,4 +20,6 @@ def read_any_spec(file: Path, run: str | None) -> RunSpec:
     """
     if not is_results_file(file):
         return read_spec(file)
-    return spec_of(newest_spec(file, run), str(file))
+    names = named_in(file, [run]) if run else ()
+    spec = spec_of(newest_spec(file, *(names or [None])), str(file))
+    return replace(spec, name=names[0]) if names else spec

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from lbx.base.errors import UsageError
@@ -71,7 +72,7 @@ class Choice:
 
     Attributes:
         runs, tasks: only these; () for all. A task is "benchmark/task".
-        pattern: of "benchmark/task/sample_id", with * and ?.
+        patterns: any of these fits "benchmark/task/sample_id"; see ``patterns``.
         mark: only those that bear this one of ``LISTED``; "any" for any of them, "" for all answers.
         at_least, below: bounds of the headline score, 0 to 1; None for all answers.
         text: only those with this in question, output or reasoning, whatever its case.
@@ -79,7 +80,7 @@ class Choice:
 
     runs: Sequence[str] = ()
     tasks: Sequence[str] = ()
-    pattern: str = "*"
+    patterns: Sequence[str] = ()
     mark: str = ""
     at_least: float | None = None
     below: float | None = None
@@ -92,7 +93,7 @@ class Choice:
         rules: dict[str, tuple[bool, Sequence[object]]] = {
             "list_contains(?, g.run_id)": (bool(self.runs), [list(self.runs)]),
             "list_contains(?, g.benchmark || '/' || g.task)": (bool(self.tasks), [list(self.tasks)]),
-            "(g.benchmark || '/' || g.task || '/' || g.sample_id) GLOB ?": (self.pattern != "*", [self.pattern]),
+            fits("g", "?"): (bool(self.patterns), [list(self.patterns)]),
             f"({' OR '.join(marks)})": (bool(marks), []),
             "c.score >= ?": (self.at_least is not None, [self.at_least]),
             "c.score < ?": (self.below is not None, [self.below]),
@@ -108,6 +109,39 @@ class Choice:
             f"WHERE {' AND '.join(asked) or 'true'}",
             [value for values in asked.values() for value in values],
         )
+
+
+def patterns(tasks: Sequence[str]) -> tuple[str, ...]:
+    """What --tasks takes, as patterns of "benchmark/task/sample_id", with * and ?; one may go on to the samples."""
+    names = [name for text in tasks for part in text.split(",") if (name := part.strip())]
+    return tuple(pattern for name in names for pattern in (("*",) if name == "all" else (name, f"{name}/*")))
+
+
+def fits(answer: str, parameter: str) -> str:
+    """SQL: whether an answer's row is of one of the patterns."""
+    key = f"{answer}.benchmark || '/' || {answer}.task || '/' || {answer}.sample_id"
+    return f"len(list_filter({parameter}::VARCHAR[], lambda p: ({key}) GLOB p)) > 0"
+
+
+def tasks_named(store: Store, names: Sequence[str]) -> list[str]:
+    """The tasks of the file, as "benchmark/task", that these names mean; one without its benchmark is any benchmark's.
+
+    Raises:
+        UsageError: a name means none.
+    """
+    rows = store.query("SELECT DISTINCT benchmark, task FROM generations WHERE benchmark <> 'judge' ORDER BY ALL").rows
+    held = {f"{benchmark}/{task}": task for benchmark, task in rows}
+    meant: dict[str, None] = {}
+    for name in (part.strip() for text in names for part in text.split(",")):
+        tasks = [key for key, task in held.items() if name == task or _any_fits(key, patterns([name]))]
+        if not tasks:
+            raise UsageError(f"There is no task {name!r} in {store.path}.", fix=f"It has: {', '.join(held)}.")
+        meant |= dict.fromkeys(tasks)
+    return list(meant)
+
+
+def _any_fits(key: str, wanted: Sequence[str]) -> bool:
+    return any(fnmatchcase(key, pattern) for pattern in wanted)
 
 
 def list_answers(store: Store, choice: Choice, limit: int, *, skip: int = 0) -> Table:

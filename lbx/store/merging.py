@@ -179,7 +179,7 @@ def _refuse_other_run(held: Mapping[str, Any], new: Mapping[str, Any], first: Pa
         asked = "; ".join(f"{name} is {before.get(name)!r} there and {now.get(name)!r} here" for name in found.other)
         raise StoreError(
             f"The run {new['run_id']!r} in {source} is another one than in {first}: {asked}.",
-            fix="Runs that differ need names of their own (lbx run --run NAME); merge only files of one run.",
+            fix="Runs that differ need names of their own (lbx run --name NAME); merge only files of one run.",
         )
     return found
 

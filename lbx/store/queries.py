@@ -38,6 +38,7 @@ _BATCH = 100
 _PARQUET = "FORMAT parquet, USE_TMP_FILE false, ROW_GROUP_SIZE 8192"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PASSING = re.compile(r"/proc/self/fd/\d+/")  # before a name that a person knows
+_OFFERED = re.compile(r"^(?:Did you mean|Candidate bindings):?(.*)$", re.MULTILINE)
 _TAKEN = ("results", "main", "memory", "system", "temp", "information_schema", "pg_catalog")
 
 
@@ -244,4 +245,8 @@ def _apart(names: Sequence[str]) -> list[str]:
 
 
 def _failed(exc: duckdb.Error) -> StoreError:
-    return StoreError(f"The query failed: {_PASSING.sub('', first_line(exc))}")
+    offered = _OFFERED.search(str(exc))
+    names = " or ".join(re.findall(r'"([^"]+)"', offered[1])[:3]) if offered else ""
+    return StoreError(
+        f"The query failed: {_PASSING.sub('', first_line(exc))}", fix=f"Did you mean {names}?" if names else ""
+    )

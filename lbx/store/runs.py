@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import UsageError
@@ -23,11 +24,60 @@ def check_runs(store: Store, runs: Sequence[str]) -> None:
     known = {row[0] for row in store.query("SELECT run_id FROM runs").rows}
     for run in runs:
         if run not in known:
-            offered = run_names(store)
-            raise UsageError(
-                f"There is no run {run!r} in {store.path}.",
-                fix=f"Its runs are: {', '.join(offered)}." if offered else "It has no runs.",
-            )
+            raise _no_run(store, run)
+
+
+def _no_run(store: Store, name: str) -> UsageError:
+    offered = run_names(store)
+    return UsageError(
+        f"There is no run {name!r} in {store.path}.",
+        fix=f"Its runs are: {', '.join(offered)}." if offered else "It has no runs.",
+    )
+
+
+def runs_named(store: Store, names: Sequence[str], *, judges: bool = True) -> tuple[str, ...]:
+    """The runs that these names mean (``matching``).
+
+    Args:
+        judges: they may be meant, too.
+
+    Raises:
+        UsageError: a name means none, or may mean any of several.
+    """
+    rows = store.query(
+        "SELECT run_id, model, EXISTS (FROM judges WHERE judge_id = run_id) FROM runs ORDER BY run_id"
+    ).rows
+    held = {run: None if judge else model for run, model, judge in rows if judges or not judge}
+    return tuple(dict.fromkeys(_run_named(store, name, held) for name in names))
+
+
+def named_in(path: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """The same of a results file, which is opened only where there are names."""
+    if not names:
+        return ()
+    with Store(path, read_only=True) as store:
+        return runs_named(store, names)
+
+
+def _run_named(store: Store, name: str, held: Mapping[str, str | None]) -> str:
+    meant = matching(name, held)
+    if len(meant) > 1:
+        raise UsageError(f"{name!r} may be any of {', '.join(meant)}.", fix="Name the one that you mean.")
+    if not meant:
+        raise _no_run(store, name)
+    return meant[0]
+
+
+def matching(name: str, runs: Mapping[str, str | None]) -> list[str]:
+    """The runs that a name may mean: the one of that name, else those of that model, else those that begin with it.
+
+    Args:
+        runs: {run: its model; None of a judge, which goes by its own name}.
+    """
+    if name in runs:
+        return [name]
+    of_model = [run for run, model in runs.items() if model == name]
+    return of_model or [run for run in runs if name and run.startswith(name)]
 
 
 def metadata(store: Store, run_id: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -104,6 +105,21 @@ def test_a_stored_run_is_judged_in_both_orders_against_a_published_one(
     assert "6 answered, 0 failed, 22 found done" in done.stdout, done.stdout
     assert rows(results, WON) == [("x", 14.0, 28, 28)]
     assert rows(results, f"SELECT count(*) FROM ({JUDGES})") == [(1,)]
+
+
+def test_a_judges_plan_is_shown_before_anything_is_asked(
+    lbx: Lbx, home: Path, results: Path, always_first: Path
+) -> None:
+    what = judge(home, results, always_first, "--run", "x", "--against", "turbo-16k-0613", "--dry-run")
+    before = results.read_bytes()
+    done = lbx(*what)
+    assert done.returncode == 0, done.stderr
+    outlook = json.loads(lbx(*what, "--json").stdout)["total"]
+    counts = (outlook["samples"], outlook["prompt_tokens"], outlook["distinct_tokens"])
+    assert counts[0] == 22 and counts[1] > counts[2] > 0
+    said = re.search(r"([\d,]+) verdicts\. Prompts have ([\d,]+) \w+, of which ([\d,]+) are distinct", done.stdout)
+    assert said and tuple(int(text.replace(",", "")) for text in said.groups()) == counts
+    assert results.read_bytes() == before or rows(results, ROWS) == [], "nothing is asked"
 
 
 def test_a_question_that_was_asked_once_is_one_round_for_both_of_its_copies(
@@ -239,13 +255,13 @@ def test_a_files_run_and_published_answers_of_one_name_are_never_mixed_up(
     both = "'claude-100k' may be any of x, published-claude-100k"
     for more in (("--run", "claude-100k", "--against", "y"), ("--run", "y", "--against", "claude-100k")):
         fails(lbx(*judge(home, results, always_first, *more)), 2, both)
-    for what in (("show", results), ("export", "leval", results, "-o", tmp_path / "out"), ("rate", results)):
-        fails(lbx(*what, "--run", "claude-100k"), 2, "There is no run 'claude-100k'")
     names = ("x", "published-claude-100k")
     told = [arg for name in names for arg in ("--run", name)]
     assert lbx(*judge(home, results, always_first, *told, "--against", "y")).returncode == 0
     judged = "SELECT DISTINCT meta->>'run_id' FROM samples WHERE benchmark = 'judge' ORDER BY ALL"
     assert {name for (name,) in rows(results, judged)} == {*names}
+    for what in (("show", results), ("export", "leval", results, "-o", tmp_path / "out"), ("rate", results)):
+        fails(lbx(*what, "--run", "claude-100k"), 2, "'claude-100k' may be any of published-claude-100k, x")
     with Store(results) as store:
         for table_ in ("runs", "generations", "scores"):
             store.query(f"UPDATE {table_} SET run_id = 'claude-100k' WHERE run_id = 'x'")

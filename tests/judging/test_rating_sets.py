@@ -51,9 +51,9 @@ def test_marks_choose_first_then_words(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no question of the kind 'human'"):
         set_of(path, questions="human")
     assert len(set_of(path, limit=2).items) == 2
-    assert len(set_of(path, pattern="leval/*/q00[12]").items) == 2
+    assert len(set_of(path, patterns=["leval/*/q00[12]"]).items) == 2
     with pytest.raises(UsageError, match="no question"):
-        set_of(path, pattern="longbench/*")
+        set_of(path, patterns=["longbench/*"])
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from lbx.base.records import sha256_text
 from lbx.benchmarks import BENCHMARKS, OF_RUNS
 from lbx.benchmarks.base.judged_by import BY_NAME, marks_in
 from lbx.judging.people.sets import PAIR, Answer, Item, RatingSet, agreement_sample, pairs_of
+from lbx.store.answers import fits
 
 if TYPE_CHECKING:
     from lbx.store import Store
@@ -29,7 +30,7 @@ def rating_set(
     *,
     kind: str,
     questions: str | None = None,
-    pattern: str = "*",
+    patterns: Sequence[str] = (),
     limit: int | None = None,
     scale: tuple[int, int] = (1, 5),
     seed: int = 0,
@@ -42,7 +43,7 @@ def rating_set(
     Args:
         runs: () for all of the file that answered anything.
         questions: "human", "llm", "both", "open" or "all"; None for the first that there are any of: human, open, all.
-        pattern: of "benchmark/task/sample_id", with * and ?.
+        patterns: see ``store.answers.Choice``.
         limit: the first so many questions.
 
     Returns:
@@ -51,7 +52,7 @@ def rating_set(
     Raises:
         UsageError: there are none; a pair needs two runs.
     """
-    found = _answered(store, runs, pattern)
+    found = _answered(store, runs, patterns)
     runs = tuple(runs or dict.fromkeys(sorted(answer.run_id for _, item in found for answer in item.answers)))
     if kind == PAIR and len(runs) < 2:
         raise UsageError("Pairs need the answers of at least two runs.", fix="Name them: --run A --run B.")
@@ -71,20 +72,20 @@ def rating_set(
     return RatingSet(kind, source, runs, numbered, *scale, seed, raters_per_item, digest), equal
 
 
-def _answered(store: Store, runs: Sequence[str], pattern: str) -> list[tuple[frozenset[str], Item]]:
+def _answered(store: Store, runs: Sequence[str], patterns: Sequence[str]) -> list[tuple[frozenset[str], Item]]:
     """Every question with its first answer of each run, in the data's order; and its marks."""
     rows = store.query(
-        """
+        f"""
         SELECT g.run_id, g.benchmark, g.task, g.sample_id, g.iteration, coalesce(g.output, '') AS output, s.question,
                s."references", s.meta, s.context_sha256 AS document, h.metric
         FROM generations g JOIN samples s USING (benchmark, task, sample_id)
         LEFT JOIN (SELECT DISTINCT benchmark, task, metric FROM scores WHERE headline) h USING (benchmark, task)
         WHERE g.error IS NULL AND (len($1) = 0 OR list_contains($1, g.run_id)) AND NOT list_contains($2, g.benchmark)
-            AND (g.benchmark || '/' || g.task || '/' || g.sample_id) GLOB $3
+            AND (len($3) = 0 OR {fits("g", "$3")})
         QUALIFY row_number() OVER (PARTITION BY g.run_id, benchmark, task, sample_id ORDER BY g.iteration, h.metric) = 1
         ORDER BY g.benchmark, g.task, s.position, g.sample_id
-        """,
-        [list(runs), list(OF_RUNS), pattern],
+        """,  # noqa: S608 (our own names)
+        [list(runs), list(OF_RUNS), list(patterns)],
     ).dicts()
     order = {run: at for at, run in enumerate(runs)}
     questions: dict[tuple[str, ...], list[dict[str, Any]]] = {}

@@ -1,0 +1,213 @@
+"""The command line is learnt once: groups, a help of one screen, one name for one idea, names as people know them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Lbx, fails
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
+
+from store_rows import RUN
+
+from lbx.base.records import Sample
+from lbx.benchmarks import BENCHMARKS
+from lbx.cli import completing, submitting
+from lbx.cli.loading import resolve
+from lbx.cli.main import COMMANDS, load
+from lbx.store import GenerationRow, SampleRow, Store
+
+ROWS = {name: row for command, top in COMMANDS.items() for name, row in (top.parts or {command: top}).items()}
+NARROW = {**os.environ, "COLUMNS": "80", "TERMINAL_WIDTH": "80"}
+GROUPS = {
+    "Measure": "doctor tasks models prompts plan run parity",
+    "Read": "report show browse sql",
+    "Judges and people": "judge rate annotate",
+    "Exchange": "import export score merge metadata",
+    "Across the gap": "bundle verify unpack",
+    "Cluster": "submit status",
+}
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Runs alpha-1 and alpha-2 of the model small, and beta of the model large, that answered two questions each."""
+    path = tmp_path / "r.duckdb"
+    with Store(path) as store:
+        for name, model in (("alpha-1", "small"), ("alpha-2", "small"), ("beta", "large")):
+            store.begin_run(replace(RUN, run_id=name, model=model, benchmark_versions={"leval": 1, "longbench": 1}))
+            for benchmark, task in (("leval", "tpo"), ("longbench", "qasper")):
+                one = Sample(benchmark, task, "q", "text", "?", ("it",))
+                store.write(samples=[SampleRow(one, 0)], generations=[GenerationRow(name, *one.key, output="it")])
+            store.finish_run(name, "done")
+    return path
+
+
+def test_help_shows_the_commands_in_groups(lbx: Lbx) -> None:
+    for arguments in ((), ("--help",), ("-h",)):
+        done = lbx.process(*arguments, environment=NARROW)
+        panels = re.split(r"╭─ (.+?) ─+╮", done.stdout + done.stderr)
+        shown = dict(zip(panels[1::2], panels[2::2], strict=True))
+        for group, commands in GROUPS.items():
+            assert re.findall(r"^│ (\w+) ", shown[group], re.MULTILINE) == commands.split(), arguments
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "prompts"])
+def test_help_of_a_run_fits_a_screen_and_names_the_help_of_everything(lbx: Lbx, command: str) -> None:
+    brief = lbx.process(command, "--help", environment=NARROW).stdout
+    assert len(brief.splitlines()) <= 36
+    for name in ("--bundle", "--model", "--tasks", "--limit", "--output", "--name", "--help-all"):
+        assert name in brief
+    assert "--chunk-words" not in brief
+    assert lbx.process(command, "-h", environment=NARROW).stdout == brief
+
+
+@pytest.mark.parametrize("command", [name for name, row in ROWS.items() if hasattr(resolve(row.options), "BRIEF")])
+def test_the_help_of_everything_has_every_option(lbx: Lbx, command: str) -> None:
+    top = load("submit").commands[command] if command in COMMANDS["submit"].parts else load(command)  # type: ignore[attr-defined]
+    words = ("submit", command) if command in COMMANDS["submit"].parts else (command,)
+    assert {*resolve(ROWS[command].options).BRIEF} <= {one.name for one in top.params}
+    everything = lbx(*words, "--help-all", environment={**NARROW, "COLUMNS": "200"})
+    assert everything.returncode == 0
+    for option in top.params:
+        if option.param_type_name == "option":
+            assert option.opts[0] in everything.stdout, option.opts
+
+
+@pytest.mark.parametrize("command", ROWS)
+def test_no_option_is_called_as_one_was_before(command: str) -> None:
+    options = resolve(ROWS[command].options)
+    old = getattr(options, "OLD", {})
+    known = load("submit" if command in COMMANDS["submit"].parts else command)
+    top: Any = known.commands[command] if hasattr(known, "commands") else known
+    names = {name for option in top.params for name in (*option.opts, *option.secondary_opts)}
+    assert not {"--task", "--match"} & names
+    if isinstance(old, Mapping):
+        assert {*old.values()} <= names and not {*old} & names
+
+
+@pytest.mark.parametrize(("old", "new"), [("--match", "--tasks"), ("--match=", "--tasks="), ("--limit", "--rows")])
+def test_old_spellings_go_on_with_a_note(lbx: Lbx, results: Path, old: str, new: str) -> None:
+    value = "leval/*" if "match" in old else "1"
+    before, now = ([f"{name}{value}"] if "=" in name else [name, value] for name in (old, new))
+    done, asked = lbx("show", results, "--json", *before), lbx("show", results, "--json", *now)
+    assert (done.returncode, done.stdout) == (0, asked.stdout)
+    assert f"{old.rstrip('=')} is called {new.rstrip('=')} now." in done.stderr
+    assert "now" not in asked.stderr
+
+
+def test_tasks_are_named_alike(lbx: Lbx, results: Path) -> None:
+    def samples(*tasks: str) -> set[str]:
+        done = lbx("show", results, "--json", *(word for task in tasks for word in ("--tasks", task)))
+        return {row["sample"] for row in json.loads(done.stdout)}
+
+    both = {"leval/tpo/q", "longbench/qasper/q"}
+    assert samples() == samples("all") == samples("leval,longbench") == samples("leval/tpo", "long*/*") == both
+    assert samples("leval") == samples("leval/tpo") == samples("leval/t*") == samples("leval/tpo/*") == {"leval/tpo/q"}
+    for name in ("leval", "leval/tpo", "tpo", "lev*/*"):
+        assert lbx("report", results, "changes", "--run", "beta", "--tasks", name).returncode == 0
+    fails(lbx("report", results, "changes", "--tasks", "levall"), 2, "There is no task 'levall'")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("show", "FILE", "--run", "RUN", "--json"),
+        ("report", "FILE", "cost", "--run", "RUN", "-f", "json"),
+        ("export", "longbench", "FILE", "--run", "RUN", "--json", "--force", "-o", "OUT"),
+        ("metadata", "FILE", "--run", "RUN", "--json", "PE=no"),
+        ("score", "FILE", "--run", "RUN", "--json", "--workers", 1),
+    ],
+)
+def test_stored_runs_are_named_by_name_prefix_or_model(lbx: Lbx, results: Path, tmp_path: Path, command: Any) -> None:
+    def call(run: str) -> Any:
+        given = {"FILE": results, "OUT": tmp_path / "out", "RUN": run}
+        return lbx(*(given.get(word, word) for word in command))
+
+    exact = call("beta")
+    assert exact.returncode == 0, exact.stderr
+    for name in ("be", "large"):
+        assert (call(name).returncode, call(name).stdout) == (0, exact.stdout)
+    fails(call("small"), 2, "'small' may be any of alpha-1, alpha-2.")
+    fails(call("alpha"), 2, "'alpha' may be any of alpha-1, alpha-2.")
+    fails(call("nobody"), 2, "There is no run 'nobody'", "Its runs are: alpha-1, alpha-2, beta.")
+
+
+def test_a_new_run_is_named_by_name(lbx: Lbx, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(submitting, "submit_to_slurm", seen.append)
+    common = ("submit", "slurm", "-b", "b", "-m", "m", "-t", "needle", "--shards", 2, "-o", "d")
+    done = lbx(*common, "--name", "mine")
+    assert (done.returncode, seen[-1].spec.name, seen[-1].job_name) == (0, "mine", None)
+    assert lbx(*common, "--run", "mine", "--name", "job").returncode == 0
+    assert (seen[-1].spec.name, seen[-1].job_name) == ("mine", "job"), "as before --name was the run's"
+    done = lbx(*common, "--run=mine")
+    assert seen[-1].spec.name == "mine"
+    assert "the name of a new one is called --name now" in done.stderr
+
+
+def test_tasks_without_a_bundle_are_those_that_lbx_knows(lbx: Lbx) -> None:
+    bare = {name: value for name, value in os.environ.items() if name != "LBX_BUNDLE"}
+    rows = json.loads(lbx("tasks", "--json", environment=bare).stdout)
+    recipes = {row["task"]: row["recipe"] for row in rows}
+    assert recipes["leval/tpo"] == "bundle/leval.toml"
+    assert {task.partition("/")[0] for task in recipes} == {*BENCHMARKS}
+    root = Path(__file__).parents[2]
+    assert all((root / recipe).is_file() for recipe in recipes.values() if "/" in recipe)
+    assert "brings the data" in lbx("tasks", environment=bare).stderr
+
+
+def test_the_environment_names_the_bundle(lbx: Lbx, tmp_path: Path) -> None:
+    named = {**os.environ, "LBX_BUNDLE": str(tmp_path / "nowhere")}
+    fails(lbx("tasks", environment=named), 1, str(tmp_path / "nowhere"))
+    fails(lbx("run", "-m", "m", "-t", "needle", "-o", tmp_path / "r", environment=named), 1, str(tmp_path / "nowhere"))
+    assert "LBX_BUNDLE" in lbx("run", "--help").stdout
+
+
+def test_a_specs_file_goes_before_the_environment(lbx: Lbx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(submitting, "submit_to_slurm", seen.append)
+    spec = tmp_path / "run.json"
+    spec.write_text(json.dumps({"lbx_run": 1, "bundle": "its own", "model": "m", "tasks": ["needle"]}))
+    common = ("submit", "slurm", "--spec", spec, "--shards", 2, "-o", "d")
+    assert lbx(*common, environment={**os.environ, "LBX_BUNDLE": "other"}).returncode == 0
+    assert seen[-1].spec.bundle == "its own"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (("report", "FILE", "lenght_curve"), "Did you mean length_curve"),
+        (("sql", "FILE", "SELECT * FROM task_score"), "Did you mean task_scores"),
+        (("sql", "FILE", "SELECT modle FROM runs"), "Did you mean model"),
+    ],
+)
+def test_what_was_meant_is_offered(lbx: Lbx, results: Path, arguments: Any, meant: str) -> None:
+    done = lbx(*(results if word == "FILE" else word for word in arguments))
+    assert done.returncode
+    assert meant in done.stderr
+
+
+def test_what_shells_offer(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {*completing.runs({"results": results})} == {"alpha-1", "alpha-2", "beta", "large", "small"}
+    assert completing.tasks({"results": results}) == ["leval", "longbench", "leval/tpo", "longbench/qasper"]
+    assert {"leval", "leval/tpo", "longbench/qasper"} <= {*completing.tasks({})}
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "mine.toml").write_text('backend = "scripted"\n[weights]\npath = "x.jsonl"\n')
+    monkeypatch.chdir(tmp_path)
+    assert "mine" in completing.models({})
+    offering = {"run", "report", "show", "browse", "judge", "rate", "export", "metadata", "score", "prompts", "plan"}
+    for command in offering:
+        params: list[Any] = list(load(command).params)
+        shown = {option.name: option for option in params}
+        for name in ({"runs", "run", "stored"} | {"tasks", "model"}) & shown.keys():
+            if (command, name) not in {("show", "model"), ("browse", "model"), ("import", "model")}:
+                assert shown[name]._custom_shell_complete, (command, name)

@@ -2,7 +2,7 @@
 
 Each promise stands beside places: folders, files, or single tests of them. What stands here has the mark ``promise``;
 all other tests have none, and CI and ``just test-all`` ask them, too. All of it has about 400 CPU seconds, so that two
-cores need half of the eight minutes that ``just test`` may take. Where they go: ``just test -m promise --durations=30``.
+cores need half of the eight minutes that ``just test`` may take: ``just test -m promise --durations=30`` lists them.
 """
 
 from __future__ import annotations

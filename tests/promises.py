@@ -104,7 +104,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "tests/attacks/test_zstd.py",
     ),
     "The rooms keep apart": (
-        "tests/test_imports.py::test_few_imports_hide_in_functions",
+        "tests/test_imports.py",
         "tests/test_one_way.py",
         "tests/test_families.py",
     ),

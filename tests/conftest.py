@@ -35,6 +35,12 @@ LONG = (
 """Asked first: begun last, a test of a minute would leave the other workers with nothing to do."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where the promises alone are asked for, files that prove none are not even imported: it takes long."""
+    file = collection_path.relative_to(REPOSITORY).as_posix()
+    return config.option.markexpr == "promise" and file.endswith(".py") and not promises.in_file(file) or None
+
+
 NOT_EVERYWHERE = ("long", "slurm", "image", "install")
 
 

@@ -120,6 +120,11 @@ PROMISES: dict[str, tuple[str, ...]] = {
 
 
 def proves(test: str) -> bool:
-    """Whether the test of this id, or a file of this path, stands in one of the places."""
+    """Whether the test of this id stands in one of the places."""
     places = (place for each in PROMISES.values() for place in each)
     return any(f"{test}/".startswith((f"{place}/", f"{place}::", f"{place}[")) for place in places)
+
+
+def in_file(path: str) -> bool:
+    """Whether a test of this file does."""
+    return proves(path) or any(place.startswith(f"{path}::") for each in PROMISES.values() for place in each)

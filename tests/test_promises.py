@@ -33,6 +33,8 @@ def test_a_place_is_a_whole_name(monkeypatch: pytest.MonkeyPatch) -> None:
     inside = ("tests/a/test_x.py::test_y", "tests/b.py::test_y[1]", "tests/c.py::test_d", "tests/c.py::test_d[1]")
     outside = ("tests/ab/test_x.py::test_y", "tests/b.pyc::test_y", "tests/c.py::test_da", "tests/c.py::test_e")
     assert [test for test in (*inside, *outside) if promises.proves(test)] == list(inside)
+    files = ("tests/a/test_x.py", "tests/b.py", "tests/c.py", "tests/ab/test_x.py", "tests/d.py")
+    assert [file for file in files if promises.in_file(file)] == ["tests/a/test_x.py", "tests/b.py", "tests/c.py"]
 
 
 def test_what_just_test_leaves_out_ci_asks() -> None:

@@ -13,15 +13,16 @@ demo: setup
     models/demo/demo.sh
     models/smollm2/demo.sh
 
-# ruff, mypy, import-linter beside pytest, as they have work for one core alone; CI adds what needs root: Slurm and the image
+# what the README promises (tests/promises.py says by which tests), and lint beside it; given arguments, those for pytest
 [positional-arguments]
 test *args: setup
-    @just --no-deps lint & lint=$!; pytest -n 3 --dist worksteal "$@"; tests=$?; wait $lint && exit $tests
+    @just --no-deps lint & lint=$!; pytest -n 3 --dist worksteal "${@:--mpromise}"; tests=$?; wait $lint && exit $tests
 
-# all of that, with every example that Hypothesis is asked for, and the longer rows of kills
-test-all: lint
+# every test; --hypothesis-profile=all has all examples of the property tests and the longer rows of kills, for hours
+[positional-arguments]
+test-all *args: lint
     .ci/slurm-tools.sh || true
-    pytest -n 3 --dist worksteal --hypothesis-profile=all -m ''
+    pytest -n 3 --dist worksteal -m '' "$@"
 
 # every golden record and aggregate beside what lbx gives: records and largest difference by metric
 golden: setup

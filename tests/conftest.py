@@ -13,6 +13,7 @@ from pathlib import Path
 
 import huggingface_hub.constants  # noqa: F401  # reads HF_HUB_OFFLINE once, which commands in this process set
 import profiles
+import promises
 import pytest
 
 # Test processes share the cores: threads that spin while they wait would take them from one another.
@@ -34,7 +35,19 @@ LONG = (
 """Asked first: begun last, a test of a minute would leave the other workers with nothing to do."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where the promises alone are asked for, files that prove none are not even imported: it takes long."""
+    file = collection_path.relative_to(REPOSITORY).as_posix()
+    return config.option.markexpr == "promise" and file.endswith(".py") and not promises.in_file(file) or None
+
+
+NOT_EVERYWHERE = ("long", "slurm", "image", "install")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if promises.proves(item.nodeid) and not any(map(item.get_closest_marker, NOT_EVERYWHERE)):
+            item.add_marker("promise")
     items.sort(key=lambda item: next((n for n, place in enumerate(LONG) if item.nodeid.startswith(place)), len(LONG)))
 
 

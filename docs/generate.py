@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.cards import Chat, Weights
-from lbx.backends.kinds import EMBEDDING_OPTIONS, OPTIONS
+from lbx.backends.kinds import KINDS, OPTIONS
 from lbx.base.records import Sampling
 from lbx.cli.main import load
 from lbx.store import Store
@@ -89,8 +89,8 @@ def commented(cls: type, *, active: bool = False, given: dict[str, str] | None =
 
 def example_card() -> str:
     others = [
-        f"\n# With backend = {json.dumps(name)} the options and their defaults are:\n\n{commented(cls)}\n"
-        for name, cls in {**OPTIONS, **EMBEDDING_OPTIONS}.items()
+        f"\n# With backend = {json.dumps(name)} the options and their defaults are:\n\n{commented(kind.options)}\n"
+        for name, kind in KINDS.items()
         if name not in ("llamacpp", "scripted")
     ]
     return f"{_CARD}{commented(OPTIONS['llamacpp'], active=True)}\n{''.join(others)}"
@@ -250,7 +250,7 @@ REGIONS: dict[str, Callable[[], str]] = {
     "schema": schema,
     "architectures": architectures,
     **{f"options-{name}": lambda name=name: command_table(name) for name in ("run", "rate")},  # type: ignore[misc]
-    **{f"options-{name}": lambda cls=cls: option_table(cls) for name, cls in {**OPTIONS, **EMBEDDING_OPTIONS}.items()},  # type: ignore[misc]
+    **{f"options-{name}": lambda kind=kind: option_table(kind.options) for name, kind in KINDS.items()},  # type: ignore[misc]
     "keys-weights": lambda: key_table(Weights),
     "keys-chat": lambda: key_table(Chat),
     "keys-sampling": lambda: key_table(Sampling),

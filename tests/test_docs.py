@@ -265,11 +265,11 @@ def test_the_example_card_shows_every_key(tmp_path: Path) -> None:
     from dataclasses import fields
 
     from lbx.backends.cards import Chat, Weights
-    from lbx.backends.kinds import EMBEDDING_OPTIONS, OPTIONS
+    from lbx.backends.kinds import KINDS
     from lbx.base.records import Sampling
 
     text = (ROOT / "models" / "example.toml").read_text("utf-8")
-    for cls in (Weights, Chat, Sampling, *OPTIONS.values(), *EMBEDDING_OPTIONS.values()):
+    for cls in (Weights, Chat, Sampling, *(kind.options for kind in KINDS.values())):
         for field in fields(cls):
             assert re.search(rf"^(?:# )?{field.name} = ", text, re.MULTILINE), (cls.__name__, field.name)
 

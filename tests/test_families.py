@@ -42,6 +42,11 @@ def test_machinery_names_no_benchmark(room: str) -> None:
     assert named == []
 
 
+@pytest.mark.parametrize("place", ALLOWED)
+def test_what_is_allowed_is_needed(place: str) -> None:
+    assert NAMES.search((ROOT / place).read_text("utf-8"))
+
+
 @pytest.mark.parametrize("place", [place for place, why in ALLOWED.items() if why == NEEDLES])
 def test_the_report_needles_is_all_that_is_named_there(place: str) -> None:
     named = NAMES.findall((ROOT / place).read_text("utf-8"))

@@ -89,7 +89,7 @@ def test_middle_floor_keeps_one_more_at_the_end(limit: int) -> None:
     assert read(request.token_ids) == "«s»" + text[: limit // 2 - 1] + text[-(limit - limit // 2) :]
 
 
-@pytest.mark.parametrize(("rule", "kept"), [(Truncation.DOCUMENT_END, "abcde"), (Truncation.DOCUMENT_START, "vwxyz")])
+@pytest.mark.parametrize(("rule", "kept"), [(Truncation.DOCUMENT_END, "abcde"), (Truncation.DOCUMENT_MIDDLE, "abxyz")])
 def test_document_cuts_never_touch_the_question(rule: Truncation, kept: str) -> None:
     asked = prompt("abcdefghijklmnopqrstuvwxyz", rule)
     whole = len("Read: " + kept + " Question?") + 1
@@ -167,7 +167,7 @@ def test_reasoning_gets_room_of_its_own() -> None:
         (Truncation.MIDDLE, 21, 217 - 20, "Read: 012" + " Question?"),  # BOS is one of the ten in front
         (Truncation.MIDDLE_FLOOR, 21, 217 - 21, "Read: 012" + "9 Question?"),
         (Truncation.DOCUMENT_END, 21, 217 - 21, "Read: 0123 Question?"),
-        (Truncation.DOCUMENT_START, 21, 217 - 21, "Read: 6789 Question?"),
+        (Truncation.DOCUMENT_MIDDLE, 21, 217 - 21, "Read: 0189 Question?"),
         (Truncation.MIDDLE, 217, 0, ""),
     ],
 )

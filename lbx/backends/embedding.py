@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.loading import load_by_kind, not_installed
+from lbx.backends.kinds import load_by_kind, not_installed
 from lbx.backends.weights import refuse_generation, weights_path
 from lbx.base.errors import BackendError
 from lbx.base.records import canonical_json
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from lbx.base.layout import Bundle
 
     Vectors = NDArray[np.float32]
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class Embedder(Protocol):
     @property
     def info(self) -> EmbedderInfo: ...
 
-    def embed(self, texts: Sequence[str], *, query: bool = False, progress: Progress | None = None) -> Vectors:
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """One vector for each text, in the texts' order.
 
         A text's vector does not depend on the texts beside it, but for rounding: on llama.cpp each text is computed
@@ -75,7 +73,6 @@ class Embedder(Protocol):
             texts: any text: an empty one and one with lone surrogates (which count as U+FFFD) have vectors, too, and
                 one longer than ``max_tokens`` is cut at its end.
             query: put the prompt for queries before each text, not that for documents.
-            progress: called now and then with how many of the texts are done so far.
 
         Returns:
             Shape (len(texts), dimensions), float32. Rows have length 1; the row of a text that has no token is zero.

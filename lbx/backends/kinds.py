@@ -1,14 +1,19 @@
-"""Every backend: what a card for it may hold, and what loads it.
-
-``OPTIONS`` are those of models that write text, ``EMBEDDING_OPTIONS`` those of models that turn text into vectors.
-"""
+"""Every backend: what a card for it may hold, and what loads it: the one place where a backend's module is imported."""
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from lbx.backends.embedding_options import EndpointEmbeddingOptions, LlamaEmbeddingOptions, SentenceTransformersOptions
 from lbx.backends.options import EndpointOptions, HfOptions, LlamaOptions, ScriptedOptions
+from lbx.base.commands import as_command
+from lbx.base.errors import BackendError
+
+if TYPE_CHECKING:
+    from lbx.backends.cards import ModelCard
 
 Options = (
     LlamaOptions
@@ -72,4 +77,27 @@ KINDS: dict[str, Kind] = {
 """Every backend, by the name that cards give it. A new one is its row here, its options, and its module."""
 
 OPTIONS = {name: kind.options for name, kind in KINDS.items() if not kind.embeds}
-EMBEDDING_OPTIONS = {name: kind.options for name, kind in KINDS.items() if kind.embeds}
+"""Those of models that write text."""
+
+
+def load_by_kind(card: ModelCard, weights: Path | None, *, debug: bool) -> Any:
+    """What the card's backend makes of it.
+
+    Raises:
+        BackendError: the weights are damaged, or the library is not installed.
+    """
+    module, _, function = card.kind.load.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)(card, weights, debug=debug)
+    except ImportError as exc:
+        raise not_installed(card, str(exc)) from exc
+
+
+def not_installed(card: ModelCard, why: str) -> BackendError:
+    """The error of a backend whose library is missing."""
+    extra = card.kind.extra or card.backend
+    return BackendError(
+        f"The backend {card.backend} needs a library that is not installed ({why}).",
+        fix=f"Install lbx[{extra}].",
+        command=as_command("pip", "install", f"lbx[{extra}]"),
+    )

@@ -99,7 +99,6 @@ class Truncation(StrEnum):
     MIDDLE_FLOOR: keep ids[:limit//2] + ids[-limit//2:] (LongBench v2 and Pro: an odd limit keeps one more at the end).
     DOCUMENT_MIDDLE: cut the middle of the document; the question is never cut (benchmarks of one's own).
     DOCUMENT_END: cut the end of the document; the question is never cut (benchmarks of one's own).
-    DOCUMENT_START: cut the start of the document; the question is never cut (benchmarks of one's own).
     WORDS_END: keep as many of the document's first words as its limit has tokens, then 250 fewer each time, until its
         tokens are within the limit and the whole prompt fits; the question is never cut (L-Eval).
     WORDS_START: the same with its last words (L-Eval's codeU).
@@ -110,7 +109,6 @@ class Truncation(StrEnum):
     MIDDLE_FLOOR = "middle_floor"
     DOCUMENT_MIDDLE = "document_middle"
     DOCUMENT_END = "document_end"
-    DOCUMENT_START = "document_start"
     WORDS_END = "words_end"
     WORDS_START = "words_start"
     REFUSE = "refuse"

@@ -11,7 +11,7 @@ from lbx.benchmarks.leval.cleaned import lost, official_files, take_pages
 from lbx.cli.output import answer, note
 from lbx.cli.people_options import Annotate
 from lbx.cli.web import of_web
-from lbx.exchange import write_files
+from lbx.exchange.exporting import write_files
 
 if TYPE_CHECKING:
     from lbx.web.annotating import AnnotationPages

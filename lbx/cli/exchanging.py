@@ -13,15 +13,11 @@ from lbx.benchmarks import judge_forms, official_judges, rating_forms
 from lbx.cli.exchange_options import Export, Import, Metadata, Score
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.rating_files import export_ratings, import_ratings
-from lbx.exchange import export as export_runs
-from lbx.exchange import (
-    export_judged,
-    export_judgements,
-    understand,
-    understand_judgements,
-    write_judgements,
-    write_predictions,
-)
+from lbx.exchange.exporting import export as export_runs
+from lbx.exchange.importing import understand, write_predictions
+from lbx.exchange.judge_export import export_judgements
+from lbx.exchange.judged_export import export_judged
+from lbx.exchange.judgements import understand_judgements, write_judgements
 from lbx.planning.option import key_values
 from lbx.running.rescoring import score, score_with
 from lbx.store import Store, is_results_file
@@ -88,7 +84,7 @@ def import_files(options: Import) -> None:
 
 
 def _import_judge(options: Import, bundle: Bundle | None, metadata: Mapping[str, str]) -> None:
-    """Raises UsageError, BundleError, StoreError: see ``lbx.exchange.write_judgements``."""
+    """Raises UsageError, BundleError, StoreError: see ``lbx.exchange.judgements.write_judgements``."""
     output = options.output
     read = understand_judgements(
         options.file_format,

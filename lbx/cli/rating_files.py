@@ -11,7 +11,7 @@ from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
 from lbx.cli.exchange_options import Export, Import
 from lbx.cli.output import answer, answer_json, notes
-from lbx.exchange import write_files
+from lbx.exchange.exporting import write_files
 from lbx.scoring.adding_up import add_up_completed
 from lbx.store import Store
 

@@ -239,7 +239,7 @@ class Prompter:
                 f"{limit} that a prompt may have, and the question is never cut.",
                 fix="Use a larger context window or fewer new tokens.",
             )
-        first = {Truncation.DOCUMENT_END: keep, Truncation.DOCUMENT_MIDDLE: keep // 2}.get(prompt.truncation, 0)
+        first = keep if prompt.truncation is Truncation.DOCUMENT_END else keep // 2
         head, tail = document[:first], document[len(document) - (keep - first) :]
         start, end = (self._tokenizer.decode(part) if part else "" for part in (head, tail))
         text = prompt.before + start + end + prompt.after

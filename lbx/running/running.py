@@ -115,7 +115,7 @@ def run(
             asker = open_asker(found)
             try:
                 if verify_batching:
-                    _refuse_unverifiable(asker)
+                    asker.call(refuse_unverifiable)
                 with Store(place, after_commit=after_commit) as store:
                     outcomes = ask(found, store, asker, free=free)
                     if verify_batching:
@@ -198,10 +198,6 @@ def _tell_of_family(rows: Sequence[RunRow]) -> None:
                 f"The judge {row.model} is of the family of {', '.join(family)}: judges prefer what they would have "
                 "said themselves. Reports mark it; let another model judge, too."
             )
-
-
-def _refuse_unverifiable(asker: Asker) -> None:
-    asker.call(refuse_unverifiable)
 
 
 def _verify(

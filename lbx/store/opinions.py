@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lbx.statistics.estimates import Estimate, Stratum, coded, interval
+from lbx.store.numbers import OPINIONS
 from lbx.store.rows import SURE, GroupRow, NumberRow
 from lbx.store.rows import sureness as columns_of
 from lbx.store.store import Store
@@ -24,7 +25,6 @@ _FIRST = 1000
 _VERSION = 1
 _KEY = ("benchmark", "run_id", "against_run_id")
 _OF_RUNS = "WHERE len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], run_id)"
-_GROUPINGS = "\"grouping\" IN ('judge', 'people')"
 
 
 def judged(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
@@ -93,7 +93,7 @@ def add_up(store: Store, run_ids: Collection[str]) -> None:
         of_run = rows.setdefault((row["run_id"], row["benchmark"]), [])
         of_run.append(_group(row, _FIRST + len(of_run)))
     held = store.query(
-        f"SELECT DISTINCT run_id, benchmark FROM group_results WHERE {_GROUPINGS} "
+        f"SELECT DISTINCT run_id, benchmark FROM group_results WHERE {OPINIONS} "
         "AND list_contains(?::VARCHAR[], run_id)",
         [list(run_ids)],
     )
@@ -122,7 +122,7 @@ def add_up_all(store: Store) -> None:
     """The same of all runs that anybody has spoken of."""
     add_up(store, [run for (run,) in store.query(
         "SELECT run_id FROM judgements UNION SELECT run_id FROM rated_answers UNION "
-        f"SELECT run_id FROM group_results WHERE {_GROUPINGS} ORDER BY ALL"
+        f"SELECT run_id FROM group_results WHERE {OPINIONS} ORDER BY ALL"
     ).rows])  # fmt: skip
 
 

@@ -99,7 +99,7 @@ def count_rows(store: Store, sql: str) -> int:
         return int(next(answer.rows)[0])
 
 
-def export_parquet(store: Store, sql: str, path: Path, parameters: Sequence[object] = ()) -> int:
+def export_parquet(store: Store, sql: str, path: Path) -> int:
     """Write a query's answer to a parquet file. Returns the number of rows.
 
     Args:
@@ -113,9 +113,7 @@ def export_parquet(store: Store, sql: str, path: Path, parameters: Sequence[obje
         query = restrict(store.connection, sql)
     copy = f"COPY ({query}\n) TO {quoted(str(path))} ({_PARQUET})"
     with ThreadPoolExecutor(1) as aside:
-        told = _interruptibly(
-            aside, store.connection, lambda: store.connection.execute(copy, list(parameters)).fetchall()
-        )
+        told = _interruptibly(aside, store.connection, lambda: store.connection.execute(copy).fetchall())
     return int(told[0][0]) if told else count_parquet_rows([path])  # a PIVOT does not tell
 
 

@@ -11,7 +11,8 @@ import pytest
 from results_parts import lbx, refused, tree
 
 from lbx.base.errors import UsageError
-from lbx.exchange import understand, understand_judgements
+from lbx.exchange.importing import understand
+from lbx.exchange.judgements import understand_judgements
 
 Verdict = Callable[[str], None]
 TITLE = "\x1b]0;owned\x07\x9b31m\u202e"

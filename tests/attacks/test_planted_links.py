@@ -20,7 +20,7 @@ from lbx.benchmarks.annotated.pairs import ANSWERS
 from lbx.bundle.making import request
 from lbx.cli import showing
 from lbx.cluster.folder import RunFolder, Submitted
-from lbx.exchange import write_files
+from lbx.exchange.exporting import write_files
 from lbx.judging.people.journal import Journal
 from lbx.planning.shards import ShardPlan
 from lbx.running.spec import RunSpec

@@ -200,13 +200,6 @@ def test_pooling_can_be_set(card, decoder, tiny):
     assert close_to(embedder.embed(TEXTS), alone) < 1e-5
 
 
-def test_progress_counts_texts(tiny):
-    seen = []
-    tiny.embed(TEXTS, progress=seen.append)
-    assert seen == sorted(seen)
-    assert seen[-1] == len(TEXTS)
-
-
 def test_nothing_in_nothing_out(tiny):
     assert tiny.embed([]).shape == (0, 64)
 

@@ -59,8 +59,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 def test_each_text_has_its_own_vector(serve: Serve) -> None:
     server, embedder = serve(batch_texts=3)
     texts = ["a ship", "tea", "", "sea sea", "lone \ud800", "z"]
-    seen: list[int] = []
-    rows = embedder.embed(texts, progress=seen.append)
+    rows = embedder.embed(texts)
     assert rows.shape == (6, 26)
     assert rows.dtype == np.float32
     for text, row in zip(texts, rows, strict=True):
@@ -70,7 +69,6 @@ def test_each_text_has_its_own_vector(serve: Serve) -> None:
         ["a ship", "tea", "sea sea"],
         ["lone \ufffd", "z"],
     ]
-    assert seen == [4, 6]
     assert embedder.embed([]).shape == (0, 26)
     assert (embedder.info.backend, embedder.info.dimensions, embedder.info.max_tokens) == ("endpoint_embedding", 26, 0)
 

@@ -27,7 +27,7 @@ def make_bundle(tmp_path: Path) -> MakeBundle:
 
 @pytest.fixture(scope="session")
 def bundle(shared: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """The real data sets, prompts and published predictions; L-Eval as an older lbx bundled it, without its scripts."""
+    """The real data sets, prompts and published predictions; L-Eval with its scripts."""
     content: dict[str, bytes | Path] = {}
     datasets = shared("data/hub/datasets")
     for repo in ("THUDM/LongBench", "THUDM/LongBench-v2", "L4NLP/LEval"):
@@ -36,6 +36,8 @@ def bundle(shared: Callable[[str], Path], tmp_path_factory: pytest.TempPathFacto
     upstream = shared("data/upstream")
     for repo in ("THUDM/LongBench", "OpenLMLab/LEval"):
         (content[f"files/{repo}"],) = (upstream / repo).iterdir()
+    (scripts,) = shared("data/upstream_more/OpenLMLab/LEval").glob("*/Baselines")
+    content["files/OpenLMLab/LEval/Baselines"] = scripts
     return _write_bundle(tmp_path_factory.mktemp("real") / "bundle", content)
 
 

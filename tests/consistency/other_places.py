@@ -20,7 +20,7 @@ from readers import MARKS
 from recomputed import Numbers
 
 from lbx.base.errors import LbxError
-from lbx.exchange import export
+from lbx.exchange.exporting import export
 from lbx.report import overview
 from lbx.report.reports import REPORTS
 from lbx.report.shapes import ALL, Column

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.linking import link_tree
 from lbx.base.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
-from lbx.exchange import Imported, understand, write_predictions
+from lbx.exchange.importing import Imported, understand, write_predictions
 from lbx.store import Store
 
 

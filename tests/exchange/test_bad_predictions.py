@@ -11,7 +11,7 @@ import pytest
 from import_parts import import_predictions
 
 from lbx.base.errors import LbxError, StoreError, UsageError
-from lbx.exchange import export
+from lbx.exchange.exporting import export
 from lbx.store import Store
 
 V1 = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 3}

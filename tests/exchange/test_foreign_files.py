@@ -14,7 +14,7 @@ import pytest
 from import_parts import import_predictions
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.exchange import export
+from lbx.exchange.exporting import export
 from lbx.store import Store
 
 Row = dict[str, Any]

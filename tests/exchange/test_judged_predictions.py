@@ -14,7 +14,9 @@ from import_parts import bundle_of, import_predictions, real_bundle
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
 from lbx.benchmarks.leval.judge import JUDGE
-from lbx.exchange import export, export_judged, published_run
+from lbx.exchange.exporting import export
+from lbx.exchange.importing import published_run
+from lbx.exchange.judged_export import export_judged
 from lbx.running.rescoring import score_with
 from lbx.store import GenerationRow, RunRow, Store
 

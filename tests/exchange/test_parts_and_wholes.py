@@ -13,7 +13,7 @@ from judge_parts import make_home
 
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
-from lbx.exchange import understand, write_predictions
+from lbx.exchange.importing import understand, write_predictions
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import Store
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from import_parts import import_predictions
 
-from lbx.exchange import export
+from lbx.exchange.exporting import export
 from lbx.store import Store
 
 Shared = Callable[[str], Path]

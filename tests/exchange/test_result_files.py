@@ -18,7 +18,7 @@ from lbx.base.errors import LbxError, UsageError
 from lbx.base.records import Compared
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.judge.benchmark import Round
-from lbx.exchange import export
+from lbx.exchange.exporting import export
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import RunRow, Store
 from lbx.store.runs import set_metadata

@@ -17,7 +17,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Sample, sha256_text
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.prediction_lines import split
-from lbx.exchange import export
+from lbx.exchange.exporting import export
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 

@@ -20,7 +20,7 @@ from rich.cells import cell_len
 
 from lbx.base.errors import LbxError
 from lbx.base.records import Sample
-from lbx.exchange import understand, write_predictions
+from lbx.exchange.importing import understand, write_predictions
 from lbx.report import latex, overview, papers, render
 from lbx.report.cells import Sheet, sheet, without_intervals
 from lbx.report.reports import REPORTS, read, write_parquet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,9 +39,7 @@ class Letters:
         self.calls: list[tuple[int, bool]] = []
         self.closed = False
 
-    def embed(
-        self, texts: Sequence[str], *, query: bool = False, progress: Callable[[int], None] | None = None
-    ) -> np.ndarray:
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray:
         self.calls.append((len(texts), query))
         counts = [[text.lower().count(chr(97 + i)) for i in range(26)] for text in texts]
         rows = np.array(counts, dtype=np.float32).reshape(len(texts), 26)

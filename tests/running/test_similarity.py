@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -55,14 +55,12 @@ class Counting:
     def texts(self) -> list[str]:
         return [text for call in self.calls for text in call]
 
-    def embed(
-        self, texts: Sequence[str], *, query: bool = False, progress: Callable[[int], None] | None = None
-    ) -> np.ndarray:
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray:
         self.calls.append(list(texts))
         if len(self.calls) == self.fail_at:
             raise BackendError("no memory")
         if self._embedder is not None:
-            return self._embedder.embed(texts, query=query, progress=progress)
+            return self._embedder.embed(texts, query=query)
         counts = [[text.count(chr(97 + i)) for i in range(26)] for text in texts]
         rows = np.array(counts, dtype=np.float32).reshape(len(texts), 26)
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.embedding import EmbedderInfo, Progress, fingerprint_of, unit_rows
+from lbx.backends.embedding import EmbedderInfo, fingerprint_of, unit_rows
 from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.endpoint.answers import count_of, table_of
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
@@ -49,7 +49,7 @@ class EndpointEmbedder:
             max_tokens=0,
         )
 
-    def embed(self, texts: Sequence[str], *, query: bool = False, progress: Progress | None = None) -> Vectors:
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """See ``Embedder.embed``. An empty text, which most servers refuse, has the vector zero.
 
         Raises:
@@ -68,8 +68,6 @@ class EndpointEmbedder:
             if len(found[0]) != self.info.dimensions:
                 raise self._wrong(f"vectors of {len(found[0])} numbers after such of {self.info.dimensions}")
             rows[[row for row, _ in part]] = found
-            if progress:
-                progress(part[-1][0] + 1)
         return unit_rows(rows, self.info.name)
 
     def close(self) -> None:

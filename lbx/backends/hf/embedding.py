@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.embedding import EmbedderInfo, Progress, batches, fingerprint_of, unit_rows
+from lbx.backends.embedding import EmbedderInfo, batches, fingerprint_of, unit_rows
 from lbx.backends.embedding_options import SentenceTransformersOptions
 from lbx.backends.fingerprints import fingerprint, head_and_tail
 from lbx.backends.hf.files import refuse_unsound
@@ -53,7 +53,7 @@ class SentenceTransformersEmbedder:
     _options: SentenceTransformersOptions
     _prompts: Mapping[bool, str | None]
 
-    def embed(self, texts: Sequence[str], *, query: bool = False, progress: Progress | None = None) -> Vectors:
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         import numpy as np
 
         if self._model is None:
@@ -61,12 +61,8 @@ class SentenceTransformersEmbedder:
         clean = [encodable(text) for text in texts]
         prompt = self._prompts[query]
         found = np.zeros((len(clean), self.info.dimensions), np.float32)
-        done = 0
         for batch in batches(self._lengths(clean, prompt), self._options.batch_tokens):
             found[batch] = self._encode([clean[i] for i in batch], prompt)
-            done += len(batch)
-            if progress is not None:
-                progress(done)
         return unit_rows(found, self.info.name)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.embedding import EmbedderInfo, Progress, fingerprint_of, unit_rows
+from lbx.backends.embedding import EmbedderInfo, fingerprint_of, unit_rows
 from lbx.backends.embedding_options import LlamaEmbeddingOptions
 from lbx.backends.fingerprints import fingerprint, head_and_tail
 from lbx.backends.llama.context import kv_cache_bytes
@@ -66,7 +66,7 @@ class LlamaEmbedder:
         self._batch: Any = None
         self._room = 0
 
-    def embed(self, texts: Sequence[str], *, query: bool = False, progress: Progress | None = None) -> Vectors:
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         import numpy as np
 
         if self._model is None:
@@ -75,11 +75,9 @@ class LlamaEmbedder:
         tokens = [self._tokens(prefix + text) for text in texts]
         found = np.zeros((len(tokens), self.info.dimensions), np.float32)
         longest_first = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))  # one context serves them all
-        for done, index in enumerate(longest_first, 1):
+        for index in longest_first:
             if tokens[index]:
                 found[index] = self._vector(tokens[index])
-            if progress is not None:
-                progress(done)
         return unit_rows(found, self.info.name)
 
     def close(self) -> None:

@@ -50,8 +50,6 @@ from lbx.benchmarks.leval.prompts import (
     SCRIPT,
     founding_prompt,
     official_prompt,
-    published_prompt,
-    published_source,
     second_prompt,
 )
 from lbx.benchmarks.leval.results import result_files
@@ -126,21 +124,18 @@ class LEval(Benchmark):
         return {"choice": 0.25, "choices": 0.25, "statements": 0.5}.get(KINDS.get(sample.task, ""), 0.0)
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """The official prompt; a bundle of an older lbx gives the one of the published predictions."""
+        """The official prompt."""
         if mode.rag:
             return retrieval_prompt(self.official_file(bundle, STUFF), self.query(sample, bundle), chunks)
         if not mode.length_hint and KINDS[sample.task] in OPEN:
             script, answers = (self.official_file(bundle, place) for place in (FOUNDING_SCRIPT, FOUNDING_ANSWERS))
             return founding_prompt(script, answers, sample, mode.context_window)
-        if (todays := bundle.file(SCRIPT)) is not None:
-            return official_prompt(self.official_file(bundle, CONFIG), todays, sample, mode.context_window)
-        source = published_source(sample.task)
-        return published_prompt(None if source == "lbx" else self.official_file(bundle, source), sample)
+        config, script = (self.official_file(bundle, place) for place in (CONFIG, SCRIPT))
+        return official_prompt(config, script, sample, mode.context_window)
 
     def follow_up(self, bundle: Bundle, sample: Sample, mode: Mode, output: str) -> Prompt | None:
         """sci_fi's second question, about the real world."""
-        script = bundle.file(SCRIPT)
-        return None if script is None or KINDS[sample.task] != "statements" else second_prompt(script, sample)
+        return second_prompt(self.official_file(bundle, SCRIPT), sample) if KINDS[sample.task] == "statements" else None
 
     def final_answer(self, sample: Sample, mode: Mode, outputs: Sequence[str]) -> str:
         """sci_fi's two answers as the script joins them."""

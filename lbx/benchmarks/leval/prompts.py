@@ -1,4 +1,4 @@
-"""L-Eval's prompts: from the script that asked gpt-3.5-turbo, or from that model's published predictions.
+"""L-Eval's prompts: from the script that asked gpt-3.5-turbo.
 
 The script and its settings (``SCRIPT``, ``CONFIG``) are Python files that a bundle brings along. They are parsed and
 never run: what is wanted of them are texts. Every model is asked in the words that turbo was asked in; the authors'
@@ -13,15 +13,11 @@ runners of llama2, longchat, vicuna and claude each have others.
 A document that is too long loses whole words (``Truncation.WORDS_END``; codeU's its first ones) until its tokens are
 within the limit: the window in thousands of tokens, less 512. Officially that is all; lbx goes on until question and
 answer fit, too.
-
-A bundle of an older lbx has no scripts. Its prompts are those of the predictions' rows, which lack some of this: see
-``published_prompt``.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -36,7 +32,6 @@ from lbx.benchmarks.leval.tasks import KINDS, OPEN
 
 CONFIG = "OpenLMLab/LEval/Baselines/LEval_config.py"
 SCRIPT = "OpenLMLab/LEval/Baselines/turbo16k-test.py"
-PREDICTIONS = "OpenLMLab/LEval/Predictions"
 FOUNDING_SCRIPT = "OpenLMLab/LEval-cd1cfc3/Tools/turbo16k_api_call.py"
 FOUNDING_ANSWERS = "OpenLMLab/LEval-cd1cfc3/Predictions/llm_gpt4_eval/turbo-16k-0613.pred.jsonl"
 MAX_NEW_TOKENS = 512
@@ -44,17 +39,6 @@ _FOUNDING_NEW_TOKENS, _FOUNDING_ROOM = 1024, 1000
 
 WORDS = "\0len(out.split())\0"
 """The number of a reference's words as ``lbx.benchmarks.base.literals.text_of`` has it."""
-_OPEN_SOURCE = f"{PREDICTIONS}/llm_gpt4_eval/turbo-16k-0613.pred.jsonl"
-_STRAY = re.compile(r"\A[^.]*\bvisual assistant\b[^.]*\.\s*")
-_LENGTH_HINT = re.compile(r"\d+(?= words)")
-
-_SCI_FI_BEFORE = "Here is a science-fiction story. A statement about it follows after its end.\n\n"
-_SCI_FI_AFTER = (
-    "\n\nThe statement: {}\n\n"
-    "Judge the statement twice, each time with True or False: first by the story alone, then by what is known of the "
-    "real world. Answer in exactly this form and say nothing else:\n"
-    "<by the story> [fact: <in the real world>]\nAnswer: "
-)
 
 
 class _Branch(NamedTuple):
@@ -113,7 +97,7 @@ def founding_prompt(script: Path, answers: Path, sample: Sample, context_window:
     Raises:
         BundleError: the files are not those that lbx was written for.
     """
-    said, _ = _row_texts(answers)
+    said = _published_text(answers)
     plain = [text for text in texts_given(read_text(script), str(script), "context") if "\0" not in text]
     context = next((text for text in plain if said.endswith(text)), None)
     if context is None:
@@ -194,57 +178,8 @@ def _script(text: str, where: str) -> _Script:
     raise damaged(where, "its prompts are not where lbx looks for them")
 
 
-def published_source(task: str) -> str:
-    """Where ``published_prompt`` reads a task's prompt; "lbx" for sci_fi, whose was never published."""
-    kind = KINDS[task]
-    if kind == "statements":
-        return "lbx"
-    return _OPEN_SOURCE if kind in OPEN else f"{PREDICTIONS}/exam_eval/turbo-16k-0613/{task}.pred.jsonl"
-
-
-def published_prompt(path: Path | None, sample: Sample) -> Prompt:
-    """The prompt of a published row around the document and the question; only the document may be cut.
-
-    The system message stands in the text, without a stray sentence about a visual assistant that some rows begin
-    with, and topic retrieval's is that of multiple-choice questions. sci_fi is asked in lbx's own words.
-
-    Args:
-        path: of ``published_source``; None for sci_fi.
-
-    Raises:
-        BundleError: the file is damaged.
-    """
-    kind, source = KINDS[sample.task], published_source(sample.task)
-    if path is None:
-        before, document, after = _SCI_FI_BEFORE, sample.context, _SCI_FI_AFTER.format(sample.question)
-    else:
-        text, query = _first_row(path)
-        if kind in ("math", "topics", "code"):
-            instruction = text.removesuffix(query).rstrip()
-            before, document, after = f"{instruction}\n\n", sample.context, f"\n\n{sample.question}"
-        else:
-            if kind in OPEN:
-                text = _LENGTH_HINT.sub(str(len(sample.references[0].split())), text, count=1)
-            fields = {"0": sample.context, "1": sample.question}
-            before, document, after = fill_format(text, fields, document="0", source=source)
-    return Prompt(
-        before=before,
-        document=document,
-        after=after,
-        max_new_tokens=MAX_NEW_TOKENS,
-        truncation=Truncation.DOCUMENT_START if kind == "code" else Truncation.DOCUMENT_END,
-        source=source,
-    )
-
-
-def _first_row(path: Path) -> tuple[str, str]:
-    """Prompt, without the stray sentence, and question of the first row."""
-    text, query = _row_texts(path)
-    return _STRAY.sub("", text), query
-
-
-def _row_texts(path: Path) -> tuple[str, str]:
-    """Prompt and question of the first row: all rows have the same prompt, but for what varies by question."""
+def _published_text(path: Path) -> str:
+    """The prompt of the first row: all rows have the same, but for what varies by question."""
     for row in islice(read_jsonl(path), 1):
-        return row.get("prompt", str), row.get("query", str)
+        return row.get("prompt", str)
     raise damaged(str(path), "it is empty")

@@ -54,7 +54,6 @@ from lbx.retrieval.retriever import RetrievalRules
 
 REPO = "THUDM/LongBench-v2"
 PROMPTS = "THUDM/LongBench/prompts"
-PROMPT = f"{PROMPTS}/0shot.txt"
 TASK = "mcq"
 LIMITS = dict.fromkeys(WINDOWS_OF_128K, 120_000)
 """The prompt's limit in tokens, which config/model2maxlen.json has for every model of 128k."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from lbx.base.commands import as_command
@@ -17,11 +17,11 @@ from lbx.store import Table
 Row = Mapping[str, Any]
 
 
-def boards(source: Source, names: Sequence[str] = tuple(BOARDS)) -> Section | None:
+def boards(source: Source) -> Section | None:
     """Each benchmark's results in its authors' own tables and charts; None where the file has none of them."""
     marks: dict[str, int] = {}  # of published models, the same on every board
     asked = {row["benchmark"] for row in source.rows("leaderboard")}
-    held = [name for name in names if BOARDS[name].benchmark in asked]
+    held = [name for name in BOARDS if BOARDS[name].benchmark in asked]
     parts = [part for name in held if (found := source.table(name)) for part in _board(source, name, found, marks)]
     return Section("board", "Leaderboards of the benchmarks", parts) if parts else None
 

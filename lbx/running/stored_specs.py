@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from lbx.store import is_results_file
 from lbx.store.runs import named_in
 from lbx.store.sessions import newest_spec
 
+log = logging.getLogger("lbx")
+
 
 def read_any_spec(file: Path, run: str | None) -> RunSpec:
     """A spec from its own file, or that of a results file's run.
@@ -19,7 +22,9 @@ def read_any_spec(file: Path, run: str | None) -> RunSpec:
         UsageError: it is neither.
     """
     if not is_results_file(file):
-        return read_spec(file)
+        if run:
+            log.info("--run names runs that are stored; the name of a new one is called --name now.")
+        return replace(read_spec(file), name=run) if run else read_spec(file)
     names = named_in(file, [run]) if run else ()
     spec = spec_of(newest_spec(file, *(names or [None])), str(file))
     return replace(spec, name=names[0]) if names else spec

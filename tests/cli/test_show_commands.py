@@ -91,7 +91,7 @@ def test_what_would_be_sent_is_what_was_sent(lbx: Lbx, fiction: Path, results: P
 def test_an_answer_with_all_that_is_known_of_it(lbx: Lbx, results: Path) -> None:
     listed = lbx("show", results)
     assert SCI_FI in listed.stdout
-    assert json.loads(lbx("show", results, "--match", "needle/*", "--json").stdout) == []
+    assert json.loads(lbx("show", results, "--tasks", "needle/*", "--json").stdout) == []
     shown = lbx("show", results, SCI_FI, "--prompt").stdout
     for words in ("Is it so in the story.", "True [fact: False]", "True [fact: True]", "exact_match 0.5000"):
         assert words in shown
@@ -207,5 +207,5 @@ def test_browse_makes_the_prompt_again(fiction: Path, results: Path, tmp_path: P
 
 
 def test_browse_knows_runs_and_tasks(lbx: Lbx, results: Path) -> None:
-    fails(lbx("browse", results, "--task", "leval/tpo"), 2, "It has leval/sci_fi.")
+    fails(lbx("browse", results, "--tasks", "leval/tpo"), 2, "It has: leval/sci_fi.")
     fails(lbx("browse", results, "--run", "nobody"), 2, "There is no run")

@@ -38,7 +38,7 @@ LONG = (
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Where the promises alone are asked for, files that prove none are not even imported: it takes long."""
     file = collection_path.relative_to(REPOSITORY).as_posix()
-    return config.option.markexpr == "promise" and file.endswith(".py") and not promises.in_file(file) or None
+    return (config.option.markexpr == "promise" and file.endswith(".py") and not promises.in_file(file)) or None
 
 
 NOT_EVERYWHERE = ("long", "slurm", "image", "install")

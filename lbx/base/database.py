@@ -33,8 +33,8 @@ _PARTS = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
 """A database's file, and what DuckDB writes beside it: commits that are not in the file yet."""
 _BATCH = 64
 _BLOCK_SIZE = 65_536
-"""Bytes: every table, index and column list has blocks of its own, and with DuckDB's usual 262,144 a file of six answers
-takes 5 to 10 MB. Smaller ones make it smaller, and 300 MB of answers three times as slow to write.
+"""Bytes: tables, indexes and lists of columns have blocks of their own, and with DuckDB's usual 262,144 a file of six
+answers takes 5 to 10 MB. Smaller ones make it smaller, and 300 MB of answers three times as slow to write.
 """
 
 

@@ -127,6 +127,7 @@ SCORES: dict[str, Report] = {
             Column("share", "share %", "percent", missing="unknown"),
             Column("mean_tokens_cut", "tokens cut, mean", "count", missing="unknown", rank=4),
             Column("longest_prompt", "longest prompt", "count", missing="unknown", rank=3),
+            Column("longest_prompt_sent", "as sent", "count", missing="unknown", rank=3),
             Column("answers_cut", "answers at their limit", "count", missing="unknown", rank=2),
         ),
         empty="No run has answered anything yet.",

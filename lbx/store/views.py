@@ -125,7 +125,7 @@ VIEWS: dict[str, str] = {
         SELECT s.* FROM scores s WHERE {_newest("scores", "s", "run_id", "benchmark", "task")}
     """,
     **JUDGING_VIEWS,
-    # An answer a row, with what people ask of it, so that nobody has to join tables for that; the score is the headline.
+    # An answer a row, with what people ask of it, so that nobody joins tables for that; the score is the headline.
     "answers": f"""
         SELECT g.run_id, r.model, r.backend, {_MODE}, g.benchmark, g.task, g.sample_id, g.iteration, s.question,
                nullif(array_to_string(s."references"->>'$[*]', ' | '), '') AS reference,

@@ -272,7 +272,7 @@ SCORES: dict[str, Report] = {
         empty="No two runs have answers to the same samples.",
     ),
     "changes": Report(
-        "The answers behind a comparison, largest difference first",
+        "The answers behind a comparison: largest difference first, then other outputs that score alike",
         "",
         (
             Column("run_a", "first run"),
@@ -289,7 +289,7 @@ SCORES: dict[str, Report] = {
             Column("flags_a", "first is", optional=True, rank=1),
             Column("flags_b", "second is", optional=True, rank=1),
         ),
-        empty="No answer scores differently.",
+        empty="No answer that both runs have differs.",
     ),
     "reference": Report(
         "Published figures of these benchmarks (their lines in the report paper, in its units)",

@@ -1,4 +1,4 @@
-"""The report ``changes``: the answers behind a comparison, largest difference first, then other outputs of one score."""
+"""The report ``changes``: the answers behind a comparison, largest difference first, then those that score alike."""
 
 from __future__ import annotations
 

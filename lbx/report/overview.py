@@ -108,18 +108,14 @@ def _marks(guards: Table) -> Iterator[Sheet]:
         count, asked = sum(row[name] for row in known), sum(row["n"] for row in known)
         if count:
             body.append([mark.sentence, f"{count:,}", f"{100 * count / asked:.1f}", _worst(known, name)])
-    unknown = {row["run_id"] for row in rows if row["truncated"] is None}
-    notes = (
-        [f"Of {len(unknown):,} runs it is unknown whether prompts were cut, as of imported ones."] if unknown else []
-    )
     columns = [
         Column("what", "what may have spoilt scores"),
         Column("n", "answers", "count"),
         Column("share", "%", "number"),
         Column("where", "most of them in", rank=1),
     ]
-    if body or notes:
-        yield Sheet("", columns, body, notes)
+    if body:
+        yield Sheet("", columns, body)
 
 
 def _worst(rows: Iterable[Mapping[str, Any]], name: str) -> str:

@@ -228,8 +228,10 @@ def _at_its_digits(text: str, value: float) -> bool:
 
 def misprints(view: Report, table: Table, grid: Grid) -> Iterator[str]:
     """What a printed table says otherwise than the rows."""
-    rows = table.dicts()
-    if view.pivot is None:
+    rows = [row for row in table.dicts() if view.says is None or view.says(row)]
+    if not rows:
+        yield from [f"{len(grid.lines)} lines of nothing"] if grid.lines else ()
+    elif view.pivot is None:
         yield from _plain(view, rows, grid)
     else:
         yield from _pivoted(view, rows, grid)
@@ -241,7 +243,7 @@ def shown_columns(view: Report, rows: Sequence[Row], grid: Grid) -> list[Column]
         column
         for column in view.columns
         if column.name in rows[0]
-        and (not column.optional or any(row[column.name] is not None for row in rows))
+        and (not (column.optional or column.unknown) or any(row[column.name] is not None for row in rows))
         and (column.name not in ("mode", "differs_in") or column.heading in grid.heads)
     ]
 

@@ -60,7 +60,7 @@ def _markdown_cells(line: str) -> list[tuple[str, bool]]:
 def _unescaped(text: str) -> str:
     if fence := re.fullmatch(r"(`+) (.*) \1", text, re.S):
         return fence[2].replace("\\|", "|")
-    return re.sub(r"\\([\\|])", r"\1", text)
+    return re.sub(r"\\([\\|*#>+-])", r"\1", text)
 
 
 def from_text(text: str) -> Iterator[Grid]:
@@ -81,7 +81,7 @@ _LATEX = {
     r"\textbackslash{}": "\\", r"\_": "_", r"\%": "%", r"\&": "&", r"\#": "#", r"\$": "$", r"\{": "{", r"\}": "}",
     r"\textasciitilde{}": "~", r"\textasciicircum{}": "^", r"\textless{}": "<", r"\textgreater{}": ">",
     r"\textbar{}": "|", r"\textquotedbl{}": '"', r"\textasciigrave{}": "`", r"\textquotesingle{}": "'",
-    "{[}": "[", "{]}": "]", "{*}": "*", "-{}": "-", ",{}": ",", r"$\pm$": "±", r"$\times$": "×", "---": "—",
+    "-{}": "-", ",{}": ",", r"$\pm$": "±", r"$\times$": "×", "---": "—",
     "--": "–", r"\ldots{}": "…",
 }  # fmt: skip
 _ESCAPES = re.compile("|".join(re.escape(mark) for mark in sorted(_LATEX, key=len, reverse=True)))
@@ -111,7 +111,7 @@ def _latex_cells(line: str) -> list[str]:
 def _latex_text(text: str) -> str:
     text = re.sub(r"\\foreignletters\{(.*?)\}\{[^}]*\}", r"\1", text)
     text = re.sub(r"\\bfseries ?|\\scriptsize ?", "", text.strip())
-    while text.startswith("{") and text.endswith("}") and not text.startswith(("{[}", "{]}", "{*}")):
+    while text.startswith("{") and text.endswith("}"):
         text = text[1:-1]
     return _ESCAPES.sub(lambda mark: _LATEX[mark[0]], text).strip()
 

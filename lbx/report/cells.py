@@ -10,7 +10,7 @@ from typing import Any
 
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks import unit_of
-from lbx.report.digits import number, quantity, quantity_with_interval, with_interval
+from lbx.report.digits import decimals_beside, number, quantity, quantity_with_interval, with_interval
 from lbx.report.labels import LABELS
 from lbx.report.shapes import Column, Report
 from lbx.store import Table
@@ -219,5 +219,9 @@ def shown(row: Mapping[str, Any], column: Column) -> str:
         most = 4 if scale == 1 and unit_of(row.get("benchmark")) == 1 else 2
         cluster = (row.get("cluster_by") or "document") + (" in a part" if (row.get("clusters") or 1) > 1 else "")
         return with_interval(value, low, high, method, scale, cluster, most=most)
+    if column.digits_of is not None:
+        low, high = (row.get(column.digits_of + name) for name in ("low", "high"))
+        if low is not None and high is not None:
+            return f"{100 * value:.{decimals_beside(50 * (high - low))}f}"
     written = _WRITTEN.get(column.kind)
     return written(value) if written else visible(str(value))

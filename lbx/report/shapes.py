@@ -28,6 +28,7 @@ class Column:
         optional: left out of a table where no row has it.
         interval: a score, whose row may have ``low``, ``high`` and ``method`` of its interval, which are shown with it.
         of: what these three begin with where a row has several intervals.
+        digits_of: what the interval's columns begin with whose digits a percent has that stands beside it.
         missing: what is shown in place of NULL.
         unknown: NULL is what nobody knows, as of imported answers: a column that no row knows is left out, and a note
             below the table says so once.
@@ -41,6 +42,7 @@ class Column:
     optional: bool = False
     interval: bool = False
     of: str = ""
+    digits_of: str | None = None
     missing: str = "-"
     unknown: bool = False
     rank: int = 0

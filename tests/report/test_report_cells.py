@@ -95,6 +95,23 @@ def test_what_is_no_number_is_missing() -> None:
     assert plain_columns(table)[1] == [["", ""], ["", ""], ["0", "0.0"]]
 
 
+def test_numbers_beside_an_interval_have_its_digits() -> None:
+    view = REPORTS["comparison"]
+    names = ["run_a", "run_b", "score_a", "score_b", "difference", "low", "high", "method", "detectable"]
+    rows = [
+        ("a", "b", 0.28871, 0.47482, 0.18611, 0.1762, 0.196, "t", 0.0141),
+        ("a", "b", 0.28871, 0.47482, 0.18611, 0.1311, 0.2411, "t", 0.0741),
+        ("a", "b", 0.28871, 0.47482, 0.18611, None, None, "all alike", None),
+    ]
+    headings = [column.heading for column in cells(view, Table(names, rows))[0]]
+    shown = [dict(zip(headings, row, strict=True)) for row in cells(view, Table(names, rows))[1]]
+    assert [[row[name] for name in ("first", "second", "points", "detectable")] for row in shown] == [
+        ["28.87", "47.48", "18.61 ± 0.99", "1.41"],
+        ["28.9", "47.5", "18.6 ± 5.5", "7.4"],
+        ["28.87", "47.48", "+18.61 (all alike)", "-"],
+    ]
+
+
 def test_what_nobody_knows_is_a_sentence_once() -> None:
     columns = (Column("model", "model"), Column("a", "a", "count", unknown=True), Column("b", "b", unknown=True))
     view = Report("", "", columns, says=lambda row: row["a"] is not None)

@@ -108,7 +108,7 @@ def test_numbers_beside_an_interval_have_its_digits() -> None:
     assert [[row[name] for name in ("first", "second", "points", "detectable")] for row in shown] == [
         ["28.87", "47.48", "18.61 ± 0.99", "1.41"],
         ["28.9", "47.5", "18.6 ± 5.5", "7.4"],
-        ["28.87", "47.48", "+18.61 (all alike)", "-"],
+        ["28.87", "47.48", "18.61 (all alike)", "-"],
     ]
 
 

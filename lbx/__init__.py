@@ -6,7 +6,7 @@ For notebooks and scripts:
     print(lbx.plan(spec).total)
     lbx.run(spec, "results.duckdb")
     with lbx.open_results("results.duckdb") as results:
-        results["task_scores"].df()
+        print(results["task_scores"])
 
 Everything raises ``LbxError``: cause, fix, next command. What is worth knowing on the way is logged under the name
 "lbx" (``logging``). Nothing heavy is imported before it is needed.

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import shlex
+import shutil
 import socket
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import duckdb
 import pytest
+from command_line import Lbx
+from markdown_it import MarkdownIt
 
 import lbx
 
@@ -135,14 +141,67 @@ def test_what_is_no_spec(tmp_path: Path, text: str, says: str) -> None:
         lbx.RunSpec.read(tmp_path / "run.json")
 
 
-def test_the_example_notebook_runs(bundle: Path, model: Path, tmp_path: Path) -> None:
-    """Its cells, one after the other, in a process of their own; what it names is put in their place."""
-    cells = json.loads((REPOSITORY / "docs" / "example.ipynb").read_text("utf-8"))["cells"]
-    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    for named, real in (('"demo"', repr(str(bundle))), ('"demo-hf"', repr(str(model)))):
-        assert named in code
-        code = code.replace(named, real)
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+def test_paths_may_be_texts(bundle: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = lbx.RunSpec(bundle=str(bundle), model=str(model), tasks="needle", limit=1)
+    spec.write("run.json")
+    assert lbx.RunSpec.read("run.json") == spec
+
+
+def test_a_file_of_before_has_the_views_of_today(bundle: Path, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "r.duckdb"
+    lbx.run(lbx.RunSpec(bundle=bundle, model=model, tasks="needle", limit=1), path)
+    with duckdb.connect(path) as connection:
+        connection.execute("DROP VIEW answers")
+    with lbx.open_results(path) as results:
+        assert list(results) == sorted(set(results)) and "answers" in results
+        assert results["answers"].fetchall()
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the documents' lines name, where a clone has it after `just demo`."""
+    pytest.importorskip("torch", reason="needs lbx[hf]")
+    folder = tmp_path_factory.mktemp("clone")
+    (folder / "needle").mkdir()
+    (folder / "needle" / "needle.toml").write_text(NEEDLE)
+    sources = {"needle": "needle", str(REPOSITORY / "models/demo/hf"): "models/demo/hf"}
+    recipe = "".join(f'\n[[source]]\nkind = "path"\npath = "{path}"\nto = "{to}"\n' for path, to in sources.items())
+    (folder / "demo.toml").write_text(f'name = "demo"\n{recipe}')
+    lbx.bundle.create([folder / "demo.toml"], folder)
+    lbx.unpack(folder / "demo.tar", folder / "work/demo/bundle", trust=lbx.bundle.Trust(allow_unsigned=True))
+    shutil.copytree(REPOSITORY / "models", folder / "models", ignore=shutil.ignore_patterns("demo", "smollm2"))
+    (folder / "docs").mkdir()
+    return folder
+
+
+def _run(code: str, folder: Path) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "single_en" in done.stdout
-    assert (tmp_path / "results.duckdb").is_file()
+    return done.stdout
+
+
+def test_the_example_notebook_runs_as_it_stands(clone: Path) -> None:
+    """Its cells, one after the other, in a process of their own, in the notebook's folder."""
+    cells = json.loads((REPOSITORY / "docs" / "example.ipynb").read_text("utf-8"))["cells"]
+    said = _run("\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"), clone / "docs")
+    assert "single_en" in said
+    assert (clone / "docs" / "results.duckdb").is_file()
+
+
+def test_every_line_of_the_page_runs_as_it_stands(clone: Path) -> None:
+    """Its blocks of Python, one after the other, then its command lines."""
+    tokens = MarkdownIt().parse((REPOSITORY / "docs" / "python.md").read_text("utf-8"))
+    python = [token.content for token in tokens if token.type == "fence" and token.info == "python"]
+    said = _run("\n".join(python), clone)
+    assert "single_en" in said and (clone / "run.json").is_file()
+    commands = [line for token in tokens if token.type == "code_block" for line in token.content.splitlines()]
+    assert len(commands) == 2
+    for command in commands:
+        done = Lbx()(*shlex.split(command)[1:], cwd=clone)
+        assert done.returncode == 0, done.stderr
+    assert (clone / "again.duckdb").is_file()
+    inline = [child.content for token in tokens for child in token.children or () if child.type == "code_inline"]
+    block = "\n".join(python)
+    for text in inline:
+        assert not re.match(r"\w+\.\w+\(.*\)$", text) or text in block, f"nothing runs {text}"

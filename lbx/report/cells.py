@@ -10,7 +10,7 @@ from typing import Any
 
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks import unit_of
-from lbx.report.digits import number, quantity, quantity_with_interval, with_interval
+from lbx.report.digits import decimals_beside, number, quantity, quantity_with_interval, with_interval
 from lbx.report.labels import LABELS
 from lbx.report.shapes import Column, Report
 from lbx.store import Table
@@ -47,6 +47,8 @@ _WRITTEN: Mapping[str, Callable[[Any], str]] = {
     "share": lambda value: number(100 * value),
     "p": lambda value: f"{value:.3f}" if value >= 0.001 else "<0.001",
 }
+_NAMED = 3
+"""How many runs a sentence names."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 _LABELS = {"model": "label", **LABELS}
@@ -58,12 +60,43 @@ def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
     """A view's rows as people read them; with ``curves``, a pivot by length is drawn beside its numbers, too."""
     if not table.rows:
         return Sheet(view.title, view.columns, [], [view.empty])
+    whole, table = table, listed(view, table)
+    unknown = _unknown_notes(view, whole, table)
+    if not table.rows:
+        return Sheet(view.title, view.columns, [], unknown)
     columns, rows = cells(view, table)
-    notes = [*interval_notes(table), *(view.notes(table) if view.notes else ())]
+    notes = [*interval_notes(table), *(view.notes(table) if view.notes else ()), *unknown]
     if curves and view.pivot and view.pivot[0] == "length_up_to":
         drawn = _curves(view, table.dicts())
         columns, rows = [*columns, Column("curve", "curve", "curve")], [[*row, drawn.pop(0)] for row in rows]
     return Sheet(view.title, columns, rows, notes)
+
+
+def listed(view: Report, table: Table) -> Table:
+    """The rows that a table for people has: those that say something."""
+    if view.says is None:
+        return table
+    rows = zip(table.dicts(), table.rows, strict=True)
+    return Table(table.columns, [row for named, row in rows if view.says(named)])
+
+
+def _unknown_notes(view: Report, whole: Table, table: Table) -> list[str]:
+    """What nobody knows, in a sentence instead of a word in each row."""
+    found, rows = [], table.dicts()
+    columns = [column for column in view.columns if column.unknown and column.name in table.columns]
+    counts = {column.heading: sum(row[column.name] is None for row in rows) for column in columns}
+    if nowhere := [heading for heading, count in counts.items() if count == len(rows) > 0]:
+        found.append(f"Left out, as no answer here says it: {', '.join(nowhere)}.")
+    if any(0 < count < len(rows) for count in counts.values()):
+        found.append("-: not known; imported answers, and some backends, do not say it.")
+    if left := [row for row in whole.dicts() if view.says and not view.says(row)]:
+        who = list(dict.fromkeys(str(row.get("label") or row["model"]) for row in left))
+        more = f" and {len(who) - _NAMED:,} more" if len(who) > _NAMED else ""
+        found.append(
+            f"Left out: {len(left):,} rows of {', '.join(who[:_NAMED])}{more}, which do not say this (imported answers "
+            "do not). JSON and csv have them."
+        )
+    return found
 
 
 def interval_notes(table: Table) -> list[str]:
@@ -85,7 +118,7 @@ def cells(view: Report, table: Table) -> Cells:
     there = [c for c in view.columns if c.name in table.columns]  # --no-interval leaves some out
     gone = _IN_LABELS if "label" in table.columns and any(c.name == "model" for c in there) else ()
     there = [c for c in there if c.name not in gone]
-    columns = [c for c in there if not c.optional or any(row[c.name] is not None for row in rows)]
+    columns = [c for c in there if not (c.optional or c.unknown) or any(row[c.name] is not None for row in rows)]
     if view.pivot is None:
         return columns, [[shown(row, c) for c in columns] for row in rows]
     made_of = view.pivot[1]
@@ -186,5 +219,9 @@ def shown(row: Mapping[str, Any], column: Column) -> str:
         most = 4 if scale == 1 and unit_of(row.get("benchmark")) == 1 else 2
         cluster = (row.get("cluster_by") or "document") + (" in a part" if (row.get("clusters") or 1) > 1 else "")
         return with_interval(value, low, high, method, scale, cluster, most=most)
+    if column.digits_of is not None:
+        low, high = (row.get(column.digits_of + name) for name in ("low", "high"))
+        if low is not None and high is not None:
+            return f"{100 * value:.{decimals_beside(50 * (high - low))}f}"
     written = _WRITTEN.get(column.kind)
     return written(value) if written else visible(str(value))

@@ -1,4 +1,4 @@
-"""The report ``changes``: the answers behind a comparison, largest difference first."""
+"""The report ``changes``: the answers behind a comparison, largest difference first, then those that score alike."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lbx.store.views import HEADS
 
 
 def table(store: Store, wanted: Wanted) -> Table:
-    """Answers that score differently in two runs, with what was asked, expected and said.
+    """Answers that two runs score or word differently, with question, references and both outputs.
 
     Raises:
         UsageError: there is no such run, or no such task; without a baseline there are too many runs.
@@ -34,7 +34,7 @@ def table(store: Store, wanted: Wanted) -> Table:
         JOIN scored y ON y.run_id = run_b AND (y.benchmark, y.task, y.sample_id, y.iteration)
                                             = (a.benchmark, a.task, a.sample_id, a.iteration)
         LEFT JOIN samples s ON (s.benchmark, s.task, s.sample_id) = (a.benchmark, a.task, a.sample_id)
-        WHERE x.score <> y.score AND x.metric = y.metric
+        WHERE (x.score <> y.score OR a.output <> b.output) AND x.metric = y.metric
             AND (len(?) = 0 OR list_contains(?::VARCHAR[], a.benchmark || '/' || a.task))
         ORDER BY abs(y.score - x.score) DESC, run_a, run_b, a.benchmark, a.task, a.sample_id, a.iteration
         LIMIT ?

@@ -29,10 +29,12 @@ _ESCAPED = {
     "\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "`": r"\textasciigrave{}", "'": r"\textquotesingle{}",
-    "[": "{[}", "]": "{]}", "*": "{*}", "-": "-{}", ",": ",{}",
     "±": r"$\pm$", "×": r"$\times$", "–": "--", "—": "---", "…": r"\ldots{}", "“": "``", "”": "''", "’": "'",
 }  # fmt: skip
-"""Brackets and asterisks steer at a row's start; two hyphens or commas would become one other mark."""
+_LIGATURES = re.compile("[-–—](?=[-–—])|,(?=,)")
+"""Two hyphens or commas would become one other mark."""
+_STEERS = re.compile(r"[\[*]")
+"""What at a row's start would be an option of what stands before the row."""
 _FOREIGN = re.compile(r"[^\x20-\x7e\u00a1-\u00ac\u00ae-\u00ff±×–—…“”’]+")
 _SCORE = re.compile(r"(-?\+?[\d,]+(?:\.\d+)?)(?: ((?:±|\[|\().*))?")
 
@@ -65,7 +67,7 @@ def escaped(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return "".join(_ESCAPED.get(letter, letter) for letter in text)
+    return "".join(_ESCAPED.get(letter, letter) for letter in _LIGATURES.sub(r"\g<0>\0", text)).replace("\0", "{}")
 
 
 def _blocks(sheet: Sheet) -> Iterator[list[int]]:
@@ -86,22 +88,24 @@ class _Column:
         scores = [None if sheet.columns[at].kind == "text" else _SCORE.fullmatch(text) for text in texts]
         numbers = [found[1] for found in scores if found]
         beside = any(found and found[2] for found in scores)
+        self._numeric = bool(numbers)
         self.layout = _layout(numbers) + ("@{\\,}l" if beside else "")
-        self.heading = f"{{{escaped(sheet.columns[at].heading)}}}"
-        if beside:
-            self.heading = f"\\multicolumn{{2}}{{c}}{self.heading}"
+        heading = sheet.columns[at].heading
+        self.heading = f"\\multicolumn{{2}}{{c}}{{{escaped(heading)}}}" if beside else self._text(heading)
         self.cells = [
             self._cell(text, found, (row, at) in sheet.best) + ("" if not beside or (found and found[2]) else " &")
             for row, (text, found) in enumerate(zip(texts, scores, strict=True))
         ]
 
-    @staticmethod
-    def _cell(text: str, score: re.Match[str] | None, bold: bool) -> str:
-        """In an S column what is no number stands in braces."""
+    def _cell(self, text: str, score: re.Match[str] | None, bold: bool) -> str:
         if score is None:
-            return f"{{{escaped(text)}}}" if text else ""
+            return self._text(text)
         after = f" & {{\\scriptsize {escaped(score[2])}}}" if score[2] else ""
         return ("\\bfseries " if bold else "") + score[1].replace(",", "") + after
+
+    def _text(self, text: str) -> str:
+        """In an S column what is no number stands in braces."""
+        return f"{{{escaped(text)}}}" if text and (self._numeric or _STEERS.match(text)) else escaped(text)
 
 
 def _layout(numbers: Sequence[str]) -> str:

@@ -59,8 +59,6 @@ def truncation_effect(made: Table) -> list[str]:
     found = []
     if "whole less cut, unpaired" in parts:
         found.append("Prompts that are cut are the longer ones: whole less cut is not all the cut's doing.")
-    if "unknown" in parts:
-        found.append("Unknown: neither a file that was imported nor the backend said whether a prompt was cut.")
     if "second less first, paired" in parts:
         found.append("Pairs: the run's score less that of the run against, on samples whose prompt neither cut.")
     return found
@@ -92,10 +90,7 @@ def effective_context(made: Table) -> list[str]:
 
 def guards(made: Table) -> list[str]:
     """What the rates are of."""
-    found = ["Beside rates stand 95% intervals. JSON and csv have counts, too."] if "failed_low" in made.columns else []
-    if any(row["truncated"] is None for row in made.dicts()):
-        found.append("Unknown: neither a file that was imported nor the backend said so.")
-    return found
+    return ["Beside rates stand 95% intervals. JSON and csv have counts, too."] if "failed_low" in made.columns else []
 
 
 def cost(made: Table) -> list[str]:
@@ -108,8 +103,6 @@ def cost(made: Table) -> list[str]:
         )
     if any(row["benchmark"] == "judge" for row in rows):
         found.append("A judge has no score, and so no price of a correct answer.")
-    if any(row["seconds_per_answer"] is None for row in rows):
-        found.append("Unknown: nobody measured it, as of imported answers.")
     if untimed := {row["run_id"] for row in rows if row["untimed_sessions"]}:
         found.append(f"Of {len(untimed):,} runs hours are a lower bound: a session was killed, or still goes on.")
     return found

@@ -27,6 +27,8 @@ _WIDTH = 80
 _SHARES = ((20, 20), (12, 12), (8, 8), (6, 6), (5, 4), (4, 3), (3, 3), (3, 2), (5, 0), (4, 0), (3, 0), (2, 0), (1, 0))
 """How many runs of a benchmark the leaderboard has, and the averages; the first that fits is taken."""
 _LONGEST_MESSAGE = 70
+_OF_EVERYTHING = ("overall", "average")
+"""What the papers call the average of everything."""
 _OFFICIAL = Column("official", "official", "number", interval=True)
 _FAILURES = r"""
     SELECT count(*) AS n, coalesce(any_value(g.error_type), '-') AS kind, min(g.error) AS message,
@@ -77,7 +79,9 @@ def _first(averages: Sequence[Sheet], most: int) -> Iterator[Sheet]:
 
 
 def _averages(numbers: Table) -> list[Sheet]:
-    """The papers' averages, a table a benchmark; the overall one first, the last ones go where there is no room."""
+    """The papers' averages, a table a benchmark, ordered by the overall one; the last ones go where there is no room.
+    The overall one is left to the report paper: beside the leaderboard's mean it would be another number of the same.
+    """
     made = []
     found: dict[str, list[dict[str, Any]]] = {}
     for row in numbers.dicts():
@@ -89,12 +93,15 @@ def _averages(numbers: Table) -> list[Sheet]:
             found.setdefault(row["benchmark"], []).append({**row, "column": heading})
     for benchmark, rows in found.items():
         names = dict.fromkeys(row["column"] for row in rows)
-        ordered = sorted(names, key=lambda name: name not in ("overall", "average"))
-        heads = {(row["run"], row["run_id"]): row["official"] for row in rows if row["column"] == ordered[0]}
+        parts = [name for name in names if name not in _OF_EVERYTHING]
+        if not parts:
+            continue
+        first = next((name for name in _OF_EVERYTHING if name in names), parts[0])
+        heads = {(row["run"], row["run_id"]): row["official"] for row in rows if row["column"] == first}
         runs = sorted(dict.fromkeys((row["run"], row["run_id"]) for row in rows), key=lambda run: -heads.get(run, -1))
         cells = {(row["run"], row["run_id"], row["column"]): shown(row, _OFFICIAL) for row in rows}
-        columns = [Column("run", "run"), *(Column(name, name, "number", rank=at) for at, name in enumerate(ordered))]
-        body = [[run[0], *(cells.get((*run, name), "") for name in ordered)] for run in runs]
+        columns = [Column("run", "run"), *(Column(name, name, "number", rank=at) for at, name in enumerate(parts))]
+        body = [[run[0], *(cells.get((*run, name), "") for name in parts)] for run in runs]
         made.append(Sheet(f"The paper's averages: {benchmark}", columns, body))
     return made
 
@@ -108,18 +115,14 @@ def _marks(guards: Table) -> Iterator[Sheet]:
         count, asked = sum(row[name] for row in known), sum(row["n"] for row in known)
         if count:
             body.append([mark.sentence, f"{count:,}", f"{100 * count / asked:.1f}", _worst(known, name)])
-    unknown = {row["run_id"] for row in rows if row["truncated"] is None}
-    notes = (
-        [f"Of {len(unknown):,} runs it is unknown whether prompts were cut, as of imported ones."] if unknown else []
-    )
     columns = [
         Column("what", "what may have spoilt scores"),
         Column("n", "answers", "count"),
         Column("share", "%", "number"),
         Column("where", "most of them in", rank=1),
     ]
-    if body or notes:
-        yield Sheet("", columns, body, notes)
+    if body:
+        yield Sheet("", columns, body)
 
 
 def _worst(rows: Iterable[Mapping[str, Any]], name: str) -> str:

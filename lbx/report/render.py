@@ -13,12 +13,14 @@ from lbx.base.visible import cell, json_escaped, one_line
 from lbx.report.cells import Sheet, plain
 from lbx.store import Table
 
-_MARKDOWN = re.compile(r"[`<>\[\]!&~@$]|[*_]{2}|://|www\.", re.IGNORECASE)
-"""What markdown makes links, pictures, HTML or emphasis of."""
+_MARKDOWN = re.compile(r"`|<[a-z/!?]|&(?:#|\w+;)|\]\s*[(\[:]|\[\^|!\[|@[\w-]|://|www\.", re.IGNORECASE)
+"""What markdown makes links, pictures, HTML or notes of."""
+_OPENS, _CLOSES = re.compile(r"(?<!\w)_+[^\s_]"), re.compile(r"[^\s_]_+(?!\w)")
+"""Underscores around words, of which it makes emphasis; within words they are none."""
 
 
 def markdown(sheet: Sheet) -> str:
-    """A GitHub-flavoured table under a heading. Cells that could become more than text are code."""
+    """A GitHub-flavoured table under a heading. Cells that would become more than text are code."""
     parts = [f"## {_escape(one_line(sheet.title))}"]
     if sheet.rows:
         rule = ["---" if column.kind == "text" else "---:" for column in sheet.columns]
@@ -34,8 +36,9 @@ def markdown(sheet: Sheet) -> str:
 
 def _escape(cell: str) -> str:
     cell = cell.replace("\n", " ")
-    if not _MARKDOWN.search(cell):
-        return cell.replace("\\", "\\\\").replace("|", "\\|")
+    emphasis = _OPENS.search(cell) and _CLOSES.search(cell)
+    if not (_MARKDOWN.search(cell) or emphasis or cell.count("$") > 1 or cell.count("~") > 1):
+        return re.sub(r"[\\|*]|^[#>+-](?= )", r"\\\g<0>", cell)
     longest = max(map(len, re.findall("`+", cell)), default=0)
     fence = "`" * (longest + 1)
     return f"{fence} {cell} {fence}".replace("|", "\\|")

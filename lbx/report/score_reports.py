@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from lbx.base.marks import MARKS, WORST_FIRST
 from lbx.report import notes
 from lbx.report.shapes import Column, Report
@@ -24,6 +27,12 @@ _SCORES_WITH_MARKS = f"""
     FROM task_scores t LEFT JOIN guards g USING (run_id, benchmark, task)
 """  # noqa: S608 (our own names)
 
+
+def _any_of(*columns: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Whether any of these is known of a row."""
+    return lambda row: any(row.get(name) is not None for name in columns)
+
+
 SCORES: dict[str, Report] = {
     "leaderboard": Report(
         "Leaderboard (mean of the tasks' headline scores, percent)",
@@ -36,9 +45,9 @@ SCORES: dict[str, Report] = {
             Column("tasks", "tasks", "count", rank=6),
             Column("n", "scored", "count", rank=4),
             _COVERAGE,
-            Column("score", "score", "percent", interval=True),
+            Column("score", "mean of tasks", "percent", interval=True),
             Column("failed", "failed", "count", rank=1),
-            Column("truncated", "truncated", "count", missing="unknown", rank=7),
+            Column("truncated", "truncated", "count", unknown=True, rank=7),
             Column("status", "run", rank=5),
         ),
         notes=notes.leaderboard,
@@ -99,12 +108,12 @@ SCORES: dict[str, Report] = {
                     "percent",
                     interval=True,
                     of=f"{mark.name}_",
-                    missing="unknown",
+                    unknown=True,
                     rank=mark.rank,
                 )
                 for mark in WORST_FIRST
             ),
-            Column("tokens_cut", "tokens cut", "count", missing="unknown", rank=7),
+            Column("tokens_cut", "tokens cut", "count", unknown=True, rank=7),
         ),
         notes=notes.guards,
         empty="No run has answered anything yet.",
@@ -123,13 +132,15 @@ SCORES: dict[str, Report] = {
             *_TASK,
             *_WHO,
             Column("n", "answered", "count"),
-            Column("truncated", "prompts cut", "count", missing="unknown"),
-            Column("share", "share %", "percent", missing="unknown"),
-            Column("mean_tokens_cut", "tokens cut, mean", "count", missing="unknown", rank=4),
-            Column("longest_prompt", "longest prompt", "count", missing="unknown", rank=3),
-            Column("answers_cut", "answers at their limit", "count", missing="unknown", rank=2),
+            Column("truncated", "prompts cut", "count", unknown=True),
+            Column("share", "share %", "percent", unknown=True),
+            Column("mean_tokens_cut", "tokens cut, mean", "count", unknown=True, rank=4),
+            Column("longest_prompt", "longest prompt", "count", unknown=True, rank=3),
+            Column("longest_prompt_sent", "as sent", "count", unknown=True, rank=3),
+            Column("answers_cut", "answers at their limit", "count", unknown=True, rank=2),
         ),
         empty="No run has answered anything yet.",
+        says=_any_of("truncated", "longest_prompt", "longest_prompt_sent", "answers_cut"),
     ),
     "truncation_effect": Report(
         "Prompts read whole, and prompts that were cut (scores and differences in percent)",
@@ -148,6 +159,7 @@ SCORES: dict[str, Report] = {
         ),
         notes=notes.truncation_effect,
         empty="No answer has been scored yet.",
+        says=lambda row: row["prompts"] != "unknown",
     ),
     "effective_context": Report(
         "Effective context (scores in percent; a column holds lengths up to its heading)",
@@ -189,7 +201,7 @@ SCORES: dict[str, Report] = {
             *(Column("benchmark", "benchmark"), Column("task", "task", missing="all tasks")),
             Column("n", "samples", "count", rank=5),
             Column("score", "score", "percent", interval=True),
-            Column("seconds_per_answer", "s an answer", "quantity", missing="unknown"),
+            Column("seconds_per_answer", "s an answer", "quantity", unknown=True),
             Column("unbeaten", "unbeaten", "flag", missing="", optional=True),
             Column(
                 "seconds_per_correct",
@@ -197,7 +209,7 @@ SCORES: dict[str, Report] = {
                 "quantity",
                 interval=True,
                 of="seconds_per_correct_",
-                missing="unknown",
+                optional=True,
             ),
             Column(
                 "tokens_per_correct",
@@ -205,18 +217,19 @@ SCORES: dict[str, Report] = {
                 "quantity",
                 interval=True,
                 of="tokens_per_correct_",
-                missing="unknown",
+                optional=True,
                 rank=1,
             ),
-            Column("prefill_tokens_s", "prefill tokens/s", "quantity", missing="unknown", rank=2),
-            Column("decode_tokens_s", "decode tokens/s", "quantity", missing="unknown", rank=2),
-            Column("cached_share", "prompt never computed %", "percent", missing="unknown", rank=3),
-            Column("seconds_saved", "s so saved", "quantity", missing="unknown", rank=4),
-            Column("hours", "hours", "quantity", missing="unknown", rank=1),
+            Column("prefill_tokens_s", "prefill tokens/s", "quantity", unknown=True, rank=2),
+            Column("decode_tokens_s", "decode tokens/s", "quantity", unknown=True, rank=2),
+            Column("cached_share", "prompt never computed %", "percent", unknown=True, rank=3),
+            Column("seconds_saved", "s so saved", "quantity", unknown=True, rank=4),
+            Column("hours", "hours", "quantity", unknown=True, rank=1),
             Column("hours_of", "of", optional=True, rank=1),
         ),
         notes=notes.cost,
         empty="No answer has been scored yet.",
+        says=_any_of("seconds_per_answer", "tokens_per_correct", "hours"),
     ),
     "failures": Report(
         "Failed samples",
@@ -256,22 +269,22 @@ SCORES: dict[str, Report] = {
             Column("n", "samples", "count"),
             Column("clusters", "documents", "count", rank=7),
             _COVERAGE,
-            Column("score_a", "first", "percent"),
-            Column("score_b", "second", "percent"),
+            Column("score_a", "first", "percent", digits_of=""),
+            Column("score_b", "second", "percent", digits_of=""),
             Column("difference", "points", "points", interval=True),
             Column("p_holm", "p", "p", rank=3),
             Column("wins", "wins", "count", rank=5),
             Column("ties", "ties", "count", rank=6),
             Column("losses", "losses", "count", rank=5),
             Column("same_outputs", "same outputs", "count", rank=4),
-            Column("detectable", "detectable", "percent", rank=2),
+            Column("detectable", "detectable", "percent", rank=2, digits_of=""),
             Column("verdict", "verdict"),
         ),
         notes=notes.comparison,
         empty="No two runs have answers to the same samples.",
     ),
     "changes": Report(
-        "The answers behind a comparison, largest difference first",
+        "The answers behind a comparison: largest difference first, then other outputs that score alike",
         "",
         (
             Column("run_a", "first run"),
@@ -288,7 +301,7 @@ SCORES: dict[str, Report] = {
             Column("flags_a", "first is", optional=True, rank=1),
             Column("flags_b", "second is", optional=True, rank=1),
         ),
-        empty="No answer scores differently.",
+        empty="No answer that both runs have differs.",
     ),
     "reference": Report(
         "Published figures of these benchmarks (their lines in the report paper, in its units)",

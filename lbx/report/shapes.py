@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lbx.store import Table
@@ -28,7 +28,10 @@ class Column:
         optional: left out of a table where no row has it.
         interval: a score, whose row may have ``low``, ``high`` and ``method`` of its interval, which are shown with it.
         of: what these three begin with where a row has several intervals.
+        digits_of: what the interval's columns begin with whose digits a percent has that stands beside it.
         missing: what is shown in place of NULL.
+        unknown: NULL is what nobody knows, as of imported answers: a column that no row knows is left out, and a note
+            below the table says so once.
         rank: how soon it is left out where a table is too wide: the highest goes first, 0 stays.
         across: one of several alike, as a pivot makes them: they stand below each other where a table is too wide.
     """
@@ -39,7 +42,9 @@ class Column:
     optional: bool = False
     interval: bool = False
     of: str = ""
+    digits_of: str | None = None
     missing: str = "-"
+    unknown: bool = False
     rank: int = 0
     across: bool = False
 
@@ -56,6 +61,7 @@ class Report:
         run_columns: the columns that ``--run`` filters by.
         notes: sentences below the table that its rows call for.
         empty: the sentence that is said where there are no rows.
+        says: whether a row says anything; others are in tables for programs alone, and a note counts them.
     """
 
     title: str
@@ -66,6 +72,7 @@ class Report:
     run_columns: Sequence[str] = ("run_id",)
     notes: Callable[[Table], Sequence[str]] | None = None
     empty: str = "The file has nothing of this."
+    says: Callable[[Mapping[str, Any]], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,10 +220,10 @@ class RunSpec(AskingOptions, ChoosingOptions):
         given = {name: (getattr(self, name), field.default) for name, field in fields_of(type(self)).items()}
         return {_MARK: FORMAT, **{name: value for name, (value, default) in given.items() if value != default}}
 
-    def write(self, path: Path) -> None:
+    def write(self, path: str | os.PathLike[str]) -> None:
         """Into a file of its own, which ``read`` reads."""
         text = json.dumps(self.to_json(), ensure_ascii=False, indent=1)
-        with answer_file(path) as file:
+        with answer_file(Path(path)) as file:
             file.write(f"{text}\n".encode())
 
     @classmethod
@@ -255,13 +255,13 @@ class RunSpec(AskingOptions, ChoosingOptions):
         return cls(**given)
 
     @classmethod
-    def read(cls, path: Path) -> "RunSpec":
+    def read(cls, path: str | os.PathLike[str]) -> "RunSpec":
         """From a JSON file.
 
         Raises:
             UsageError: it cannot be read, or is no spec.
         """
-        return cls.from_json(read_values(path), str(path))
+        return cls.from_json(read_values(Path(path)), str(path))
 
 
 def read_values(path: Path) -> object:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Results:
     """A results file, open to read. Use it as a context manager, or as a mapping of names to relations.
 
-    ``results["task_scores"].df()`` is a pandas DataFrame, ``.to_arrow_table()`` an Arrow table, where these are
-    installed; ``.fetchall()`` a list of rows. Relations are lazy, and end with the file.
+    ``results["task_scores"].fetchall()`` is a list of rows, ``.df()`` a pandas DataFrame where pandas is installed.
+    Relations are lazy, and end with the file.
 
     Args:
         store: the file that a run wrote, open to read.
@@ -39,8 +39,8 @@ class Results:
     def __iter__(self) -> Iterator[str]:
         """Names of all tables and views."""
         rows = self._store.query(
-            "SELECT table_name FROM information_schema.tables WHERE table_catalog = current_database() "
-            "AND table_schema = 'main' ORDER BY table_name"
+            "SELECT DISTINCT table_name FROM information_schema.tables WHERE table_schema = 'main' "
+            "AND table_catalog IN (current_database(), 'temp') ORDER BY table_name"  # views of today: see Store
         ).rows
         return (str(name) for (name,) in rows)
 

@@ -125,6 +125,17 @@ VIEWS: dict[str, str] = {
         SELECT s.* FROM scores s WHERE {_newest("scores", "s", "run_id", "benchmark", "task")}
     """,
     **JUDGING_VIEWS,
+    # An answer a row, with what people ask of it, so that nobody joins tables for that; the score is the headline.
+    "answers": f"""
+        SELECT g.run_id, r.model, r.backend, {_MODE}, g.benchmark, g.task, g.sample_id, g.iteration, s.question,
+               nullif(array_to_string(s."references"->>'$[*]', ' | '), '') AS reference,
+               s."references" AS reference_answers, g.output, g.reasoning, g.error, c.metric, c.score,
+               g.prompt_tokens, g.output_tokens, g.original_tokens, g.truncated, g.finish_reason, s.length,
+               s.length_unit, s.language
+        FROM generations g JOIN runs r USING (run_id) LEFT JOIN samples s USING (benchmark, task, sample_id)
+        LEFT JOIN (FROM newest_scores WHERE headline) c USING (run_id, benchmark, task, sample_id, iteration)
+        WHERE g.{_EVALUATED}
+    """,
     # A task's own numbers.
     "task_scores": f"""
         SELECT u.run_id, r.model, u.benchmark, u.task, u.metric, u.n, u.score, u.official,
@@ -235,7 +246,7 @@ VIEWS: dict[str, str] = {
                    CASE WHEN count(truncated) > 0 THEN coalesce(
                        avg(coalesce(tokens_cut, original_tokens - prompt_tokens)) FILTER (WHERE truncated), 0) END
                        AS mean_tokens_cut,
-                   {_known("finish_reason = 'length'")} AS answers_cut
+                   {_known("finish_reason = 'length'")} AS answers_cut, max(prompt_tokens) AS longest_prompt_sent
             FROM generations WHERE error IS NULL AND {_EVALUATED} GROUP BY ALL
         ) g JOIN runs r USING (run_id)
     """,

@@ -60,7 +60,7 @@ def _markdown_cells(line: str) -> list[tuple[str, bool]]:
 def _unescaped(text: str) -> str:
     if fence := re.fullmatch(r"(`+) (.*) \1", text, re.S):
         return fence[2].replace("\\|", "|")
-    return re.sub(r"\\([\\|])", r"\1", text)
+    return re.sub(r"\\([\\|*#>+-])", r"\1", text)
 
 
 def from_text(text: str) -> Iterator[Grid]:
@@ -81,7 +81,7 @@ _LATEX = {
     r"\textbackslash{}": "\\", r"\_": "_", r"\%": "%", r"\&": "&", r"\#": "#", r"\$": "$", r"\{": "{", r"\}": "}",
     r"\textasciitilde{}": "~", r"\textasciicircum{}": "^", r"\textless{}": "<", r"\textgreater{}": ">",
     r"\textbar{}": "|", r"\textquotedbl{}": '"', r"\textasciigrave{}": "`", r"\textquotesingle{}": "'",
-    "{[}": "[", "{]}": "]", "{*}": "*", "-{}": "-", ",{}": ",", r"$\pm$": "±", r"$\times$": "×", "---": "—",
+    "-{}": "-", ",{}": ",", r"$\pm$": "±", r"$\times$": "×", "---": "—",
     "--": "–", r"\ldots{}": "…",
 }  # fmt: skip
 _ESCAPES = re.compile("|".join(re.escape(mark) for mark in sorted(_LATEX, key=len, reverse=True)))
@@ -111,7 +111,7 @@ def _latex_cells(line: str) -> list[str]:
 def _latex_text(text: str) -> str:
     text = re.sub(r"\\foreignletters\{(.*?)\}\{[^}]*\}", r"\1", text)
     text = re.sub(r"\\bfseries ?|\\scriptsize ?", "", text.strip())
-    while text.startswith("{") and text.endswith("}") and not text.startswith(("{[}", "{]}", "{*}")):
+    while text.startswith("{") and text.endswith("}"):
         text = text[1:-1]
     return _ESCAPES.sub(lambda mark: _LATEX[mark[0]], text).strip()
 
@@ -228,8 +228,10 @@ def _at_its_digits(text: str, value: float) -> bool:
 
 def misprints(view: Report, table: Table, grid: Grid) -> Iterator[str]:
     """What a printed table says otherwise than the rows."""
-    rows = table.dicts()
-    if view.pivot is None:
+    rows = [row for row in table.dicts() if view.says is None or view.says(row)]
+    if not rows:
+        yield from [f"{len(grid.lines)} lines of nothing"] if grid.lines else ()
+    elif view.pivot is None:
         yield from _plain(view, rows, grid)
     else:
         yield from _pivoted(view, rows, grid)
@@ -241,7 +243,7 @@ def shown_columns(view: Report, rows: Sequence[Row], grid: Grid) -> list[Column]
         column
         for column in view.columns
         if column.name in rows[0]
-        and (not column.optional or any(row[column.name] is not None for row in rows))
+        and (not (column.optional or column.unknown) or any(row[column.name] is not None for row in rows))
         and (column.name not in ("mode", "differs_in") or column.heading in grid.heads)
     ]
 

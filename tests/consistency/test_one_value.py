@@ -109,6 +109,9 @@ def in_formats(name: str, table: Table) -> Iterator[str]:
         return
     view = REPORTS[name]
     made_one = sheet(view, table)
+    if not made_one.rows:
+        yield from misprints(view, table, Grid(made_one.title, [], []))
+        return
     (grid,) = from_markdown(render.markdown(made_one))
     yield from (f"markdown: {why}" for why in misprints(view, table, grid))
     (grid,) = from_text("\n".join(line.text for line in lines(made_one, ascii_only=True)))
@@ -162,10 +165,8 @@ def on_page(text: str, tables: dict[str, Table]) -> Iterator[str]:
                 for benchmark in dict.fromkeys(row[at] for row in table.rows)
             }
         for caption, part in parts.items():
-            if caption not in grids:
-                yield f"page: there is no table {caption!r}"
-                continue
-            yield from (f"page: {caption}: {why}" for why in misprints(view, part, grids[caption][0]))
+            grid = grids.get(caption, [Grid(caption, [], [])])[0]
+            yield from (f"page: {caption}: {why}" for why in misprints(view, part, grid))
 
 
 FOUND = {

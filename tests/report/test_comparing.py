@@ -247,13 +247,17 @@ def test_changes_are_the_answers_behind_it(store: Store) -> None:
     run(store, "b", {"qasper": random_scores(2, 5), "trec": random_scores(3, 5)}, answer={"finish_reason": "length"})
     rows = read(store, "changes", Wanted(baseline="a", force=True)).dicts()
     assert [abs(row["difference"]) for row in rows] == sorted((abs(row["difference"]) for row in rows), reverse=True)
-    assert {row["task"] for row in rows} == {"qasper"}
+    assert [row["task"] for row in rows] == ["qasper"] * 5 + ["trec"] * 5, "other outputs of one score come last"
+    assert [row["difference"] for row in rows[5:]] == [0] * 5 and rows[5]["output_a"] != rows[5]["output_b"]
     first = rows[0]
     assert (first["question"], first["references"], first["flags_a"]) == ("?", '["yes"]', None)
     assert first["flags_b"] == "answer at its limit"
     assert first["output_a"].startswith("a ")
     assert len(read(store, "changes", Wanted(baseline="a", limit=2)).rows) == 2
-    assert read(store, "changes", Wanted(baseline="a", tasks=["trec"])).rows == []
+    assert len(read(store, "changes", Wanted(baseline="a", tasks=["trec"])).rows) == 5
+    with store.transaction() as connection:
+        connection.execute("UPDATE generations SET output = 'x' WHERE task = 'trec'")
+    assert read(store, "changes", Wanted(baseline="a", tasks=["trec"])).rows == [], "the same outputs are no change"
     with pytest.raises(UsageError, match="There is no task 'none'"):
         read(store, "changes", Wanted(baseline="a", tasks=["none"]))
 

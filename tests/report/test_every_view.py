@@ -207,6 +207,21 @@ def test_in_parquet(file: Path, tmp_path: Path) -> None:
             assert duckdb.sql(f"FROM '{out}'").columns == list(table.columns)
 
 
+def test_the_first_screen_has_one_average_of_everything_with_its_name(tmp_path: Path) -> None:
+    """The mean of the tasks stood beside the paper's, which weighs categories: two numbers, and no name."""
+    kinds = ({"difficulty": level, "length": "short", "domain": "Law"} for level in ("easy", "hard") * 3)
+    choices = [
+        (Sample("longbench_v2", "mcq", f"{n}", f"{n}", "?", ("A",), meta=meta), "(A)") for n, meta in enumerate(kinds)
+    ]
+    with Store(tmp_path / "r.duckdb") as store:
+        add_run(store, "r", [*choices, *trec(2, 5), *_qasper(["one", "two", "no"])])
+        made = overview.sheets(store, Wanted(), tmp_path / "r.duckdb")
+    heads = [column.heading for one in made for column in one.columns]
+    assert heads.count("mean of tasks") == 1
+    assert not {"overall", "average", "score"} & set(heads)
+    assert any(one.title == "The paper's averages: longbench_v2" and len(one.columns) > 2 for one in made)
+
+
 def test_the_overview(file: Path) -> None:
     with Store(file, read_only=True) as store:
         made = overview.sheets(store, Wanted(), file)

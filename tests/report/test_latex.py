@@ -40,9 +40,22 @@ def test_numbers_stand_in_their_column_with_the_interval_behind_and_the_best_is_
     columns = [Column("run", "run"), Column("x", "x_1", "number", across=True)]
     text = document(Sheet("T", columns, [["a", "44.9 ± 6.3"], ["b", "5.25"], ["c", "-"]], (), frozenset({(0, 1)})))
     assert "{lS[table-format=2.2]@{\\,}l}" in text
-    assert "{run} & \\multicolumn{2}{c}{x\\_1} \\\\" in text
-    assert "{a} & \\bfseries 44.9 & {\\scriptsize $\\pm$ 6.3} \\\\" in text
-    assert "{b} & 5.25 & \\\\" in text and "{c} & {-{}} & \\\\" in text
+    assert "run & \\multicolumn{2}{c}{x\\_1} \\\\" in text
+    assert "\na & \\bfseries 44.9 & {\\scriptsize $\\pm$ 6.3} \\\\" in text
+    assert "\nb & 5.25 & \\\\" in text and "\nc & {-} & \\\\" in text
+
+
+def test_marks_are_braced_only_where_tex_takes_them_for_something_else() -> None:
+    columns = [Column("run", "run"), Column("x", "x", "number")]
+    rows = [["a-b, c", "1.5 [0.3, 7.9]"], ["[b] *c*", "-"], ["d--e---f,,g", "2"], ["*h", ""]]
+    text = document(Sheet("T", columns, rows))
+    for line in (
+        "\na-b, c & 1.5 & {\\scriptsize [0.3, 7.9]} \\\\",
+        "\n{[b] *c*} & {-} &",
+        "\nd-{}-e-{}-{}-f,{},g & 2 &",
+    ):
+        assert line in text, line
+    assert "\n{*h} & " in text
 
 
 def test_a_wide_table_is_continued() -> None:
@@ -55,6 +68,7 @@ def test_a_wide_table_is_continued() -> None:
 def test_no_character_keeps_a_meaning() -> None:
     for name in NASTY:
         plain = re.sub(r"\\foreignletters\{[^{}]*\}\{[^{}]*\}|\\[a-z]+\{\}|\\[_%&#${}]", "", escaped(name))
+        assert "–" in name or not re.search("--|,,", plain), name
         assert not set(plain.replace("-{}", "").replace(",{}", "")) & set('\\_%&#$~^<>|"'), name
     assert escaped("a\x1bb\nc") == "a\\textbackslash{}x1bb\\textbackslash{}nc"
 

@@ -7,6 +7,7 @@ import datetime
 import io
 import json
 import math
+import re
 
 import pytest
 
@@ -37,6 +38,32 @@ def test_markdown_has_a_hostile_name_as_text_wherever_it_stands() -> None:
     said = "` m\\x1b[31m\\u202e<img src=x>\\n# Title `"
     text = render.markdown(Sheet(name, [Column("n", name)], [["1"]], [name]))
     assert text == f"## {said}\n\n| {said} |\n| --- |\n| 1 |\n\n{said}\n"
+
+
+@pytest.mark.parametrize("text", [
+    "1.5 [0.3, 7.9]", "<0.001", "M & N", "a~b", "first > second", "why!", "me @ home", "5 $", "single_en", "_", "a < b",
+    "Qwen2.5-7B_Q4_K_M", "-",
+])  # fmt: skip
+def test_markdown_has_no_code_marks_around_what_is_text(text: str) -> None:
+    shown = render.markdown(Sheet("T", [Column("n", "n")], [[text]], [text])).splitlines()
+    assert (shown[4], shown[-1]) == (f"| {text} |", text)
+
+
+@pytest.mark.parametrize("text", [
+    "<b>", "</td>", "<!--", "&amp;", "&#60;", "[a](b)", "[a]: b", "[a][b]", "[^1]", "![a]", "@someone", "a@b.de", "x://y",
+    "WWW.x", "$x$", "~~x~~", "~x~", "__x__", "so _x_ it", "`x",
+])  # fmt: skip
+def test_markdown_has_as_code_what_would_become_more(text: str) -> None:
+    (cell,) = re.findall(r"^\| (`.*`) \|$", render.markdown(Sheet("T", [Column("n", "n")], [[text]])), re.M)
+    assert text in cell
+
+
+def test_markdown_escapes_what_one_mark_keeps_from_being_more() -> None:
+    text = render.markdown(
+        Sheet("T", [Column("n", "n")], [["GPT-4*"], ["*x* **y**"]], ["* published elsewhere", "# x"])
+    )
+    assert "| GPT-4\\* |" in text and "| \\*x\\* \\*\\*y\\*\\* |" in text
+    assert "\n\\* published elsewhere\n" in text and text.endswith("\n\\# x\n")
 
 
 def test_programs_get_every_digit_and_every_text() -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from lbx.report.cells import cells, plain_columns, without_intervals
+from lbx.report.cells import cells, plain_columns, sheet, without_intervals
 from lbx.report.digits import number, quantity, quantity_with_interval, with_interval
 from lbx.report.reports import REPORTS
 from lbx.report.shapes import Column, Report
@@ -88,11 +88,43 @@ def test_the_interval_of_a_row_stands_beside_its_score() -> None:
     assert cells(view, alone)[1] == [["qasper", "44.90"], ["trec", "50.00"]]
 
 
-def test_what_is_no_number_is_unknown() -> None:
-    view = Report("", "", (Column("a", "a", "count", missing="unknown"), Column("b", "b", "percent", interval=True)))
+def test_what_is_no_number_is_missing() -> None:
+    view = Report("", "", (Column("a", "a", "count", unknown=True), Column("b", "b", "percent", interval=True)))
     table = Table(["a", "b"], [(None, math.nan), (math.nan, math.inf), (0, 0.0)])
-    assert cells(view, table)[1] == [["unknown", "-"], ["unknown", "-"], ["0", "0.00"]]
+    assert cells(view, table)[1] == [["-", "-"], ["-", "-"], ["0", "0.00"]]
     assert plain_columns(table)[1] == [["", ""], ["", ""], ["0", "0.0"]]
+
+
+def test_numbers_beside_an_interval_have_its_digits() -> None:
+    view = REPORTS["comparison"]
+    names = ["run_a", "run_b", "score_a", "score_b", "difference", "low", "high", "method", "detectable"]
+    rows = [
+        ("a", "b", 0.28871, 0.47482, 0.18611, 0.1762, 0.196, "t", 0.0141),
+        ("a", "b", 0.28871, 0.47482, 0.18611, 0.1311, 0.2411, "t", 0.0741),
+        ("a", "b", 0.28871, 0.47482, 0.18611, None, None, "all alike", None),
+    ]
+    headings = [column.heading for column in cells(view, Table(names, rows))[0]]
+    shown = [dict(zip(headings, row, strict=True)) for row in cells(view, Table(names, rows))[1]]
+    assert [[row[name] for name in ("first", "second", "points", "detectable")] for row in shown] == [
+        ["28.87", "47.48", "18.61 ± 0.99", "1.41"],
+        ["28.9", "47.5", "18.6 ± 5.5", "7.4"],
+        ["28.87", "47.48", "18.61 (all alike)", "-"],
+    ]
+
+
+def test_what_nobody_knows_is_a_sentence_once() -> None:
+    columns = (Column("model", "model"), Column("a", "a", "count", unknown=True), Column("b", "b", unknown=True))
+    view = Report("", "", columns, says=lambda row: row["a"] is not None)
+    made = sheet(
+        view, Table(["model", "a", "b"], [("m", 1, None), ("n", None, None), ("o", None, None), ("n", None, "")])
+    )
+    assert ([column.heading for column in made.columns], made.rows) == (["model", "a"], [["m", "1"]])
+    assert list(made.notes) == [
+        "Left out, as no answer here says it: b.",
+        "Left out: 3 rows of n, o, which do not say this (imported answers do not). JSON and csv have them.",
+    ]
+    nothing = sheet(view, Table(["model", "a", "b"], [(name, None, None) for name in "vwxyz"]))
+    assert not nothing.rows and "5 rows of v, w, x and 2 more" in nothing.notes[0]
 
 
 def test_a_pivot_has_a_column_for_what_is_unknown() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lbx.base.errors import StoreError
 from lbx.store import Store
 
 COLUMNS = {
@@ -91,7 +92,13 @@ COLUMNS = {
         "answered asked failed_as_0 failed_as_1"
     ),
     "truncation": (
-        "run_id model backend mode benchmark task n truncated share longest_prompt mean_tokens_cut answers_cut"
+        "run_id model backend mode benchmark task n truncated share longest_prompt mean_tokens_cut answers_cut "
+        "longest_prompt_sent"
+    ),
+    "answers": (
+        "run_id model backend mode benchmark task sample_id iteration question reference reference_answers output "
+        "reasoning error metric score prompt_tokens output_tokens original_tokens truncated finish_reason length "
+        "length_unit language"
     ),
     "judges": (
         "judge_id model backend backend_version rubric rubric_source rubric_sha256 settings bundle_digest lbx_version "
@@ -115,3 +122,17 @@ def test_columns_keep_their_names_and_places(tmp_path: Path, name: str) -> None:
         found = list(store.query(f"FROM {name} LIMIT 0").columns)
     known = COLUMNS[name].split()
     assert found[: len(known)] == known
+
+
+def test_no_column_needs_quotes_without_another_name(tmp_path: Path) -> None:
+    with Store(tmp_path / "results.duckdb") as store:
+        columns = store.query(
+            "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal ORDER BY ALL"
+        ).rows
+        quoted = set()
+        for table, column in columns:
+            try:
+                store.query(f"SELECT {column} AS x FROM {table} WHERE {column} IS NULL GROUP BY {column} ORDER BY x")
+            except StoreError:
+                quoted.add(f"{table}.{column}")
+    assert quoted == {"samples.references"}, "which are answers.reference and answers.reference_answers"

@@ -20,6 +20,7 @@ from lbx.base.errors import StoreError
 from lbx.base.records import SampleKey
 from lbx.scoring.reading import add_up_unfinished, read_added_up
 from lbx.store import ResultRow, Store, opening
+from lbx.store.merging import merge_files
 from lbx.store.migrations import MIGRATIONS
 from lbx.store.verifications import VerificationRow, keep_verifications
 
@@ -291,3 +292,33 @@ def test_a_log_of_another_file_is_told(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=r"r\.duckdb\.wal, .* is not its log") as caught:
             Store(path, read_only=only_read)
         assert "Move it away" in str(caught.value)
+
+
+def test_a_file_of_a_few_answers_is_small(path: Path) -> None:
+    with Store(path) as store:
+        store.begin_run(RUN)
+        names = [f"s{number}" for number in range(6)]
+        store.write(
+            samples=[sample(name) for name in names],
+            generations=[generation(sample_id=name) for name in names],
+            scores=[score(sample_id=name) for name in names],
+        )
+        store.finish_run("r1", "done")
+    assert path.stat().st_size < 1_500_000
+
+
+def test_a_file_of_larger_blocks_is_read_written_and_merged(path: Path, tmp_path: Path) -> None:
+    """As an lbx of before made them."""
+    with duckdb.connect() as connection:
+        connection.execute(f"ATTACH '{path}' AS old (BLOCK_SIZE 262144)")
+    small, other = tmp_path / "small.duckdb", tmp_path / "other.duckdb"
+    for place, run in ((path, "r1"), (small, "r2"), (other, "r3")):
+        fill(place, run)
+    for target, source in ((path, small), (other, path)):
+        with Store(target, beside=[source]) as store:
+            merge_files(store, [source])
+    for one, size, runs in ((path, 262_144, "r1 r2"), (other, 65_536, "r1 r2 r3")):
+        with Store(one, read_only=True) as store:
+            assert " ".join(run for (run,) in store.query("SELECT run_id FROM newest_scores ORDER BY ALL").rows) == runs
+            sizes = "SELECT block_size FROM pragma_database_size() WHERE database_name = 'results'"
+            assert store.query(sizes).rows == [(size,)]

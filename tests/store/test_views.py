@@ -311,3 +311,50 @@ def test_twins_are_told_apart(
     for view in ("leaderboard", "task_scores"):
         assert store.query(f"SELECT differs_in FROM {view} ORDER BY run_id").rows == [(one,) for one in told]
         assert len({row["label"] for row in read(store, view).dicts()}) == 2
+
+
+def test_answers_has_a_row_for_each_answer_with_all_that_people_ask_for(store: Store) -> None:
+    begin(store, "r1", cot=True)
+    begin(store, "r2")
+    of = Sample(*TASK, "a", "document", "Who?", ("Ann", "Anne"), "en", 1200)
+    other = Sample(*TASK, "b", "document", "When?", ("in 1999",), "en", 700)
+    store.write(
+        samples=[SampleRow(of, 0), SampleRow(other, 1)],
+        generations=[
+            GenerationRow("r1", *TASK, "a", 0, output="Ann", prompt_tokens=900, original_tokens=1300, truncated=True,
+                          output_tokens=2, finish_reason="stop", reasoning="hm"),
+            GenerationRow("r1", *TASK, "a", 1, output="Bob"),
+            GenerationRow("r1", *TASK, "b", 0, error="it broke"),
+            GenerationRow("r2", *TASK, "b", 0, output="1999"),
+            GenerationRow("r2", "judge", "rubric", "x", 0, output="[[A]]"),
+        ],
+        scores=[
+            ScoreRow("r1", *TASK, "a", 0, "f1", 1, 0.25, None, headline=True),
+            ScoreRow("r1", *TASK, "a", 0, "f1", 2, 1.0, None, headline=True),
+            ScoreRow("r1", *TASK, "a", 0, "other", 2, 0.5, None, headline=False),
+            ScoreRow("r1", *TASK, "a", 1, "f1", 2, 0.0, None, headline=True),
+        ],
+    )  # fmt: skip
+    names = "model, mode, run_id, task, question, reference, output, score, prompt_tokens, output_tokens, length"
+    assert store.query(f"SELECT {names} FROM answers ORDER BY run_id, sample_id, iteration").rows == [
+        ("demo", "cot", "r1", "qasper", "Who?", "Ann | Anne", "Ann", 1.0, 900, 2, 1200),
+        ("demo", "cot", "r1", "qasper", "Who?", "Ann | Anne", "Bob", 0.0, None, None, 1200),
+        ("demo", "cot", "r1", "qasper", "When?", "in 1999", None, None, None, None, 700),
+        ("demo", None, "r2", "qasper", "When?", "in 1999", "1999", None, None, None, 700),
+    ]
+    held = store.query("SELECT DISTINCT reference_answers->>'$[1]' FROM answers WHERE sample_id = 'a'").rows
+    assert held == [("Anne",)]
+    assert store.query("SELECT metric, error FROM answers WHERE error IS NOT NULL").rows == [(None, "it broke")]
+
+
+def test_the_longest_prompt_stands_as_it_was_sent_too(store: Store) -> None:
+    begin(store, "r1")
+    put(store, {
+        "a": SOUND | {"truncated": True, "original_tokens": 9000, "prompt_tokens": 3500, "tokens_cut": 5500},
+        "b": SOUND | {"original_tokens": 3600, "prompt_tokens": 3600},
+    }, {})  # fmt: skip
+    (row,) = read(store, "truncation").dicts()
+    assert (row["longest_prompt"], row["longest_prompt_sent"]) == (9000, 3600)
+    columns, rows = cells(REPORTS["truncation"], read(store, "truncation"))
+    shown = dict(zip([column.heading for column in columns], rows[0], strict=True))
+    assert shown["longest prompt"] == "9,000" and shown["as sent"] == "3,600"

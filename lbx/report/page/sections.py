@@ -10,7 +10,7 @@ from typing import Any
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.report.boards import BOARDS
-from lbx.report.cells import sheet
+from lbx.report.cells import listed, sheet
 from lbx.report.charts import Place, Point, Series, curve, dots, heat, scatter
 from lbx.report.labels import LABELS
 from lbx.report.page.boards import board
@@ -89,7 +89,9 @@ def _table(source: Source, name: str, found: Table, title: str, without: Sequenc
     """A report's rows under its columns, each row with the mark of its run."""
     view = REPORTS[name]
     view = replace(view, columns=[c for c in view.columns if c.name not in without])
-    made = sheet(view, found)
+    made, found = sheet(view, found), listed(view, found)
+    if not made.rows:
+        return _notes(made.notes)
     marks = _row_marks(source, view, found, len(made.rows))
     named = [(at, column.name) for at, column in enumerate(made.columns) if column.name in (*LABELS, "model")]
     body = [list(row) for row in made.rows]

@@ -117,7 +117,7 @@ def test_an_embedding_model_is_checked_before_the_run(
     writer.write_text(f'name = "writer"\nbackend = "hf"\n[weights]\npath = "{DEMO}"\n')
     card.write_text('name = "mini"\nbackend = "sentence_transformers"\n[weights]\npath = "gone"\n')
     run = ("run", "-b", pro, "-m", model, "-o", out)
-    fails(lbx(*run, "-t", "longbench_pro/t4.*", "--embedding", card), 1, "The weights of mini are not at")
+    fails(lbx(*run, "-t", "longbench_pro/t4.*", "--embedding", card), 1, "mini has no weights at")
     fails(lbx(*run, "-t", "longbench_pro/t4.*", "--embedding", writer), 2, "writer is not an embedding model")
     fails(lbx(*run, "-t", "longbench_pro/t3.2", "--embedding", minilm), 2, "--embedding does not apply", "t4")
     fails(lbx("run", "-b", pro, "-m", card, "-t", "longbench_pro", "-o", out), 2, "it writes no text")

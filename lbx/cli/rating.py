@@ -78,7 +78,7 @@ def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[D
             held = ratings_of(store, chosen.set_id).dicts()
         texts = documents(opened, chosen.items) if opened else {}
         book = Book(chosen, people, journal, held)
-        _say_what(book, equal, texts if opened else None)
+        say_what(book, equal, texts if opened else None)
         pages = pages_of(book, documents_of(texts.get), reference_open=options.reference_open)
         try:
             of_web("cli.sites:open_site")(pages.routes, people, options)
@@ -86,13 +86,12 @@ def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[D
             _keep(results, journal)
 
 
-def _say_what(book: Book, equal: int, documents: Mapping[str, str] | None) -> None:
+def say_what(book: Book, equal: int, documents: Mapping[str, str] | None) -> None:
     """What will be rated, before the links."""
     chosen = book.set
-    for_all = sum(item.for_all for item in chosen.items)
     note(f"{chosen.set_id}: {len(chosen.items):,} questions ({chosen.source}), answers of {', '.join(chosen.runs)}.")
     if len(book.raters) > 1:
-        note(f"{for_all:,} of them go to all raters, the others to {chosen.raters_per_item}.")
+        _say_who_gets_what(book)
     if equal:
         note(f"{equal:,} pairs are left out: both answers are equal.")
     if documents is None:
@@ -103,6 +102,19 @@ def _say_what(book: Book, equal: int, documents: Mapping[str, str] | None) -> No
         note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {book.torn}.")
     if done := sum(book.progress(rater).done for rater in book.raters):
         note(f"{done:,} are rated already; this continues.")
+
+
+def _say_who_gets_what(book: Book) -> None:
+    items, each = book.set.items, book.set.raters_per_item
+    for_all = sum(item.for_all for item in items)
+    note(f"{for_all:,} of them go to all raters, each of the others to {each}.")
+    if not for_all and each == 1:
+        note(
+            "No two raters get the same question: no agreement can be computed. Raise --agreement or --raters-per-item."
+        )
+    for rater in book.raters:
+        if not book.queue(rater):
+            note(f"{rater} has nothing to rate: there are fewer documents than raters.")
 
 
 def _keep(results: Path, journal: Journal) -> None:

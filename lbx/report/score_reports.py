@@ -42,7 +42,7 @@ SCORES: dict[str, Report] = {
             Column("status", "run", rank=5),
         ),
         notes=notes.leaderboard,
-        empty="No run has answered anything yet.",
+        empty="No answer has a score yet. judge_results and rating_results show what judges and people say.",
     ),
     "task_scores": Report(
         "Scores by task (percent; official: as the benchmark's own script prints it)",

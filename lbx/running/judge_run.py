@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lbx.base.errors import UsageError
+from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS, official_judges, official_rubric
@@ -60,9 +60,18 @@ def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:
         BundleError: the bundle lacks the official one.
         UsageError: a file is not there, or wrong.
     """
-    if spec.rubric == OFFICIAL:
+    if spec.rubric != OFFICIAL:
+        return read_rubric(Path(spec.rubric))
+    try:
         return official_rubric(OFFICIAL, bundle)
-    return read_rubric(Path(spec.rubric))
+    except BundleError as exc:
+        if bundle.file(official_judges()[OFFICIAL].source) is not None:
+            raise
+        fix = (
+            "Give a rubric of your own (docs/judges.md): --rubric FILE.toml. Or, for the official one, give the bundle "
+            f"of {official_judges()[OFFICIAL].title}."
+        )
+        raise BundleError(exc.cause, fix=fix) from exc
 
 
 def with_baselines(spec: JudgeSpec, output: Path) -> JudgeSpec:

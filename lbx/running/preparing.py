@@ -185,6 +185,10 @@ def _check_budgets(info: BackendInfo, settings: RunSettings) -> None:
             f"{info.context_window} tokens.",
             fix="Give reasoning less.",
         )
+    if budget and not settings.thinking_tokens:
+        log.info(
+            f"Each answer may take {budget:,} tokens of reasoning besides its own. Another budget: --thinking-tokens N."
+        )
     if settings.max_prompt_tokens and not info.counts_tokens:
         raise UsageError(
             f"--max-prompt-tokens cuts prompts, and the card of {info.model} has no tokenizer to count them with.",

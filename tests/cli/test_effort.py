@@ -31,6 +31,16 @@ SWITCH = "{% if enable_thinking %}<think>{% endif %}" + MESSAGES
 SAID = "<|channel|>analysis<|message|>The fog, then the ship.<|end|><|start|>assistant<|channel|>final<|message|>(B)"
 
 
+def test_the_budget_that_nobody_gave_is_named(lbx: Lbx, bundle: Path, card, tmp_path: Path) -> None:
+    model = card(SWITCH)
+    model.write_text(f"context_window = 2048\n{model.read_text()}")
+    told = "Each answer may take 512 tokens of reasoning besides its own. Another budget: --thinking-tokens N."
+    for command, more in (("run", ["-o", tmp_path / "r.duckdb"]), ("plan", []), ("prompts", [])):
+        assert told in asked(lbx, bundle, model, "--thinking", *more, command=command)[1], command
+    assert "of reasoning besides" not in asked(lbx, bundle, model, "--thinking-tokens", 100, command="prompts")[1]
+    assert "of reasoning besides" not in asked(lbx, bundle, model, "--no-thinking", command="prompts")[1]
+
+
 @pytest.fixture
 def card(tmp_path: Path):
     def write(template: str = "", *, said: str = SAID, more: str = "") -> Path:

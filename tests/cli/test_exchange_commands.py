@@ -42,6 +42,14 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     golden = Path(__file__).resolve().parents[1] / "data/leval_judge/ours.pred.judge.jsonl"
     out = tmp_path / "results.duckdb"
     fails(lbx("import", "fastchat", golden, "-o", out), 2, "line 6: it is not JSON")
+    answers = tmp_path / "tpo.pred.jsonl"
+    answers.write_text(json.dumps({"query": "?", "gt": "A", "m_pred": "A", "evaluation": "exam"}))
+    for form in ("leval_judge", "fastchat"):
+        fails(lbx("import", form, answers, "-o", out), 2, "tpo.pred.jsonl holds no judge's verdicts",
+              "To import a model's answers, name their benchmark")  # fmt: skip
+    for form in ("leval", "longbench"):
+        fails(lbx("import", form, golden, "--model", "m", "-o", out), 2, "holds a judge's verdicts, not a model's",
+              f"try: lbx import leval_judge {golden}")  # fmt: skip
     fails(lbx("import", "leval_judge", tmp_path, "-o", out), 2, "is a folder")
     assert not out.exists()
     said = lbx("import", "leval_judge", golden, "-o", out, "--run", "gpt-4").stdout
@@ -49,6 +57,12 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     assert "win rate of ours-7b = 0.6111111111111112" in said and "gpt-4-2: 10 rounds" in said
     screen = lbx("report", out).stdout  # no metric scores what is judged: no place on a leaderboard
     assert "What judges say" in screen and "Leaderboard" not in screen
+    board = lbx("report", out, "leaderboard").stdout
+    assert "No answer has a score yet" in board and "judge_results" in board and "answered" not in board
+    fails(
+        lbx("report", golden), 1, "is not a results file", "`lbx import` reads predictions and judges' files into one"
+    )
+    fails(lbx("import", "leval", out, "--model", "m", "-o", tmp_path / "o"), 2, "is a results file", "lbx merge")
     told = json.loads(lbx("import", "leval_judge", golden, "-o", out, "--run", "gpt-4", "--json").stdout)
     assert [run["failed"] for run in told["runs"]] == [0, 1]
     back = lbx("export", "leval_judge", out, "--run", "gpt-4", "--run", "gpt-4-2", "-o", tmp_path / "out").stdout

@@ -267,7 +267,7 @@ def test_what_cannot_be_judged_is_refused_before_a_model_is_loaded(
         (["--run", "z", "--against", "x"], "There is no run 'z' in"),
         (["--run", "x", "--against", "x"], "cannot be its own opponent"),
         (["--run", "x", "--against", "y", "--rubric", tmp_path / "none.toml"], "none.toml cannot be read"),
-        (["--run", "x", "--against", "y", "--tasks", "longbench"], "There is nothing to judge: x and y have no answer"),
+        (["--run", "x", "--against", "y", "--tasks", "longbench"], "Nothing to judge: x and y did not both answer"),
         (["--run", "x", "--against", "y", "--rubric", __file__], "is not valid TOML"),
     ]
     before = results.read_bytes()

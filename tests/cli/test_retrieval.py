@@ -111,7 +111,7 @@ def test_l_eval_with_chunks(lbx: Lbx, leval: Path, tmp_path: Path) -> None:
     assert one["source"].endswith("stuff_prompt.py")
     planned = lbx("plan", *command(leval, results, "--rag", 2)[1:], "--no-calibrate")
     assert planned.returncode == 0, planned.stderr
-    assert "Nothing to ask" not in planned.stdout
+    assert "Nothing left to ask" not in planned.stdout
 
 
 def test_prompts_of_both_kinds_are_rebuilt_with_their_chunks(lbx: Lbx, leval: Path, tmp_path: Path) -> None:

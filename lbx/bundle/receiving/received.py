@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from lbx.base.commands import as_command
 from lbx.base.errors import BundleError
-from lbx.base.inputs import open_input, read_input
+from lbx.base.inputs import is_database, open_input, read_input
 from lbx.bundle.disk import BLOCK, read_ahead
 from lbx.bundle.hashing import BackgroundSha256, Checkpoints
 from lbx.bundle.names import first_names
@@ -128,8 +129,15 @@ def _require_file(path: Path) -> None:
         raise BundleError(
             f"There is no archive {path}.", fix=f"Archives there: {there}." if there else "Check the path."
         )
+    fix = "Give the NAME.tar that `lbx bundle` wrote."
     if not path.is_file():
-        raise BundleError(f"{path} is not a regular file.", fix="Give the NAME.tar that `lbx bundle` wrote.")
+        raise BundleError(f"{path} is not a regular file.", fix=fix)
+    with open_input(path) as file:
+        if is_database(file.read(16)):
+            command = as_command("lbx", "report", path)
+            raise BundleError(
+                f"{path} is a results file, not an archive.", fix=f"{fix} To read results:", command=command
+            )
 
 
 def _parse_sums(text: bytes, sums: Path) -> dict[str, str]:

@@ -178,7 +178,7 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
         _check_embedding(table, where)
     window = table.get("context_window")
     if window is not None and window < 1:
-        raise UsageError(f"{where} context_window = {window} is not a number of tokens.")
+        raise UsageError(f"{where} context_window = {window} must be at least 1.")
     name = table.get("name", path.stem)
     if not name.strip():
         raise UsageError(f"{where} name is empty.")
@@ -254,7 +254,7 @@ def _check_embedding(table: Mapping[str, Any], where: str) -> None:
         if key in table:
             raise UsageError(
                 f"{where} an embedding model has no {key}.",
-                fix="Remove it; how much of a text it reads is max_length under [options].",
+                fix="Remove it. max_length under [options] limits how much of a text the model reads.",
             )
 
 
@@ -271,7 +271,7 @@ def _tokenizer(table: Mapping[str, Any], card: Path) -> Weights:
     if "weights" in table:
         raise UsageError(
             f"{where} an endpoint has no [weights]: its server has them.",
-            fix="Remove it; where the model's tokenizer is goes under [tokenizer].",
+            fix="Remove it; [tokenizer] says where the model's tokenizer is.",
         )
     if "tokenizer" not in table:
         return NOTHING
@@ -326,7 +326,7 @@ def _marks(values: list[Any], where: str) -> tuple[str, str]:
     texts = [value for value in values if isinstance(value, str) and value.strip() == value != ""]
     if len(values) != 2 or len(texts) != 2 or texts[0] in texts[1] or texts[1] in texts[0]:
         raise UsageError(
-            f"{where} reasoning = {values} are not two different marks, without blanks around them.",
+            f"{where} reasoning = {values} must be two different texts without blanks around them.",
             fix='Write what opens and what closes the reasoning, e.g. reasoning = ["<think>", "</think>"].',
         )
     return texts[0], texts[1]

@@ -53,7 +53,7 @@ class CountingBackend:
         Raises:
             DoesNotFitError: always.
         """
-        raise DoesNotFitError(f"{self.info.model} is loaded to count tokens only; nothing can be asked of it.")
+        raise DoesNotFitError(f"{self.info.model} is loaded only to count tokens and cannot answer.")
 
     def takes_system(self) -> bool:
         return False

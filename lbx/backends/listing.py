@@ -47,7 +47,7 @@ class Listed:
     @property
     def state(self) -> str:
         """Whether it is there, and its format of few bits."""
-        there = {True: "there", False: "not there", None: "on a server"}[self.there]
+        there = {True: "present", False: "missing", None: "on a server"}[self.there]
         return f"{there}, {self.stored_as}" if self.stored_as else there
 
     def to_json(self) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if close:
         return f"Did you mean {' or '.join(close)}?"
-    return f"There is {', '.join(known)}." if known else ""
+    return f"Available: {', '.join(known)}." if known else ""
 
 
 def check_keys(table: Mapping[str, Any], known: Collection[str], where: str, needed: Collection[str] = ()) -> None:

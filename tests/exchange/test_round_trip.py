@@ -195,7 +195,7 @@ def test_rows_that_answer_nothing_in_the_bundle_are_named_and_taken_as_they_stan
     named = [
         note
         for note in imported.notes
-        if re.search(r"oneshot.jsonl, line \d+: no question of the bundle matches", note)
+        if re.search(r"oneshot.jsonl, line \d+: .*no question of the bundle matches", note)
     ]
     assert 0 < imported.unmatched == len(named) == foreign < len(rows)
     plain = import_predictions(store, "longbench_v2", file, model="m", run_id="plain")

@@ -229,7 +229,7 @@ def test_a_winner_that_the_judgement_does_not_name_is_told(store: Store, write_l
     (done,) = import_judgements(store, "leval_judge", write_lines("ours.pred.judge.jsonl", changed))
     assert done.numbers == PRINTED[0]
     (note,) = done.notes
-    assert "line 1: 'g2_winner' is 'tie', and its judgement says otherwise, which counts." in note
+    assert "line 1: 'g2_winner' is 'tie', but its judgement says otherwise, and that counts." in note
 
 
 def test_a_model_that_never_wins_is_called_as_its_file(store: Store, write_lines: Callable) -> None:

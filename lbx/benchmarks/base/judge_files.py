@@ -208,7 +208,7 @@ def checked(row: JudgedPair, names: tuple[str, str]) -> JudgedPair:
     for key, winner in zip(WINNERS, row.winners, strict=True):
         told = text_of(row.line, key)
         if told != (names[winner] if isinstance(winner, int) else winner):
-            return replace(row, note=f"{key!r} is {told[:40]!r}, and its judgement says otherwise, which counts")
+            return replace(row, note=f"{key!r} is {told[:40]!r}, but its judgement says otherwise, and that counts")
     return row
 
 

@@ -57,7 +57,7 @@ def connect(
     """
     if read_only and not path.exists():
         raise StoreError(
-            f"There is no results file at {path}.", fix="It is what `lbx run -o FILE` writes.", command="lbx run --help"
+            f"There is no results file at {path}.", fix="`lbx run -o FILE` writes one.", command="lbx run --help"
         )
     check_place(path)
     if not read_only:

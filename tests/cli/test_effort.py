@@ -62,7 +62,7 @@ def test_a_run_from_effort_to_answer(lbx: Lbx, bundle: Path, card, tmp_path: Pat
     for more in ([], ["--reasoning-effort", "low"], ["--reasoning-effort", "high"]):
         code, said = asked(lbx, bundle, card(CHANNELS), "-o", out, *more)
         assert code == 0, said
-        assert ("say --reasoning-effort low or medium or high" in said) is (not more)
+        assert ("give --reasoning-effort low or medium or high" in said) is (not more)
     rows = json.loads(
         lbx("sql", out, "SELECT settings->>'reasoning_effort' AS effort, output, reasoning, reasoning_closed, run_id, "
             "prompt_sha256 FROM generations JOIN runs USING (run_id)", "-f", "json").stdout
@@ -119,7 +119,7 @@ def test_levels_that_a_template_checks_or_passes_over(lbx: Lbx, bundle: Path, ca
         (MESSAGES, ["--reasoning-effort", "low"], ["does not know reasoning_effort", "Leave it out"]),
         ("", ["--reasoning-effort", "low"], ["does not reach the model", "without a chat template"]),
         (CHANNELS, ["--reasoning-effort", "low", "--no-chat"], ["does not reach the model"]),
-        (CHANNELS, ["--reasoning-effort", "low", "--no-thinking"], ["--no-thinking forbids it"]),
+        (CHANNELS, ["--reasoning-effort", "low", "--no-thinking"], ["--no-thinking exclude each other"]),
         (CHANNELS, ["--reasoning-effort", "most"], ["low", "medium", "high"]),
     ],
 )
@@ -141,5 +141,5 @@ def test_a_spec_has_it() -> None:
     assert RunSpec.from_json(spec.to_json(), "run.json") == spec
     assert [(one.thinking, one.reasoning_effort) for _, one in spec.kinds] == [(True, "low"), (False, None)]
     assert RunSettings(reasoning_effort="low").reasoning_budget(65536) == 8192
-    with pytest.raises(UsageError, match="--reasoning-effort is one of low, medium, high, not 'most'"):
+    with pytest.raises(UsageError, match="--reasoning-effort must be one of low, medium, high, not 'most'"):
         RunSpec(bundle="b", model="m", tasks=("needle",), reasoning_effort="most")

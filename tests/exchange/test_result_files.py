@@ -258,7 +258,7 @@ def test_what_would_be_no_official_number_is_refused(
     row = {"_id": "1", "difficulty": "easy", "length": "short", "answer": "A", "pred": "A", "judge": True}
     short = import_predictions(store, "longbench_v2", write_lines("one.jsonl", [row]), model="m").run_id
     _score(store)
-    refused("longbench_v2", short, "no answer to a hard question, over which the official result.py stops")
+    refused("longbench_v2", short, "no answer to a hard question, on which the official result.py stops")
     refused("longbench", short, "has no answers to longbench")
     rows = {"pred": "a", "answers": ["a"], "all_classes": None, "length": 1}
     folder = write_lines("pred/qasper.jsonl", [rows]).parent

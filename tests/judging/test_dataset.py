@@ -141,7 +141,7 @@ def test_typing_on_is_one_edit_to_undo(file: Path, tmp_path: Path) -> None:
 def test_a_form_of_before_is_refused(file: Path, tmp_path: Path) -> None:
     with Dataset(file, tmp_path / "out.jsonl") as dataset:
         dataset.remove(0, 0, dataset.shape(0))
-        with pytest.raises(UsageError, match="have come or gone"):
+        with pytest.raises(UsageError, match="were added or removed"):
             dataset.set(0, 0, ANSWERS, "meant for the other one", 0)
         dataset.set(0, 0, ANSWERS, "now", dataset.shape(0))
 

@@ -69,12 +69,12 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     assert back.startswith("10 rows in 1 file")
     assert (tmp_path / "out" / golden.name).read_bytes() == golden.read_bytes()
     again = ("export", "leval_judge", out, "--run", "gpt-4", "-o", tmp_path / "out")
-    fails(lbx(*again), 2, "is there already")
+    fails(lbx(*again), 2, "already exists")
     fails(lbx(*again, "--results"), 2, "--results is for answers")
     fails(lbx(*again, "--judged", "human_eval"), 2, "--judged is for leval")
     (tried,) = re.findall("try: lbx (.*)", lbx("export", "leval_judge", out, "-o", tmp_path / "out").stderr)
     assert "gpt-4-2" in lbx(*shlex.split(tried)).stdout, "the command that is named is one"
-    fails(lbx("export", "fastchat", out, "--run", "gpt-4", "-o", tmp_path / "out"), 2, "is no judge's")
+    fails(lbx("export", "fastchat", out, "--run", "gpt-4", "-o", tmp_path / "out"), 2, "is not a judge's")
 
 
 def test_what_cannot_be_imported_leaves_no_results_file(lbx: Lbx, bundle: Path, folder: Path, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_results_as_the_official_scorer_writes_them(lbx: Lbx, folder: Path, tmp_
     done = lbx("export", "longbench", out, "--run", "r", "--results", "-o", exported)
     assert done.returncode == 0 and "1 file made of 2 answers" in done.stdout
     assert (exported / "pred/model/result.json").read_text() == '{\n    "qasper": 50.0\n}'
-    fails(lbx("export", "longbench", out, "--run", "r", "--results", "-o", exported), 2, "there already", "--force")
+    fails(lbx("export", "longbench", out, "--run", "r", "--results", "-o", exported), 2, "already exist", "--force")
     fails(lbx("export", "longbench_v2", out, "--run", "r", "--results", "-o", exported), 2, "has no answers to")
 
 

@@ -31,8 +31,8 @@ def path(tmp_path: Path) -> Path:
     [
         (["--rater", "a", "--rater", "a"], "Two raters have one name"),
         (["--rater", "a", "--raters", "2"], "--raters says 2, and 1 are named"),
-        (["--rater", "a\x1b[31m"], "'a\\x1b[31m' is no name for a rater"),
-        (["--scale", "5-1"], "'5-1' is no scale"),
+        (["--rater", "a\x1b[31m"], "'a\\x1b[31m' is not a name for a rater"),
+        (["--scale", "5-1"], "'5-1' is not a scale"),
         (["--scale", "1-50"], "at most 20 apart"),
         (["--scale", "1-7", "--kind", "pair"], "--scale is for --kind score"),
         (["--run", "gamma"], "There is no run 'gamma'"),

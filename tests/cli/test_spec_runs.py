@@ -94,6 +94,6 @@ def test_a_file_of_several_runs_asks_which(lbx: Lbx, spec: Path, tmp_path: Path)
     for name, seed in (("a", 1), ("b", 2)):
         assert lbx("run", "--spec", spec, "--run", name, "--seed", seed, "-o", results, "--no-plan").returncode == 0
     fails(lbx("run", "--spec", results, *out), 2, "holds several runs", "--run: a, b")
-    fails(lbx("run", "--spec", results, "--run", "c", *out), 2, "does not say how a run c was made")
+    fails(lbx("run", "--spec", results, "--run", "c", *out), 2, "does not record how a run c was made")
     assert lbx("run", "--spec", results, "--run", "b", *out).returncode == 0
     assert {run for run, _, _ in asked(tmp_path / "r.duckdb")} == {"b"}

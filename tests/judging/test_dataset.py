@@ -181,7 +181,7 @@ def test_nothing_is_written_over(file: Path, tmp_path: Path) -> None:
         Dataset(file, link)
     other = tmp_path / "other.jsonl"
     other.write_bytes(b"mine")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         Dataset(file, other)
     out = tmp_path / "out.jsonl"
     with Dataset(file, out) as dataset:

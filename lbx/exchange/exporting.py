@@ -264,9 +264,8 @@ def _refuse_existing(targets: Iterable[Path]) -> None:
     there = [path for path in targets if path.exists()]
     if there:
         more = f" and {len(there) - 1} more {'files' if len(there) > 2 else 'file'} already exist" if there[1:] else ""
-        raise UsageError(
-            f"{there[0]}{more or ' already exists'}.", fix="Give another folder, or replace them with --force."
-        )
+        fix = "Give another folder, or replace them with --force."
+        raise UsageError(f"{there[0]}{more or ' already exists'}.", fix=fix)
 
 
 def _write_all(targets: Mapping[Path, Sequence[str]]) -> None:

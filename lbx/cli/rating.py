@@ -101,7 +101,7 @@ def say_what(book: Book, equal: int, documents: Mapping[str, str] | None) -> Non
     if book.torn:
         note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {book.torn}.")
     if done := sum(book.progress(rater).done for rater in book.raters):
-        note(f"{done:,} are rated already; this continues.")
+        note(f"{done:,} are already rated; this continues.")
 
 
 def _say_who_gets_what(book: Book) -> None:
@@ -122,7 +122,7 @@ def _keep(results: Path, journal: Journal) -> None:
     try:
         moved = collected(results, journal)
     except StoreError as error:
-        note(f"Every rating is safe in {journal.path}, and not yet in the results file: {error.cause}")
+        note(f"Every rating is safe in {journal.path}, but not yet in the results file: {error.cause}")
         note(f"Move them later: {as_command('lbx', 'rate', results, '--collect')}")
     else:
         note(f"Moved into {results}: {moved:,} ratings and revisions." if moved else "Nothing new was rated.")
@@ -130,11 +130,11 @@ def _keep(results: Path, journal: Journal) -> None:
 
 def _people(names: Sequence[str], raters: int | None) -> list[str]:
     if names and raters is not None and raters != len(names):
-        raise UsageError(f"--raters says {raters}, and {len(names)} are named.", fix="One of the two is enough.")
+        raise UsageError(f"--raters says {raters}, but {len(names)} are named.", fix="Give one of the two.")
     people = list(names) or [f"rater-{number}" for number in range(1, (raters or 1) + 1)]
     for name in people:
         if not name.strip() or one_line(name) != name or len(name) > 80:
-            raise UsageError(f"{name!r} is no name for a rater.", fix="Use letters and digits, say.")
+            raise UsageError(f"{name!r} is not a name for a rater.", fix="Use letters and digits, say.")
     if len({*people}) < len(people):
         raise UsageError("Two raters have one name.", fix="Give each --rater a name of its own.")
     return people
@@ -144,5 +144,7 @@ def _ends(scale: str) -> tuple[int, int]:
     found = re.fullmatch(r"([0-9]{1,3})-([0-9]{1,3})", scale)
     low, high = (int(found[1]), int(found[2])) if found else (0, 0)
     if not low < high <= low + _MOST_STEPS:
-        raise UsageError(f"{scale!r} is no scale.", fix=f"Two whole numbers, at most {_MOST_STEPS} apart: --scale 1-5.")
+        raise UsageError(
+            f"{scale!r} is not a scale.", fix=f"Two whole numbers, at most {_MOST_STEPS} apart: --scale 1-5."
+        )
     return low, high

@@ -110,7 +110,7 @@ def _marks(guards: Table) -> Iterator[Sheet]:
             body.append([mark.sentence, f"{count:,}", f"{100 * count / asked:.1f}", _worst(known, name)])
     unknown = {row["run_id"] for row in rows if row["truncated"] is None}
     notes = (
-        [f"Of {len(unknown):,} runs it is unknown whether prompts were cut, as of imported ones."] if unknown else []
+        [f"Of {len(unknown):,} runs it is unknown whether prompts were cut, as for imported ones."] if unknown else []
     )
     columns = [
         Column("what", "what may have spoilt scores"),

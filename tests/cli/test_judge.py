@@ -160,7 +160,7 @@ def test_calibrating_takes_no_run(lbx: Lbx, home: Path, tmp_path: Path, always_f
     assert {row[1:] for row in rows(fresh, WON)} == {(11.0, 22, 22)}
     for name in ("60.94", "54.16", "42.44"):
         assert name in done.stdout
-    assert "This judge is not calibrated: of 96 published answers each it has judged only 11" in done.stdout
+    assert "This judge is not calibrated: of 96 published answers each, it has judged only 11" in done.stdout
     again = json.loads(lbx(*judge(home, fresh, always_first, "--calibrate", "--json")).stdout)
     assert (again["found"], again["calibration"]["verdict"]) == (66, "not calibrated")
     assert [row["win_rate"] for row in again["calibration"]["rows"]] == [0.5] * 3

@@ -113,8 +113,8 @@ def test_a_spec_is_a_file(bundle: Path, model: Path, tmp_path: Path) -> None:
         ({"chat": None}, "--chat cannot be None: it takes true or false"),
         ({"limit": 1, "ids": ["a"]}, "--ids and --limit exclude each other"),
         ({"documents": 1, "sample": 1}, "exclude each other"),
-        ({"retriever": "e5"}, "--retriever says how chunks are found"),
-        ({"both_kinds": True, "thinking": True}, "--both-kinds asks with reasoning and without"),
+        ({"retriever": "e5"}, "--retriever needs --rag"),
+        ({"both_kinds": True, "thinking": True}, "--both-kinds excludes --thinking"),
         ({"colour": "red"}, "a key that lbx does not know: colour"),
     ],
 )

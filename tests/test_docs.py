@@ -175,7 +175,7 @@ def test_the_lines_of_the_first_pages_run(workplace: Path) -> None:
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "4 of 30 samples have an answer" in done.stdout
-    assert "4 found done; 6 of 30 samples" in done.stdout, "a larger part continues the run"
+    assert "4 already done; 6 of 30 samples" in done.stdout, "a larger part continues the run"
 
 
 def test_every_query_can_be_asked(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lbx.backends.kinds import KINDS, Kind, Options
-from lbx.base.errors import UsageError
+from lbx.backends.options import HfOptions, LlamaOptions
+from lbx.base.errors import BackendError, UsageError
 from lbx.base.inputs import read_input
 from lbx.base.paths import expanded
 from lbx.base.records import Sampling, sha256_text
@@ -43,6 +44,14 @@ from lbx.inference.sampling import RANGES, out_of_range
 
 _TOP: dict[str, type] = {"name": str, "backend": str, "context_window": int, "stop": list}
 _TABLES: dict[str, type] = dict.fromkeys(("weights", "tokenizer", "chat", "sampling", "options"), dict)
+_ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("n_ctx", "num_ctx", "ctx_size", "context_length", "max_model_len", "max_seq_len"), "context_window"
+    ),
+    **dict.fromkeys(("stops", "stop_strings", "stop_sequences", "stop_words", "until"), "stop"),
+}
+"""What other tools call a key of a card."""
+
 _PLACES = ("path", "bundle", "repo")
 _WEIGHTS: dict[str, type] = dict.fromkeys((*_PLACES, "revision", "file"), str)
 _CHAT: dict[str, type] = {"enabled": bool, "template": str, "template_file": str, "kwargs": dict, "reasoning": list}
@@ -158,8 +167,9 @@ def read_card(path: Path) -> ModelCard:
 def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
     """The card that a TOML document describes; relative paths in it start at the folder of ``path``."""
     where = f"The model card {path}:"
-    check_table(table, _TOP | _TABLES, where)
     _check_places(table, where)
+    stop = _stop(table.get("stop", []), where)
+    check_table(table, _TOP | _TABLES, where)
     backend = table.get("backend", "")
     if backend not in KINDS:
         raise UsageError(f"{where} backend = {backend!r} does not exist.", fix=nearest(backend, KINDS))
@@ -168,7 +178,7 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
         _check_embedding(table, where)
     window = table.get("context_window")
     if window is not None and window < 1:
-        raise UsageError(f"{where} context_window = {window} is not a number of tokens.")
+        raise UsageError(f"{where} context_window = {window} must be at least 1.")
     name = table.get("name", path.stem)
     if not name.strip():
         raise UsageError(f"{where} name is empty.")
@@ -178,26 +188,63 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
         weights=_tokenizer(table, path) if kind.remote else _weights_of_model(table, path),
         options=from_table(kind.options, table.get("options", {}), f"{where} [options]"),
         context_window=window,
-        stop=_stop(table.get("stop", []), where),
+        stop=stop,
         chat=_chat(table.get("chat", {}), path),
         sampling=_sampling(table["sampling"], where) if "sampling" in table else None,
         source=path,
     )
 
 
+def check_window(card: ModelCard, trained: int | None) -> None:
+    """Refuse a context window that the model was not made for.
+
+    Args:
+        trained: tokens that its files say; None or 0 where they do not.
+
+    Raises:
+        BackendError: the card's window is beyond that, and no option of the card stretches the positions.
+    """
+    window, options = card.context_window, card.options
+    if not window or not trained or not isinstance(options, LlamaOptions | HfOptions) or options.extend_context:
+        return
+    if isinstance(options, HfOptions):
+        reach = int(trained * (options.rope_factor or 1))
+    else:
+        free = options.rope_scaling or options.rope_freq_base or options.rope_freq_scale
+        reach = window if free else trained
+    if window > reach:
+        stretched = f", stretched to {reach}" if reach > trained else ""
+        option = "rope_scaling" if reach == trained else "rope_factor"
+        raise BackendError(
+            f"{card.name} was trained for a context of {trained} tokens{stretched}; context_window = {window} is "
+            "beyond it.",
+            fix=f"Lower it, or set {option} or extend_context = true under the card's [options].",
+        )
+
+
 def _check_places(table: Mapping[str, Any], where: str) -> None:
-    """Refuse a key of the card that stands in a table: TOML takes every line for the table above it."""
-    for name in _TABLES:
-        if key := next((key for key in _TOP if key in table.get(name, {})), None):
-            raise UsageError(
-                f"{where} [{name}] has no setting {key!r}.",
-                fix=f"{key} stands at the top of a card, before its first table.",
-            )
+    """Refuse a key of the card that stands in a table (TOML takes every line for the table above it), and what other
+    tools call such a key.
+    """
+    for name in ("", *_TABLES):
+        keys = table.get(name, {}) if name else table
+        place = f"{where} [{name}]" if name else where.removesuffix(":")
+        for key in keys if isinstance(keys, Mapping) else ():
+            if name and key in _TOP:
+                fix = f"{key} stands at the top of a card, before its first table."
+            elif key in _ELSEWHERE:
+                fix = f"Write {_ELSEWHERE[key]}, at the top of the card, before its first table."
+            else:
+                continue
+            raise UsageError(f"{place} has no setting {key!r}.", fix=fix)
 
 
-def _stop(texts: list[Any], where: str) -> tuple[str, ...]:
-    if not all(isinstance(text, str) and text for text in texts):
-        raise UsageError(f"{where} stop = {texts} is not a list of texts.", fix='Write e.g. stop = ["\\nUser:"].')
+def _stop(texts: object, where: str) -> tuple[str, ...]:
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
+        which = ", none of them empty," if isinstance(texts, list) and "" in texts else ","
+        raise UsageError(
+            f"{where} stop must be a list of texts{which} not {texts!r}.", fix='Write e.g. stop = ["\\nUser:"].'
+        )
     return tuple(dict.fromkeys(texts))
 
 
@@ -207,7 +254,7 @@ def _check_embedding(table: Mapping[str, Any], where: str) -> None:
         if key in table:
             raise UsageError(
                 f"{where} an embedding model has no {key}.",
-                fix="Remove it; how much of a text it reads is max_length under [options].",
+                fix="Remove it. max_length under [options] limits how much of a text the model reads.",
             )
 
 
@@ -224,7 +271,7 @@ def _tokenizer(table: Mapping[str, Any], card: Path) -> Weights:
     if "weights" in table:
         raise UsageError(
             f"{where} an endpoint has no [weights]: its server has them.",
-            fix="Remove it; where the model's tokenizer is goes under [tokenizer].",
+            fix="Remove it; [tokenizer] says where the model's tokenizer is.",
         )
     if "tokenizer" not in table:
         return NOTHING
@@ -279,7 +326,7 @@ def _marks(values: list[Any], where: str) -> tuple[str, str]:
     texts = [value for value in values if isinstance(value, str) and value.strip() == value != ""]
     if len(values) != 2 or len(texts) != 2 or texts[0] in texts[1] or texts[1] in texts[0]:
         raise UsageError(
-            f"{where} reasoning = {values} are not two different marks, without blanks around them.",
+            f"{where} reasoning = {values} must be two different texts without blanks around them.",
             fix='Write what opens and what closes the reasoning, e.g. reasoning = ["<think>", "</think>"].',
         )
     return texts[0], texts[1]

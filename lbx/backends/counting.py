@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from lbx.backends.cards import ModelCard
+from lbx.backends.cards import ModelCard, check_window
 from lbx.backends.options import EndpointOptions, LlamaOptions, ScriptedOptions
-from lbx.base.errors import DoesNotFitError
+from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.base.records import Request
 from lbx.inference.model import Backend
 
@@ -29,12 +29,20 @@ class CountingBackend:
     Args:
         small: the loaded backend; closed with this one.
         card: the model's own.
+
+    Raises:
+        BackendError: the card's window is beyond what the model was trained for; ``small`` is closed.
     """
 
     def __init__(self, small: Backend, card: ModelCard) -> None:
         self._small = small
         self.tokenizer, self.eos_ids = small.tokenizer, small.eos_ids
         info = small.info
+        try:
+            check_window(card, info.trained_context)
+        except BackendError:
+            small.close()
+            raise
         window = card.context_window or info.trained_context or info.context_window
         cells = getattr(card.options, "kv_cells", 0) or window
         self.info = replace(info, context_window=window, kv_cells=cells)
@@ -45,7 +53,7 @@ class CountingBackend:
         Raises:
             DoesNotFitError: always.
         """
-        raise DoesNotFitError(f"{self.info.model} is loaded to count tokens only; nothing can be asked of it.")
+        raise DoesNotFitError(f"{self.info.model} is loaded only to count tokens and cannot answer.")
 
     def takes_system(self) -> bool:
         return False

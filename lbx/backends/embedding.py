@@ -159,7 +159,7 @@ def unit_rows(vectors: Vectors, name: str) -> Vectors:
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     if not np.isfinite(lengths).all():
         raise BackendError(
-            f"{name} gave a vector with infinite numbers.",
+            f"{name} produced a vector with NaN or infinite values.",
             fix="Set dtype = 'float32' or 'bfloat16' in its card; if it is, its weights are damaged.",
         )
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)

@@ -8,12 +8,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.cards import NOTHING, ModelCard, read_card
+from lbx.backends.cards import NOTHING, ModelCard, check_window, read_card
 from lbx.backends.headers import context_window
 from lbx.backends.hf.stored import read_stored
 from lbx.backends.llama.formats import check_gguf, format_title
 from lbx.backends.weights import CARDS, is_first_gguf, model_files, resolve_embedder, resolve_model, weights_path
-from lbx.base.errors import LbxError, UsageError
+from lbx.base.errors import BackendError, LbxError, UsageError
 from lbx.base.layout import FILES, HUB, Bundle
 from lbx.base.tables import read_table
 
@@ -47,7 +47,7 @@ class Listed:
     @property
     def state(self) -> str:
         """Whether it is there, and its format of few bits."""
-        there = {True: "there", False: "not there", None: "on a server"}[self.there]
+        there = {True: "present", False: "missing", None: "on a server"}[self.there]
         return f"{there}, {self.stored_as}" if self.stored_as else there
 
     def to_json(self) -> dict[str, Any]:
@@ -134,8 +134,15 @@ def _listed(name: str, kind: str, card: ModelCard, bundle: Bundle | None) -> Lis
         stored_as = _stored_as(card, place)
     except (LbxError, OSError) as error:
         return replace(found, problem=error.cause if isinstance(error, LbxError) else str(error))
-    window = card.context_window or context_window(place)
-    return replace(found, context_window=window, size_bytes=size, stored_as=stored_as, there=True)
+    trained = context_window(place)
+    found = replace(
+        found, context_window=card.context_window or trained, size_bytes=size, stored_as=stored_as, there=True
+    )
+    try:
+        check_window(card, trained)
+    except BackendError as error:
+        return replace(found, problem=error.cause)
+    return found
 
 
 def _stored_as(card: ModelCard, place: Path) -> str:

@@ -157,7 +157,7 @@ class HfOptions:
         if self.device_map and self.device != "auto":
             raise UsageError(
                 f"device = {self.device!r} and device_map = {self.device_map!r} exclude each other.",
-                fix="Leave device out: a device map takes every GPU there is.",
+                fix="Remove device: a device map takes every GPU there is.",
             )
         one_of(self, QUANTIZATIONS, "quantization")
         one_of(self, DTYPES, "dtype")
@@ -234,7 +234,7 @@ def check_device(device: str) -> None:
     """Raise UsageError for a name that torch has not."""
     name, _, number = device.partition(":")
     if name not in ("auto", "cpu", "cuda") or (number and not (name == "cuda" and number.isdecimal())):
-        raise UsageError(f"device = {device!r} is none of auto, cpu, cuda, cuda:N.")
+        raise UsageError(f"device must be auto, cpu, cuda or cuda:N, not {device!r}.")
 
 
 def _check_url(url: str) -> None:
@@ -245,7 +245,7 @@ def _check_url(url: str) -> None:
         parts = SplitResult("", "", "", "", "")
     if parts.username or parts.password:
         raise UsageError(
-            "url holds a user name or password, and cards and results are passed around.",
+            "url holds a user name or password, and cards and results get shared.",
             fix="Put the key into an environment variable, and its name into api_key_env.",
         )
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
@@ -257,8 +257,8 @@ def _check_url(url: str) -> None:
 def _check_extra_body(table: dict[str, Any]) -> None:
     if own := [name for name in table if name in OWN_PARAMETERS]:
         raise UsageError(
-            f"extra_body holds {', '.join(own)}, which lbx decides.",
-            fix="Take it out: sampling and lengths are options of the run or stand under [sampling], variables of the "
+            f"extra_body holds {', '.join(own)}, which lbx sets itself.",
+            fix="Remove it: sampling and lengths are options of the run or stand under [sampling], variables of the "
             "template are kwargs under [chat].",
         )
     try:
@@ -278,4 +278,4 @@ def one_of(options: object, choices: tuple[str, ...], *names: str) -> None:
     """Raise UsageError for an option that is none of the choices."""
     for name in names:
         if (value := getattr(options, name)) not in choices:
-            raise UsageError(f"{name} = {value!r} is none of {', '.join(c or repr('') for c in choices)}.")
+            raise UsageError(f"{name} must be {', '.join(c or repr('') for c in choices)}, not {value!r}.")

@@ -182,11 +182,13 @@ def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
     if path.parent.is_dir():
         beside = [p for p in path.parent.iterdir() if p.suffix in _FILES or holds_weights(p)]
         names |= {p.name: str(p) for p in beside if p.exists() and (p.suffix != ".toml" or is_card(p))}
-    alike = [name for name in names if (Path(name).suffix in _FILES) == a_file]
-    near = get_close_matches(path.name, alike, n=3, cutoff=0.5)
+    alike = {name.removesuffix(path.suffix): name for name in names if (Path(name).suffix in _FILES) == a_file}
+    near = get_close_matches(path.name.removesuffix(path.suffix), alike, n=3, cutoff=0.5)
     return UsageError(
         f"{cause}.",
-        fix=f"Did you mean {' or '.join(names[name] for name in near)}?" if near else "See what can be named.",
+        fix=f"Did you mean {' or '.join(names[alike[name]] for name in near)}?"
+        if near
+        else "See what --model can name:",
         command=as_command("lbx", "models", *(("--bundle", bundle.root) if bundle else ())),
     )
 
@@ -207,9 +209,11 @@ def _place(card: ModelCard, bundle: Bundle | None) -> Path:
     weights = card.weights
     if weights.path is not None:
         if not weights.path.exists():
-            beside = [p.name for p in weights.path.parent.iterdir()] if weights.path.parent.is_dir() else []
+            folder = weights.path.parent
+            beside = [p.name for p in folder.iterdir() if p.suffix != ".toml"] if folder.is_dir() else []
             raise BackendError(
-                f"The weights of {card.name} are not at {weights.path}.", fix=nearest(weights.path.name, beside)
+                f"{card.name} has no weights at {weights.path}.",
+                fix=f"Correct path in the card's [weights]. {nearest(weights.path.name, beside)}".strip(),
             )
         return weights.path
     if bundle is None:

@@ -19,8 +19,8 @@ _FATAL = "Fatal Python error: "  # how faulthandler begins
 _pipes: list[int] = []  # the writing end, while a death is watched
 
 _CRASHED = (
-    "A library crashed on this machine: llama.cpp, torch, or what lies below them. With `lbx run --workers 1` a crash "
-    "costs the prompt that causes it, and no other"
+    "A library crashed on this machine: llama.cpp, torch, or one that they use. With `lbx run --workers 1` a crash "
+    "costs only the prompt that causes it"
 )
 _UNSAID = (
     "Exit code 137 is SIGKILL: if nobody killed it, memory ran out, as the kernel's OOM killer says in dmesg, or the "
@@ -30,14 +30,14 @@ _UNSAID = (
 _CAUSES = {
     "Illegal instruction": (
         "illegal instruction, SIGILL",
-        "A library used an instruction that this processor, or the hypervisor below it, does not have",
+        "A library used an instruction that this processor, or its hypervisor, does not support",
     ),
     "Segmentation fault": ("segmentation fault, SIGSEGV", _CRASHED),
     "Floating-point exception": ("arithmetic error, SIGFPE", _CRASHED),
     "Aborted": ("abort, SIGABRT", _CRASHED),
     "Bus error": (
         "bus error, SIGBUS",
-        "A file that was mapped into memory, such as the model's, was cut off or its disk failed while it was read",
+        "A memory-mapped file, such as the model's, was cut off, or its disk failed while it was read",
     ),
 }
 

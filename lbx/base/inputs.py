@@ -19,6 +19,7 @@ LARGE = 1 << 32
 
 _HANDED = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/([0-9]{1,9})")
 _BLOCK = 1 << 16
+_MAGIC = slice(8, 12)
 
 
 def open_input(path: Path, buffering: int = -1) -> BufferedReader:
@@ -70,6 +71,11 @@ def read_handed(path: Path, limit: int) -> bytes:
         if len(content) > limit:
             raise too_large(path, limit)
     return bytes(content)
+
+
+def is_database(start: bytes) -> bool:
+    """Whether a file that starts so is DuckDB's, as results files are."""
+    return start[_MAGIC] == b"DUCK"
 
 
 def require_file(path: Path) -> None:

@@ -114,7 +114,8 @@ class Bundle:
         commit = _commit_in(ref) if ref.is_file() else revision
         if not _COMMIT.fullmatch(commit):
             raise BundleError(
-                f"{ref} names no commit, but {commit[:80]!r}.", fix="Do not trust this bundle: see `lbx verify` of it."
+                f"{ref} names no commit, but {commit[:80]!r}.",
+                fix="Do not trust this bundle; check it with `lbx verify`.",
             )
         found = self._inside(folder / "snapshots" / commit)
         return found if found.is_dir() else None
@@ -128,7 +129,7 @@ class Bundle:
         """The path, which a file or a card has named: it must not lead out of the bundle, by ``..`` or by a link."""
         if not path.resolve().is_relative_to(self.root.resolve()):
             raise BundleError(
-                f"{path} leads out of the bundle {self.root}, whose digest says nothing about what lies there.",
+                f"{path} leads out of the bundle {self.root}; the bundle's digest does not cover it.",
                 fix="Correct the card that names it; if none does, do not trust this bundle.",
             )
         return path

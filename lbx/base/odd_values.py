@@ -35,8 +35,8 @@ def refusing_odd_values(make: Callable[Concatenate[_S, _P], _T]) -> Callable[Con
             place = store.path if store is not None else "What is published"
             raise StoreError(
                 f"{place} holds values of which this cannot be made ({type(exc).__name__}: {exc}).",
-                fix="If lbx alone has written to it, this is a fault of lbx: please report it with the traceback that "
-                "--debug shows.",
+                fix="If only lbx has written to it, this is a bug: please report it with the traceback that --debug "
+                "shows.",
             ) from exc
 
     return guarded

@@ -137,7 +137,7 @@ def appended_file(path: Path, *, made: bool = True) -> BinaryIO:
         raise
     if not made and stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EEXIST, "it has just become another file", str(path))
+        raise OSError(errno.EEXIST, "it was replaced in the meantime", str(path))
     os.set_blocking(handle, not made)  # nobody waits for who reads a log
     return os.fdopen(handle, "ab")
 
@@ -152,7 +152,7 @@ def _followed(path: Path) -> Path:
 def refuse_foreign_link(path: Path) -> None:
     """Raise OSError where a person names a link for what is written that is neither theirs nor the system's."""
     if path.is_symlink() and path.lstat().st_uid not in (os.geteuid(), 0):
-        raise OSError(errno.ELOOP, "it is a link of somebody else's", str(path))
+        raise OSError(errno.ELOOP, "it is a link that belongs to another user", str(path))
 
 
 def is_plain(path: Path) -> bool:
@@ -177,7 +177,7 @@ def open_kept(path: Path, flags: int, mode: int = 0o666, *, limit: int = sys.max
     os.close(handle)
     if stat.S_ISREG(status.st_mode):
         raise too_large(path, limit)
-    raise OSError(errno.EINVAL, "it is no file, but a pipe or a device", str(path))
+    raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
 
 
 def open_folder(folder: Path) -> int:

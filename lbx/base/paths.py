@@ -42,7 +42,7 @@ def _problem(part: str) -> str:
     if part == "..":
         return "it leads out of the folder"
     if "\\" in part or one_line(part) != part:
-        return "it has a backslash, or characters that cannot be seen"
+        return "it has a backslash or invisible characters"
     if _RESERVED.fullmatch(part):
         return "it is the name of a device on some systems"
     return "it is too long" if len(os.fsencode(part)) > _LONGEST else ""

@@ -68,7 +68,7 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if close:
         return f"Did you mean {' or '.join(close)}?"
-    return f"There is {', '.join(known)}." if known else ""
+    return f"Available: {', '.join(known)}." if known else ""
 
 
 def check_keys(table: Mapping[str, Any], known: Collection[str], where: str, needed: Collection[str] = ()) -> None:
@@ -77,12 +77,13 @@ def check_keys(table: Mapping[str, Any], known: Collection[str], where: str, nee
     Args:
         where: what a message begins with; a key or a verb follows it ("The model card m.toml:").
     """
+    subject = where.removesuffix(":")
     for key in table:
         if key not in known:
-            raise UsageError(f"{where} has no setting {key!r}.", fix=nearest(key, known) or "Remove it.")
+            raise UsageError(f"{subject} has no setting {key!r}.", fix=nearest(key, known) or "Remove it.")
     for key in needed:
         if key not in table:
-            raise UsageError(f"{where} lacks {key}.", fix=f"It needs {', '.join(needed)}.")
+            raise UsageError(f"{subject} lacks {key}.", fix=f"It needs {', '.join(needed)}.")
 
 
 def check_table(table: Mapping[str, Any], known: Mapping[str, type], where: str, needed: Collection[str] = ()) -> None:

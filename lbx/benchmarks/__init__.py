@@ -86,12 +86,14 @@ def select(bundle: Bundle, names: Sequence[str]) -> list[Task]:
             chosen.setdefault(task.full_name, task)
     if not chosen and not names:
         raise UsageError(
-            "No task is named.", fix='Name some, or "all".', command=as_command("lbx", "tasks", "--bundle", bundle.root)
+            "No tasks given.",
+            fix="Give some with --tasks, or all: --tasks all.",
+            command=as_command("lbx", "tasks", "--bundle", bundle.root),
         )
     if not chosen:
         raise UsageError(
             f"The bundle at {bundle.root} holds no benchmark's data.",
-            fix="Bundle some on a connected machine, or name the built-in needle, which needs none: --tasks needle.",
+            fix="Bundle some on a connected machine, or use the built-in needle, which needs none: --tasks needle.",
         )
     return list(chosen.values())
 

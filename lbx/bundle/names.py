@@ -45,7 +45,7 @@ def why_unsafe(path: str) -> str:
         (".." in parts, "it leads out of the folder ('..')"),
         ("" in parts or "." in parts, "it has an empty or '.' part"),
         (_ODD.search(path), "it has a control character, a backslash, a colon, a percent sign or a broken character"),
-        (_UNSEEN.search(path) or _has_format_character(path), "it has a character that is not seen"),
+        (_UNSEEN.search(path) or _has_format_character(path), "it has an invisible character"),
         (unicodedata.normalize("NFC", path) != path, "it is not in Unicode's composed form (NFC) as names must be"),
         (any(part[-1:] in (".", " ") for part in parts), "a part of it ends with a dot or a blank"),
         (any(_DEVICE.fullmatch(part) for part in parts), "it is the name of a device on Windows"),
@@ -69,7 +69,7 @@ class PathSet:
     def why_not(self, path: str) -> str:
         """Add ``path``; why it cannot stand beside those added before, or "" when it can."""
         if path in self._files:
-            return "it is there twice"
+            return "it appears twice"
         parts = path.split("/")
         prefixes = ["/".join(parts[: n + 1]) for n in range(len(parts))]
         for prefix in prefixes:

@@ -167,7 +167,7 @@ class TarReader:
             if raw[156:157] != b"x":
                 return self._describe(raw, size, pax)
             if pax or size > _PAX_LIMIT:
-                raise self._damaged("an extended header is too large or there twice")
+                raise self._damaged("an extended header is too large or appears twice")
             pax = self._pax_records(self._exactly(size + -size % _UNIT, "in an extended header")[:size])
 
     def _describe(self, raw: bytes, size: int, pax: dict[str, str]) -> tuple[str, int, str]:

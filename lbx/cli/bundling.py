@@ -97,7 +97,7 @@ def _show_made(made: CreateResult, *, as_json: bool) -> None:
         return
     answer(f"{made.archive}: {made.files} files, {made.bytes:,} bytes, digest {made.digest}")
     if made.held_files:
-        note(f"{made.held_files} of the files, {made.held_bytes:,} bytes, are the base's and did not come along.")
+        note(f"{made.held_files} of the files, {made.held_bytes:,} bytes, are in the base and not in this archive.")
     for volume in made.volumes[1:]:
         answer(f"{volume}")
     beside = made.sums.name + (f" and {made.signature.name}" if made.signature else "")

@@ -131,7 +131,7 @@ def export_files(options: Export) -> None:
     judgements = file_format in judge_forms()
     if not runs:
         listed = as_command("lbx", "sql", results, "SELECT run_id, model FROM runs")
-        raise UsageError("No run is named.", fix="Name it with --run.", command=listed)
+        raise UsageError("No run given.", fix="Name one with --run.", command=listed)
     if options.official and judgements:
         raise UsageError("--results is for answers: judgements bring their numbers along.", fix="Leave it out.")
     if judged and (file_format not in official_judges() or options.official or not opened):

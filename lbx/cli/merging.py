@@ -59,7 +59,7 @@ def merge_files(options: Merge) -> None:
     else:
         files = [*sources]
     if output is None:
-        raise UsageError("No output file is named.", fix="Name the new results file with -o.")
+        raise UsageError("No output file given.", fix="Name the new results file with -o.")
     merged = join(files, output, plan, force=options.force)
     _tell(merged, as_json=options.as_json)
     if merged.gaps or any(merged.failures.values()):

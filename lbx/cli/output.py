@@ -211,6 +211,8 @@ class RunBar(_Watched, Listener):
         self._last = time.monotonic()
 
     def progress(self, progress: RunProgress) -> None:
+        if not progress.samples:
+            return
         if self._bar:
             self._show("run", one_line(progress.task), progress.fraction, 1.0, progress.pace)
         elif progress.ended or time.monotonic() - self._last >= RUN_LOG_SECONDS:

@@ -78,7 +78,7 @@ def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[D
             held = ratings_of(store, chosen.set_id).dicts()
         texts = documents(opened, chosen.items) if opened else {}
         book = Book(chosen, people, journal, held)
-        _say_what(book, equal, texts if opened else None)
+        say_what(book, equal, texts if opened else None)
         pages = pages_of(book, documents_of(texts.get), reference_open=options.reference_open)
         try:
             of_web("cli.sites:open_site")(pages.routes, people, options)
@@ -86,13 +86,12 @@ def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[D
             _keep(results, journal)
 
 
-def _say_what(book: Book, equal: int, documents: Mapping[str, str] | None) -> None:
+def say_what(book: Book, equal: int, documents: Mapping[str, str] | None) -> None:
     """What will be rated, before the links."""
     chosen = book.set
-    for_all = sum(item.for_all for item in chosen.items)
     note(f"{chosen.set_id}: {len(chosen.items):,} questions ({chosen.source}), answers of {', '.join(chosen.runs)}.")
     if len(book.raters) > 1:
-        note(f"{for_all:,} of them go to all raters, the others to {chosen.raters_per_item}.")
+        _say_who_gets_what(book)
     if equal:
         note(f"{equal:,} pairs are left out: both answers are equal.")
     if documents is None:
@@ -102,7 +101,20 @@ def _say_what(book: Book, equal: int, documents: Mapping[str, str] | None) -> No
     if book.torn:
         note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {book.torn}.")
     if done := sum(book.progress(rater).done for rater in book.raters):
-        note(f"{done:,} are rated already; this continues.")
+        note(f"{done:,} are already rated; this continues.")
+
+
+def _say_who_gets_what(book: Book) -> None:
+    items, each = book.set.items, book.set.raters_per_item
+    for_all = sum(item.for_all for item in items)
+    note(f"{for_all:,} of them go to all raters, each of the others to {each}.")
+    if not for_all and each == 1:
+        note(
+            "No two raters get the same question: no agreement can be computed. Raise --agreement or --raters-per-item."
+        )
+    for rater in book.raters:
+        if not book.queue(rater):
+            note(f"{rater} has nothing to rate: there are fewer documents than raters.")
 
 
 def _keep(results: Path, journal: Journal) -> None:
@@ -110,7 +122,7 @@ def _keep(results: Path, journal: Journal) -> None:
     try:
         moved = collected(results, journal)
     except StoreError as error:
-        note(f"Every rating is safe in {journal.path}, and not yet in the results file: {error.cause}")
+        note(f"Every rating is safe in {journal.path}, but not yet in the results file: {error.cause}")
         note(f"Move them later: {as_command('lbx', 'rate', results, '--collect')}")
     else:
         note(f"Moved into {results}: {moved:,} ratings and revisions." if moved else "Nothing new was rated.")
@@ -118,11 +130,11 @@ def _keep(results: Path, journal: Journal) -> None:
 
 def _people(names: Sequence[str], raters: int | None) -> list[str]:
     if names and raters is not None and raters != len(names):
-        raise UsageError(f"--raters says {raters}, and {len(names)} are named.", fix="One of the two is enough.")
+        raise UsageError(f"--raters says {raters}, but {len(names)} are named.", fix="Give one of the two.")
     people = list(names) or [f"rater-{number}" for number in range(1, (raters or 1) + 1)]
     for name in people:
         if not name.strip() or one_line(name) != name or len(name) > 80:
-            raise UsageError(f"{name!r} is no name for a rater.", fix="Use letters and digits, say.")
+            raise UsageError(f"{name!r} is not a name for a rater.", fix="Use letters and digits, say.")
     if len({*people}) < len(people):
         raise UsageError("Two raters have one name.", fix="Give each --rater a name of its own.")
     return people
@@ -132,5 +144,7 @@ def _ends(scale: str) -> tuple[int, int]:
     found = re.fullmatch(r"([0-9]{1,3})-([0-9]{1,3})", scale)
     low, high = (int(found[1]), int(found[2])) if found else (0, 0)
     if not low < high <= low + _MOST_STEPS:
-        raise UsageError(f"{scale!r} is no scale.", fix=f"Two whole numbers, at most {_MOST_STEPS} apart: --scale 1-5.")
+        raise UsageError(
+            f"{scale!r} is not a scale.", fix=f"Two whole numbers, at most {_MOST_STEPS} apart: --scale 1-5."
+        )
     return low, high

@@ -39,7 +39,7 @@ def import_ratings(form: RatingForm, options: Import) -> None:
 
 
 def export_ratings(form: RatingForm, options: Export) -> None:
-    """Raises UsageError: no such set or rater, a document is nowhere, a file is there already."""
+    """Raises UsageError: no such set or rater, a document is nowhere, a file already exists."""
     opened, (_, export) = Bundle(options.bundle) if options.bundle else None, form.load()
     with Store(options.results, read_only=True) as store:
         files = export(store, options.set_id, options.rater, bundle=opened, documents=options.documents)

@@ -97,7 +97,7 @@ def _asked(results: Path | None, view: str | None, *, published: bool) -> tuple[
         view = "reference"
     if results is None and view != "reference":
         raise UsageError(
-            f"The report {view} reads a results file." if view else "Which results file? None is named.",
+            f"The report {view} reads a results file." if view else "No results file given.",
             fix="Only published figures need none: `lbx report reference`.",
             command=as_command("lbx", "report", "RESULTS", *([view] if view else [])),
         )

@@ -142,7 +142,7 @@ def finish(
         answer_json(json.dumps(told[0] if len(told) == 1 else told))
     for name, outcome in outcomes.items():
         if not as_json:
-            found = f", {outcome.found:,} found done" if outcome.found else ""
+            found = f", {outcome.found:,} already done" if outcome.found else ""
             if outcome.samples < outcome.bundle_samples:
                 found += f"; {outcome.samples:,} of {outcome.bundle_samples:,} samples have an answer"
             answer(f"{name}: {outcome.answered:,} answered, {outcome.failed:,} failed{found}; results in {output}")

@@ -42,7 +42,7 @@ def show_prompts(options: Prompts) -> None:
 def _write(path: Path, found: Iterator[SentPrompt]) -> int:
     """Into a file that is there when it is whole. Returns how many."""
     if path.exists():
-        raise UsageError(f"{path} is there already.", fix="Choose another name, or remove it.")
+        raise UsageError(f"{path} already exists.", fix="Choose another name, or remove it.")
     with whole_file(path) as file:
         return sum(bool(file.write(json.dumps(sent.to_json()).encode() + b"\n")) for sent in found)
 
@@ -161,7 +161,7 @@ def _lines_of_answer(answer: StoredAnswer, told: dict[str, Any], *, full: bool) 
 _SAME = {
     True: "the same as the one that was answered",
     False: "NOT the one that was answered",
-    None: "there is nothing to hold it against",
+    None: "there is no stored hash to compare it with",
 }
 
 

@@ -89,12 +89,12 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
     sources = list({path.resolve(): path for path in sources}.values())
     if output.resolve() in {path.resolve() for path in sources}:
         raise UsageError(
-            f"{output} is to be read and written.",
+            f"{output} is both a source and the output.",
             fix="Leave it out (--force merges into it), or give another with -o.",
         )
     if output.exists() and not force:
         raise UsageError(
-            f"{output} is there already.",
+            f"{output} already exists.",
             fix="Give another file with -o, or --force to merge into it: what it alone holds stays.",
         )
     check_place(output)

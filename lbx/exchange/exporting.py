@@ -67,7 +67,7 @@ def export(
         run_id: one, or several whose files have other names.
         directory: made if it is not there.
         results: write what the official scorer would write of these files instead, byte for byte.
-        force: replace files that are there already.
+        force: replace files that already exist.
 
     Raises:
         UsageError: no such run, nothing of this benchmark in it, or a file is there already; of results, the scorer
@@ -119,7 +119,7 @@ def _joined(form: PredictionFormat, place: str, first: Sequence[str], second: Se
     text = BENCHMARKS[form.name].joined_results(place, "".join(first), "".join(second))
     if text is None:
         raise UsageError(
-            f"{place} cannot take in another run: such a file is about one run, or this one was not written by lbx.",
+            f"{place} cannot take another run: such a file is about one run, or this one was not written by lbx.",
             fix="Export each run into a folder of its own.",
         )
     return [text]
@@ -263,8 +263,9 @@ def _made_files(
 def _refuse_existing(targets: Iterable[Path]) -> None:
     there = [path for path in targets if path.exists()]
     if there:
-        others = f" and {len(there) - 1} more {'files are' if len(there) > 2 else 'file are'}" if there[1:] else " is"
-        raise UsageError(f"{there[0]}{others} there already.", fix="Give another folder, or replace them with --force.")
+        more = f" and {len(there) - 1} more {'files' if len(there) > 2 else 'file'} already exist" if there[1:] else ""
+        fix = "Give another folder, or replace them with --force."
+        raise UsageError(f"{there[0]}{more or ' already exists'}.", fix=fix)
 
 
 def _write_all(targets: Mapping[Path, Sequence[str]]) -> None:

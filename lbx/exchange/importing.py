@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS, official_judges, own_names
+from lbx.benchmarks import BENCHMARKS, judge_forms, official_judges, own_names
+from lbx.benchmarks.base.judge_files import WINNERS
 from lbx.benchmarks.base.official_judge import OfficialJudge, published_run_id
+from lbx.benchmarks.base.prediction_lines import read_bytes
 from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
 from lbx.exchange.judged import holds_judged, match_judged, read_judged
 from lbx.exchange.prediction_files import PredictionFiles, format_named, match, read, refuse_others, unmatched
@@ -86,6 +89,7 @@ def understand(
         form = replace(form, known_tasks=tuple(task.name for task in BENCHMARKS[form.name].tasks(bundle)))
     if not model.strip():
         raise UsageError("The model has no name.", fix="Name it: --model NAME.")
+    _refuse_verdicts(path)
     judged = holds_judged(form, path, e=e)
     reading = read_judged(form, [path]) if judged else read(form, path, e=e)
     if bundle is not None:
@@ -94,6 +98,21 @@ def understand(
     judge = BENCHMARKS[form.name].judge if judged else None
     told = judge.settings_of([row.line for row in reading.rows]) if judge else {}
     return Understood(form, reading, name, model, bundle, metadata, told)
+
+
+def _refuse_verdicts(path: Path) -> None:
+    """Raise UsageError for a judge's file."""
+    if not path.is_file():
+        return
+    with suppress(ValueError, RecursionError):  # whatever else is wrong, its own reader says
+        row = json.loads(read_bytes(path).partition(b"\n")[0])
+        if isinstance(row, dict) and {"judge", *WINNERS} <= row.keys():
+            forms = list(judge_forms())
+            raise UsageError(
+                f"{path} holds a judge's verdicts, not a model's answers.",
+                fix=f"Import it as {' or '.join(forms)}:",
+                command=as_command("lbx", "import", forms[0], path, "-o", "RESULTS"),
+            )
 
 
 def write_predictions(store: Store, understood: Understood) -> Imported:

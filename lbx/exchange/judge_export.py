@@ -61,7 +61,7 @@ def export_judgements(
         bundle: brings the judge's prompt, for a judge that lbx ran.
 
     Raises:
-        UsageError: no such run, another one's, its prompts cannot be made, or a file is there already.
+        UsageError: no such run, another one's, its prompts cannot be made, or a file already exists.
         BundleError: the bundle lacks the judge's prompt.
         StoreError: the judged answers are not in the results file, or others now.
         LbxError: the disk is full or the folder cannot be written; no file has changed then.
@@ -97,7 +97,7 @@ def _no_judge(form: str, run_id: str) -> UsageError:
     family = next(iter(official_judges()))
     writes = as_command("lbx", "export", family, "RESULTS", "--run", "RUN", "--judged", "METRIC")
     return UsageError(
-        f"The run {run_id!r} is no judge's whose verdicts can be a file of {form}.",
+        f"The run {run_id!r} is not a judge's run that can be written as a file of {form}.",
         fix=f"`{writes}` writes answers for a judge.",
     )
 

@@ -21,6 +21,7 @@ from lbx.exchange.prediction_files import (
     file_entry,
     refuse_strangers,
     task_named,
+    why_unmatched,
 )
 
 
@@ -72,9 +73,11 @@ def match_judged(form: PredictionFormat, bundle: Bundle, reading: PredictionFile
     for row in reading.rows:
         assert row.sample is not None
         mark = row.sample.meta["evaluation"]
-        free = [pair for pair in asked[row.sample.question, row.sample.references] if (pair[1].key, mark) not in times]
+        pairs = asked.get((row.sample.question, row.sample.references), ())
+        free = [pair for pair in pairs if (pair[1].key, mark) not in times]
         if not free:
-            found.append(alone.row(row, "it answers no question of the bundle that is not answered already"))
+            known = (row.sample.question, row.sample.references) in asked
+            found.append(alone.row(row, why_unmatched(known=known)))
             continue
         place, sample = next((pair for pair in free if mark in marks_in(pair[1].meta)), free[0])
         found.append(

@@ -35,7 +35,7 @@ def export_judged(
         bundle: says in which order the questions stand, and the prompts that rows tell.
 
     Raises:
-        UsageError: no such metric or run, an import, no answer to such a question, or a file is there already.
+        UsageError: no such metric or run, an import, no answer to such a question, or a file already exists.
         BundleError: the bundle has no open task, or they are damaged.
     """
     metrics = {name: judge for judge in official_judges().values() for name in judge.answer_files}

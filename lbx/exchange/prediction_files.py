@@ -23,7 +23,7 @@ from lbx.benchmarks.base.predictions import UNMATCHED, Prediction, PredictionFor
 from lbx.store import Store
 from lbx.store.rows import stored_sample
 
-_AS_IT_STANDS = ": taken as it stands, and compared with nothing"
+_AS_IT_STANDS = "; compared with nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +212,9 @@ def refuse_strangers(bundle: Bundle, rows: Sequence[Prediction]) -> None:
     if rows and all(map(unmatched, rows)):
         first = rows[0]
         raise UsageError(
-            f"{first.line.where}: {first.note.removesuffix(_AS_IT_STANDS)}; and no other row answers a question of the "
-            f"bundle at {bundle.root}. Nothing was imported.",
-            fix="Leave --bundle out to take the rows as they are, or name a bundle of the data that they answer.",
+            f"{first.line.where}: {first.note.removesuffix(_AS_IT_STANDS)}; no other row matches one of the bundle at "
+            f"{bundle.root} either. Nothing was imported.",
+            fix="Import without --bundle, or give the bundle that holds their questions.",
         )
 
 
@@ -248,15 +248,22 @@ def _matched(form: PredictionFormat, samples: list[Sample], predictions: list[Pr
         elif not left and form.free_standing(prediction):
             found.append(prediction)
         else:
-            why = "it answers no question of the bundle that is not answered already"
+            why = why_unmatched(known=bool(free.get(identity)))
             why = f"it answers the bundle's {samples[left[0]].key}, but {problem}" if problem else why
             found.append(alone.row(prediction, why))
     return (_by_place(form, samples, predictions) if any(map(unmatched, found)) else []) or found
 
 
+def why_unmatched(*, known: bool) -> str:
+    """Why a row stays alone; ``known``: its question is in the bundle."""
+    if known:
+        return "an earlier row already answers the question that it matches"
+    return "no question of the bundle matches it"
+
+
 def _all_alone(form: PredictionFormat, predictions: list[Prediction]) -> list[Prediction]:
     """The rows of a task that is not in the bundle; the first one's note speaks for all."""
-    alone, found, why = Alone(form, 0), [], "its task is not in the bundle, nor is any other row's of it"
+    alone, found, why = Alone(form, 0), [], "its task is not in the bundle (the same holds for all its rows)"
     for prediction in predictions:
         found.append(alone.row(prediction, why) if prediction.sample else prediction)
         why = "" if unmatched(found[-1]) else why
@@ -301,7 +308,7 @@ def _by_place(form: PredictionFormat, samples: list[Sample], predictions: list[P
         replace(prediction, sample=sample, sample_id=sample.sample_id, position=place)
         for place, (prediction, sample) in enumerate(pairs)
     ]
-    note = "from here on rows are not as in the bundle, and are matched by their places and right answers"
+    note = "from here on, rows differ from the bundle and are matched by position and reference answer"
     return [replace(found[0], note=note), *found[1:]]
 
 

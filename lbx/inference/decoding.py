@@ -67,7 +67,7 @@ class Sampler:
         best = int(np.argmax(logits))
         if not np.isfinite(logits[best]):
             raise BackendError(
-                "The model computed no numbers (NaN or infinity) for the next token.",
+                "The model produced NaN or infinite logits for the next token.",
                 fix="Its weights are damaged, or the number format overflows: try dtype float32 or bfloat16.",
             )
         if self._sampling.temperature == 0:

@@ -140,7 +140,7 @@ def make_rounds(rubric: Rubric, judged: Sequence[RunAnswers], against: RunAnswer
         found.questions += bool(rounds)
         found.rounds += sorted(rounds, key=lambda one: (one.answer_first, one.against_iteration))
     if not found.rounds:
-        raise _nothing(judged, against, wanted)
+        raise _nothing(judged, against, wanted, marked=any(question.marks for question in every.values()))
     return found
 
 
@@ -194,15 +194,24 @@ def _check(rubric: Rubric, against: RunAnswers | None) -> None:
         raise UsageError(f"The rubric {rubric.name!r} rates one answer alone.", fix="Leave out --against.")
 
 
-def _nothing(judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: Questions) -> UsageError:
-    names = ", ".join(run.run_id for run in judged) + (f" and {against.run_id}" if against else "")
-    what = " or ".join(f'marked "{mark}"' for mark in BY_NAME.get(wanted.questions, ())) or "open"
-    marked = " or ".join(judge.title for judge in official_judges().values())
+def _nothing(
+    judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: Questions, *, marked: bool
+) -> UsageError:
+    names = ", ".join(run.run_id for run in judged)
+    who = f"{names} and {against.run_id} did not both answer" if against else f"{names} did not answer"
+    marks = BY_NAME.get(wanted.questions, ())
+    what = " or ".join(f'marked "{mark}"' for mark in marks) or "open"
+    fix = "Choose other questions: --questions llm, human, both or open."
+    if marks and not marked:
+        titles = " and ".join(judge.title for judge in official_judges().values())
+        fix = (
+            f"Only {titles} marks its questions. For others give a rubric of your own (docs/judges.md): "
+            "--rubric FILE.toml."
+        )
     return UsageError(
-        f"There is nothing to judge: {names} have no answer to the same question that is {what}"
+        f"Nothing to judge: {who} any question that is {what}"
         + (f" in {', '.join(wanted.tasks)}." if "all" not in wanted.tasks else "."),
-        fix=f"--questions says which questions are meant; of benchmarks other than {marked} they are open ones, "
-        "for which a rubric of your own is made.",
+        fix=fix,
     )
 
 

@@ -46,7 +46,7 @@ THRESHOLD_CHINESE = 0.4
 FRAMES = rouge_l.FRAMES_CHINESE
 """Deepest recursion that works officially on CPython 3.11 to 3.13, as in ``rouge_l``."""
 
-NO_KEYWORDS = "The keywords have no word left to look for, over which the official script divides by zero."
+NO_KEYWORDS = "The keywords have no word left to look for, for which the official script divides by zero."
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def calibrate(backend: Backend, plan: RunPlan, *, batching: bool, told: Told = n
     """
     if not plan.trials or not isinstance(backend, LocalBackend):
         return None
-    log.info(f"Measuring how fast the model is: at most {LEAST_S:.0f} s, or {SHARE:.0%} of what the run will take.")
+    log.info(f"Measuring the model's speed: at most {LEAST_S:.0f} s, or {SHARE:.0%} of the run's time.")
     room = room_of(backend, batching=batching)
     tokens = max((request.token_ids for request in plan.trials), key=len)
     clock = _Clock(told, plan.total.distinct_tokens)

@@ -36,7 +36,7 @@ class SampleChoice:
         if self.ids and self.limit is not None:
             named.append("--limit")
         if len(named) > 1:
-            raise UsageError(f"{' and '.join(named)} exclude each other.", fix="Choose samples in one way.")
+            raise UsageError(f"{' and '.join(named)} exclude each other.", fix="Give one of them.")
 
     @property
     def everything(self) -> bool:
@@ -73,8 +73,11 @@ class Retrieval(NamedTuple):
         ):
             if given and not self.best:
                 raise UsageError(
-                    f"{option} says how chunks are found, and without --rag none are asked for.",
-                    fix="Say how many stand in place of the document (--rag N), or leave it out.",
+                    f"{option} needs --rag: it says how chunks are found.",
+                    fix="Give the number of chunks in place of the document (--rag N), or remove it.",
                 )
         if self.words and self.tokens:
-            raise UsageError("--chunk-words and --chunk-tokens both say how large a chunk is.", fix="Leave one out.")
+            raise UsageError(
+                "--chunk-words and --chunk-tokens exclude each other: both set the size of a chunk.",
+                fix="Leave one out.",
+            )

@@ -106,8 +106,8 @@ def rules_of(benchmarks: Iterable[Benchmark], how: Retrieval) -> RetrievalRules:
         return _PLAIN
     if len({(rules.tokens, rules.bm25, rules.tokenizer if how.tokens else "") for rules in found}) > 1:
         raise UsageError(
-            f"{' and '.join(families)} cut documents and rank chunks in different ways, and a run has one.",
-            fix="Ask them in runs of their own.",
+            f"{' and '.join(families)} cut documents and rank chunks in different ways, and a run can only use one.",
+            fix="Ask each in a run of its own.",
         )
     return next(iter(found), _PLAIN)
 
@@ -119,7 +119,7 @@ def _cut(bundle: Bundle, how: Retrieval, rules: RetrievalRules) -> Cut:
     if not rules.tokenizer:
         raise UsageError(
             "--chunk-tokens does not apply to these tasks: their chunks are measured in words.",
-            fix="Say --chunk-words N.",
+            fix="Give --chunk-words N.",
         )
     folder = bundle.snapshot("model", rules.tokenizer)
     if folder is None:

@@ -139,7 +139,7 @@ def _parts(name: str, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]
     full = f"{benchmark}/{task}"
     if full not in {task.full_name for task in tasks}:
         raise UsageError(
-            f"--ids names {name}, and --tasks does not name {full}.", fix="Add it to --tasks, or leave the sample out."
+            f"--ids names {name}, and --tasks does not name {full}.", fix="Add it to --tasks, or remove the sample."
         )
     return full, sample_id
 
@@ -149,5 +149,5 @@ def _unknown(sample_id: str, where: str, known: Sequence[str]) -> UsageError:
     some = ", ".join(list(dict.fromkeys(known))[:_NAMED])
     return UsageError(
         f"There is no sample {sample_id} in {where}.",
-        fix=f"Did you mean {' or '.join(near)}?" if near else f"Its first ones are {some}." if some else "",
+        fix=f"Did you mean {' or '.join(near)}?" if near else f"The first ones are {some}." if some else "",
     )

@@ -40,19 +40,26 @@ class RunSettings(AskingOptions):
         for name, field in ASKING.items():
             field.check(getattr(self, name))
         if self.sampling not in ("official", "model"):
-            raise UsageError(f"--sampling is 'official' or 'model', not {self.sampling!r}.")
+            raise UsageError(f"--sampling must be 'official' or 'model', not {self.sampling!r}.")
         if self.thinking_tokens and self.thinking is False:
-            raise UsageError("--thinking-tokens gives reasoning a budget, and --no-thinking forbids it.")
+            raise UsageError(
+                "--thinking-tokens and --no-thinking exclude each other: one gives reasoning a budget, "
+                "the other forbids it."
+            )
         if self.reasoning_effort not in (None, *EFFORTS):
-            raise UsageError(f"--reasoning-effort is one of {', '.join(EFFORTS)}, not {self.reasoning_effort!r}.")
+            raise UsageError(f"--reasoning-effort must be one of {', '.join(EFFORTS)}, not {self.reasoning_effort!r}.")
         if self.reasoning_effort and self.thinking is False:
-            raise UsageError("--reasoning-effort says how much to reason, and --no-thinking forbids it.")
+            raise UsageError(
+                "--reasoning-effort and --no-thinking exclude each other: one says how much to reason, "
+                "the other forbids it."
+            )
         if self.no_context and self.rag:
             raise UsageError(
-                "--no-context leaves nothing to retrieve from, and --rag retrieves.", fix="Drop one of them."
+                "--no-context and --rag exclude each other: without the document there is nothing to retrieve from.",
+                fix="Remove one of them.",
             )
         if self.summaries and (self.no_context or self.rag):
-            raise UsageError("--summaries, --rag and --no-context each say what stands in place of the document.")
+            raise UsageError("--summaries, --rag and --no-context exclude each other: each replaces the document.")
 
     @property
     def thinks(self) -> bool:

@@ -108,7 +108,10 @@ def interval_notes(table: Table) -> list[str]:
         return []
     alone = sum(row.get("cluster_by") == "sample" for row in rows)
     some = "" if alone == len(rows) else f" of {alone:,} of {len(rows):,} scores"
-    narrow = f" The documents{some} are unknown, or one alone: samples stand alone, and intervals may be too narrow."
+    narrow = (
+        f" The documents{some} are unknown, or there is only one: samples count as independent, and intervals may be "
+        "too narrow."
+    )
     return ["Beside scores stand 95% intervals." + (narrow if alone else "")]
 
 

@@ -84,7 +84,7 @@ def table(store: Store, wanted: Wanted) -> Table:
         UsageError: a share of the shortest and an absolute score are asked for at once.
     """
     if wanted.keep is not None and wanted.at_least is not None:
-        raise UsageError("--keep and --at-least are two rules.", fix="Name one of them.")
+        raise UsageError("--keep and --at-least exclude each other.", fix="Give one of them.")
     names = named(store)
     return as_table(COLUMNS, [
         names[run] | {"benchmark": benchmark} | line
@@ -246,7 +246,8 @@ def _guessed(one: Bin, floor: float, name: str) -> str:
         return ""
     if math.isnan(least):
         return f"the score up to {one.up_to:,} is no number"
-    return f"the score up to {one.up_to:,}, {100 * one.sure.value:.1f}, is not surely above {name}, {100 * floor:.1f}"
+    score, chance = f"{100 * one.sure.value:.1f}", f"{100 * floor:.1f}"
+    return f"the score up to {one.up_to:,}, {score}, is not significantly above {name}, {chance}"
 
 
 def _range(bins: Sequence[Bin], rule: str) -> dict[str, Any]:

@@ -96,12 +96,12 @@ def _fitness(*made: Mapping[str, tuple[Calibrated, Estimate]]) -> Fitness:
         return Fitness(UN_OFFICIAL, f"it has not judged the published answers of {_and(lacking)}", rows)
     if few := [row for row in rows if row.questions < _OFFICIAL.questions]:
         said = _and([f"{row.questions} of {row.model}" for row in few])
-        return Fitness(UN_OFFICIAL, f"of {_OFFICIAL.questions} published answers each it has judged only {said}", rows)
+        return Fitness(UN_OFFICIAL, f"of {_OFFICIAL.questions} published answers each, it has judged only {said}", rows)
     why = list(_contradictions(known))
     if why:
         return Fitness(UNFIT, "; ".join(why), rows)
     said = _and([f"{_percent(row.win_rate)} [{_percent(row.low)}, {_percent(row.high)}]" for row in rows])
-    return Fitness(FIT, f"its win rates of {_and(list(known))}, {said}, hold {_OFFICIAL.name}'s", rows)
+    return Fitness(FIT, f"{_OFFICIAL.name}'s win rates of {_and(list(known))} lie inside its intervals, {said}", rows)
 
 
 def _contradictions(known: Mapping[str, tuple[Calibrated, Estimate]]) -> Iterator[str]:

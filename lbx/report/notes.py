@@ -23,7 +23,7 @@ def leaderboard(made: Table) -> list[str]:
     ):
         found.append("Scores without intervals are of an older lbx, which did not count failures: lbx score FILE does.")
     if any(row.get("place") for row in made.dicts()):
-        found.append("A place is a range where other runs are not surely better or worse (Holm, 5%).")
+        found.append("A place is a range where other runs are not significantly better or worse (Holm, 5%).")
     return found
 
 
@@ -58,7 +58,7 @@ def truncation_effect(made: Table) -> list[str]:
     parts = {row["prompts"] for row in made.dicts()}
     found = []
     if "whole less cut, unpaired" in parts:
-        found.append("Prompts that are cut are the longer ones: whole less cut is not all the cut's doing.")
+        found.append("The cut prompts are the longer ones: whole less cut is not due to the cut alone.")
     if "second less first, paired" in parts:
         found.append("Pairs: the run's score less that of the run against, on samples whose prompt neither cut.")
     return found
@@ -68,14 +68,14 @@ def effective_context(made: Table) -> list[str]:
     """What is kept of what, and which tasks are compared."""
     rows = made.dicts()
     found = [
-        f"Effective: the longest length at which it and all shorter ones have {rule}; surely: by each length's 95% "
-        "interval. Compared are lengths with 30 samples, on tasks that have 10 at each of them."
+        f"Effective: the longest length at which it and all shorter ones have {rule}; retained and lost: by each "
+        "length's 95% interval. Compared are lengths with 30 samples, on tasks that have 10 at each of them."
         for rule in dict.fromkeys(row["rule"] for row in rows)
     ]
     if any(row["why"] for row in rows):
         found.append(
             "No length is claimed of which more than 5% of the prompts were cut, or may have been, and none whose "
-            "score is not surely above guessing (where that is less, above 10)."
+            "score is not significantly above guessing (where that is less, above 10)."
         )
     for row in rows:
         where = f"{row['benchmark']}, {row['length_unit']}"
@@ -102,9 +102,9 @@ def cost(made: Table) -> list[str]:
             "hardware are no comparison."
         )
     if any(row["benchmark"] == "judge" for row in rows):
-        found.append("A judge has no score, and so no price of a correct answer.")
+        found.append("A judge has no score, so a correct answer has no price.")
     if untimed := {row["run_id"] for row in rows if row["untimed_sessions"]}:
-        found.append(f"Of {len(untimed):,} runs hours are a lower bound: a session was killed, or still goes on.")
+        found.append(f"Of {len(untimed):,} runs hours are a lower bound: a session was killed or is still running.")
     return found
 
 
@@ -124,7 +124,7 @@ def judge_results(made: Table) -> list[str]:
         cut[key] = max(row["n_cut"], cut.get(key, 0))
     if total := sum(cut.values()):
         found.append(
-            f"{total:,} texts ended at their limit of tokens before a verdict. Ask for the verdict alone, or allow "
+            f"{total:,} texts reached their token limit before a verdict. Ask for the verdict alone, or allow "
             "more: max_new_tokens of a rubric, --max-new-tokens."
         )
     if any(row["win_rate_agreeing"] is not None for row in rows):
@@ -135,8 +135,8 @@ def judge_results(made: Table) -> list[str]:
 def judge_bias(made: Table) -> list[str]:
     """What is tested."""
     return [
-        "p is of no preference: each question counts by which side won more of its rounds (exact sign test). A judge "
-        "that looks at answers alone is consistent, and has the first win half of the time."
+        "p tests for no preference: each question counts for the side that won more of its rounds (exact sign test). "
+        "A judge that looks only at the answers is consistent and has the first win half of the time."
     ]
 
 
@@ -146,7 +146,7 @@ def agreement(made: Table) -> list[str]:
     found = ["Beside alpha (Krippendorff's) stand 95% intervals of a bootstrap over documents."]
     if any(row["kind"] == "score" for row in rows):
         found.append(
-            "Of scores kappa weighs disagreements by the square of their distance, and alpha takes them as ranks."
+            "For scores, kappa weighs disagreements by the square of their distance, and alpha takes them as ranks."
         )
     if any(row["between"] == "judge and people" for row in rows):
         found.append(

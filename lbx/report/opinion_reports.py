@@ -31,10 +31,10 @@ OPINIONS: dict[str, Report] = {
         ),
         run_columns=("run_id", "judge_id"),
         notes=notes.judge_results,
-        empty="No judge has said anything yet.",
+        empty="No judge has judged anything yet.",
     ),
     "judge_bias": Report(
-        "What decides beside the answers (percent: same in both orders; won by the first, by the longer answer)",
+        "Judge bias: position and length (percent: same in both orders; won by the first, by the longer answer)",
         "",
         (
             Column("judge_id", "judge"),
@@ -91,6 +91,6 @@ OPINIONS: dict[str, Report] = {
             Column("runs", "runs", "count", missing="", rank=3),
         ),
         notes=notes.agreement,
-        empty="No two judges or raters have spoken of the same answers yet.",
+        empty="No two judges or raters have judged the same answers yet.",
     ),
 }

@@ -33,7 +33,7 @@ def chosen_pairs(store: Store, wanted: Wanted) -> list[tuple[str, str]]:
     if len(runs) > MOST_RUNS and not wanted.force:
         raise UsageError(
             f"{len(runs)} runs make {len(runs) * (len(runs) - 1) // 2:,} pairs.",
-            fix=f"Name the run that the others are held against: --baseline RUN. Runs: {', '.join(runs)}.",
+            fix=f"Give the run to compare the others with: --baseline RUN. Runs: {', '.join(runs)}.",
         )
     return list(combinations(runs, 2))
 
@@ -79,7 +79,7 @@ def cautions_of(
     if refused and not force:
         raise UsageError(
             f"These runs were not asked alike: {'; '.join(refused)}.",
-            fix="Compare runs that were, or say that you know: --force; each line then says what differs.",
+            fix="Compare runs that were asked alike, or use --force; each line then says what differs.",
         )
     return found
 

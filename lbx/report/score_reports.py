@@ -51,7 +51,7 @@ SCORES: dict[str, Report] = {
             Column("status", "run", rank=5),
         ),
         notes=notes.leaderboard,
-        empty="No run has answered anything yet.",
+        empty="No answer has a score yet. judge_results and rating_results show what judges and people say.",
     ),
     "task_scores": Report(
         "Scores by task (percent; official: as the benchmark's own script prints it)",
@@ -95,7 +95,7 @@ SCORES: dict[str, Report] = {
         empty="No benchmark has a number over several tasks yet.",
     ),
     "guards": Report(
-        "What may have spoilt scores (percent of the answers of which it is known)",
+        "What may have spoilt scores (percent of the answers for which it is known)",
         "",
         (
             *_TASK,
@@ -171,8 +171,8 @@ SCORES: dict[str, Report] = {
             Column("length_unit", "unit", rank=2),
             Column("tasks", "tasks", "count", rank=1),
             Column("effective", "effective", "count", missing="no claim"),
-            Column("kept_to", "surely kept to", "count", missing="no claim"),
-            Column("lost_from", "surely lost from", "count", missing="not seen"),
+            Column("kept_to", "retained to (95%)", "count", missing="no claim"),
+            Column("lost_from", "lost from (95%)", "count", missing="not seen"),
             Column("why", "why no more", optional=True),
         ),
         pivot=("length_up_to", Column("score", "score", "percent", interval=True)),
@@ -317,7 +317,7 @@ SCORES: dict[str, Report] = {
         empty="No figures are published of these benchmarks.",
     ),
     "expected": Report(
-        "Runs held against published figures (agrees: within the run's own 95% interval, give or take half a digit)",
+        "Runs compared with published figures (agrees: within the run's own 95% interval, give or take half a digit)",
         "",
         (
             Column("benchmark", "benchmark"),

@@ -117,7 +117,7 @@ def _plan(
         backend = load_model(card, run.bundle)
     except DoesNotFitError as error:
         backend, calibrate = load_to_count(card, run.bundle), False
-        log.info(f"{error} Its tokens are counted all the same.")
+        log.info(f"{error} Its tokens are counted anyway.")
     try:
         works = make_works(_with_summaries(run), card, backend)
         return look_ahead(
@@ -221,7 +221,7 @@ def brief(outlook: Outlook) -> list[str]:
     """The outlook in a few lines."""
     total, memory, time = outlook.total, outlook.memory, outlook.time
     if not total.samples:
-        return ["Nothing to ask: every prompt has its answer."]
+        return ["Nothing left to ask: every prompt has its answer."]
     tokens = "characters" if outlook.in_characters else "tokens"
     spoilt = [f"{n:,} {what}" for n, what in ((total.truncated, "truncated"), (total.refused, "refused")) if n]
     lines = [
@@ -250,7 +250,7 @@ def faster_line(outlooks: Sequence[Outlook]) -> str:
     """Which of several models is the fastest here."""
     ordered = by_time(outlooks)
     if len(ordered) < 2:
-        return "Which is faster is unknown: too little of them could be measured."
+        return "Which one is faster is unknown: too few of them could be measured."
     (best, best_time), *others = ordered
     told = (f"{time.total_s / best_time.total_s:.1f} times as fast as {name_of(one)}" for one, time in others)
     return f"Fastest here: {name_of(best)}, {', '.join(told)}"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lbx.base.errors import UsageError
+from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS, official_judges, official_rubric
@@ -33,9 +33,9 @@ def judge_spec(told: Mapping[str, Any]) -> JudgeSpec:
     """What was said of a judge as a spec. Raises UsageError where something is missing or out of range."""
     if not told.get("runs"):
         raise UsageError(
-            "Nobody is judged: --run names a run of the results file, or a model whose published answers the bundle "
-            "brings.",
-            fix="Or have the judge judge published answers: --calibrate.",
+            "Give the run to judge with --run: a run of the results file, or a model whose published answers are in "
+            "the bundle.",
+            fix="Or calibrate the judge on published answers: --calibrate.",
         )
     return JudgeSpec(**told)
 
@@ -46,9 +46,9 @@ def calibrating(told: Mapping[str, Any]) -> JudgeSpec:
     for name in ("runs", "against", "questions", "rubric", "tasks", "orders"):
         if name in told:
             raise UsageError(
-                f"--calibrate judges the published answers to {judge.title} as officially; --{name.removesuffix('s')} "
-                "says something else.",
-                fix="Leave one of them out.",
+                f"--calibrate judges the published answers to {judge.title} in the official way; it cannot be combined "
+                "with --{name.removesuffix('s')}.",
+                fix="Remove one of them.",
             )
     return JudgeSpec(**told, runs=tuple(judge.runs.values()), against=judge.baseline_run)
 
@@ -60,9 +60,18 @@ def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:
         BundleError: the bundle lacks the official one.
         UsageError: a file is not there, or wrong.
     """
-    if spec.rubric == OFFICIAL:
+    if spec.rubric != OFFICIAL:
+        return read_rubric(Path(spec.rubric))
+    try:
         return official_rubric(OFFICIAL, bundle)
-    return read_rubric(Path(spec.rubric))
+    except BundleError as exc:
+        if bundle.file(official_judges()[OFFICIAL].source) is not None:
+            raise
+        fix = (
+            "Give a rubric of your own (docs/judges.md): --rubric FILE.toml. Or, for the official one, give the bundle "
+            f"of {official_judges()[OFFICIAL].title}."
+        )
+        raise BundleError(exc.cause, fix=fix) from exc
 
 
 def with_baselines(spec: JudgeSpec, output: Path) -> JudgeSpec:
@@ -94,7 +103,7 @@ def with_baselines(spec: JudgeSpec, output: Path) -> JudgeSpec:
         with Store(output) as store:
             for name in missing:
                 run_id = published_run(store, bundle, name.removeprefix(PUBLISHED), length_hint=hint)
-                log.info(f"The published answers of {name} are the run {run_id} in {output}.")
+                log.info(f"The published answers of {name} were imported as the run {run_id} into {output}.")
                 found[name] = run_id
             add_up_completed(store, BENCHMARKS)
         answers = list(dict.fromkeys([*answers, str(output)]))
@@ -197,7 +206,7 @@ def _by_model(name: str, held: Mapping[str, bool], models: Mapping[str, Sequence
     runs = models.get(name) or [run for run in held if not published and run.startswith(name)]
     meant = [*runs, *([PUBLISHED + name] if published else [])]
     if len(meant) > 1:
-        raise UsageError(f"{name!r} may be any of {', '.join(meant)}.", fix="Name the one that you mean.")
+        raise UsageError(f"{name!r} is ambiguous: it may be {' or '.join(meant)}.", fix="Give one of these.")
     return runs[0] if runs else name
 
 
@@ -247,7 +256,7 @@ def _refuse_two_protocols(held: Mapping[str, bool], spec: JudgeSpec) -> None:
         raise UsageError(
             f"{', '.join(told)} told models how long the reference is, and {', '.join(without)} did not "
             "(--no-length-hint): their answers are not comparable.",
-            fix="Compare runs of one protocol; published answers are there by both.",
+            fix="Compare runs of one protocol; published answers exist for both.",
         )
 
 
@@ -257,7 +266,7 @@ def _tell(found: Rounds, rubric: Rubric) -> None:
     log.info(f"{questions}, {rounds} by the rubric {rubric.name!r}.")
     for run_id, count in found.missing.items():
         what = "questions are left out" if count > 1 else "question is left out"
-        log.info(f"{count:,} {what}: the answer of {run_id} failed, or is not there.")
+        log.info(f"{count:,} {what}: the answer of {run_id} failed or is missing.")
     for run_id, count in found.empty.items():
         if count:
             answers = "answers hold" if count > 1 else "answer holds"

@@ -96,13 +96,13 @@ class JudgeSpec(RunSpec):
             if value not in (known := get_args(kind)):
                 raise UsageError(f"--{option} is one of {', '.join(known)}, not {value!r}.")
         if not self.answers or not self.runs:
-            raise UsageError("A judge needs a results file, and --run to say whose answers in it are judged.")
+            raise UsageError("A judge needs a results file and a run in it to judge: --run.")
         if self.against in self.runs:
             raise UsageError(f"--against {self.against} is one of the judged runs: a run cannot be its own opponent.")
         refused = [one for one in fields_of(RunSpec).values() if one.option and one.option.judges is False]
         if any(getattr(self, one.name) != one.default for one in refused):
             *names, last = (one.spelled for one in refused)
-            raise UsageError(f"{', '.join(names)} and {last} are not for judges.")
+            raise UsageError(f"{', '.join(names)} and {last} do not apply to judges.")
 
     @property
     def choice(self) -> SampleChoice:

@@ -44,6 +44,8 @@ class RunProgress:
         return f"{self.tokens_per_s:,.0f} tokens/s computed, {left}, {size(self.memory_bytes)} of memory{gpu}"
 
     def __str__(self) -> str:
+        if not self.samples:
+            return "Nothing left to ask."
         parts = [f"{100 * self.fraction:.0f}%"]
         if self.planned_prompt_tokens is not None:
             parts.append(f"{self.prompt_tokens:,} of {self.planned_prompt_tokens:,} prompt tokens answered")

@@ -52,7 +52,7 @@ def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) ->
             option = ASKING[mode].names[0].rpartition("/")[2]  # "--no-..." of what is on by default
             raise UsageError(
                 f"{option} does not apply to {', '.join(without[:_NAMED])}{more}.",
-                fix=f"It belongs to {' and '.join(knowing)}: name only their tasks, or leave it out.",
+                fix=f"It applies to {' and '.join(knowing)}: name only their tasks, or remove it.",
             )
     for task in tasks:
         BENCHMARKS[task.benchmark].check_mode(task.name, settings.mode(context_window=0))

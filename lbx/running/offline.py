@@ -105,6 +105,6 @@ def _refuse(event: str, arguments: tuple[object, ...], guard: _Guard = _guard) -
     if event == "socket.getaddrinfo" and arguments[:2] in allowed:
         return
     raise NetworkAttemptError(
-        f"Something tried to use the network during an offline run ({event}: {target}).",
+        f"A library tried to use the network during an offline run ({event}: {target}).",
         fix="A run reads only the bundle; please report this with --debug.",
     )

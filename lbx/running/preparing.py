@@ -183,12 +183,16 @@ def _check_budgets(info: BackendInfo, settings: RunSettings) -> None:
         raise UsageError(
             f"--thinking-tokens {budget} leaves no room for a prompt: the context window of {info.model} has "
             f"{info.context_window} tokens.",
-            fix="Give reasoning less.",
+            fix="Give a smaller budget.",
+        )
+    if budget and not settings.thinking_tokens:
+        log.info(
+            f"Each answer may take {budget:,} tokens of reasoning besides its own. Another budget: --thinking-tokens N."
         )
     if settings.max_prompt_tokens and not info.counts_tokens:
         raise UsageError(
-            f"--max-prompt-tokens cuts prompts, and the card of {info.model} has no tokenizer to count them with.",
-            fix="Add [tokenizer] to its card, or leave it out: the server refuses what does not fit.",
+            f"--max-prompt-tokens needs a tokenizer to count with, and the card of {info.model} has none.",
+            fix="Add [tokenizer] to its card, or remove the option: the server refuses what does not fit.",
         )
 
 

@@ -51,7 +51,7 @@ def score(
     """
     path = Path(results)
     if not path.is_file() or not path.stat().st_size:  # opening it for writing would make it one
-        raise LbxError(f"There is no results file at {path}.", fix="It is what `lbx run -o FILE` writes.")
+        raise LbxError(f"There is no results file at {path}.", fix="`lbx run -o FILE` writes one.")
     opened = Bundle(Path(bundle)) if bundle is not None else None
     with Store(path) as store:
         runs = runs_named(store, runs)
@@ -73,7 +73,7 @@ def score_with(
             vectors = take_over_vectors(store, earlier, identity(embedder))
             if vectors:
                 listener.said(
-                    f"{vectors:,} vectors that an earlier lbx kept as {earlier} count for {identity(embedder)}."
+                    f"{vectors:,} vectors that an earlier lbx stored as {earlier} are used for {identity(embedder)}."
                 )
         similarities = Similarities(embedder, model=stored, progress=functools.partial(told, "texts embedded"))
         rescoring = Rescoring(BENCHMARKS, run_ids, similarities, workers)

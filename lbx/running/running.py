@@ -178,7 +178,7 @@ def _ask(
     agendas = run.agendas
     total = sum(agenda.total for agenda in agendas)
     with closing(store, run_ids):
-        log.info(f"The bundle is as it was unpacked, by {run.checked}.")
+        log.info(f"Bundle unchanged, checked by {run.checked}.")
         _tell_of_family(rows)
         for run_id, agenda in zip(run_ids, agendas, strict=True):
             log.info(f"{run_id}: {_extent(agenda)}; {run.network}")
@@ -195,8 +195,8 @@ def _tell_of_family(rows: Sequence[RunRow]) -> None:
     for row in rows:
         if family := row.hardware.get("same_family_as"):
             log.warning(
-                f"The judge {row.model} is of the family of {', '.join(family)}: judges prefer what they would have "
-                "said themselves. Reports mark it; let another model judge, too."
+                f"The judge {row.model} is of the same model family as {', '.join(family)}: judges prefer answers "
+                "like their own. Reports mark this; use another judge as well."
             )
 
 
@@ -245,7 +245,7 @@ def _retrieve(run: ResolvedRun, place: Path, listener: Listener) -> ResolvedRun:
 
             if finder.earlier_name and (chunks := take_over_retrieved(store, finder.earlier_name, finder.name)):
                 log.info(
-                    f"{chunks:,} chunks that an earlier lbx kept as {finder.earlier_name} count for {finder.name}."
+                    f"{chunks:,} chunks that an earlier lbx stored as {finder.earlier_name} are used for {finder.name}."
                 )
             find_all(store, finder, run.bundle, chosen, selection=run.selection, progress=told)
             return run.reading(finder, StoredChunks(store, finder.name))
@@ -290,7 +290,7 @@ def _check_embedding(run: ResolvedRun, place: Path) -> None:
         known = [f"{name}/{task}" for name, family in BENCHMARKS.items() for task in family.embedding_tasks]
         raise UsageError(
             f"--embedding does not apply to these tasks: it scores half of {' and '.join(known)}.",
-            fix="Add one of them to --tasks, or leave it out. Chunks are found by --retriever.",
+            fix="Add one of them to --tasks, or remove the option. Chunks are found by --retriever.",
         )
     if place.is_file() and place.stat().st_size:
         with Store(place) as store:

@@ -117,7 +117,7 @@ def rebuilt(
             for _, sample in chosen:
                 if sample.key == key._replace(iteration=0):
                     return list(_of_sample(work, sample, answers))
-    raise UsageError(f"The bundle {spec.bundle} holds no {key} today.")
+    raise UsageError(f"The bundle {spec.bundle} no longer holds {key}.")
 
 
 @contextmanager

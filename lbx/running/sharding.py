@@ -80,7 +80,7 @@ def deal(spec: RunSpec, count: int, how: Counting = Counting(), listener: Listen
     with share_of_one(spec.workers):
         found = _count(run, how, listener or Listener())
     if len(found.documents) < count:
-        log.info(f"There are {len(found.documents):,} documents, so there are as many shards, not {count}.")
+        log.info(f"There are only {len(found.documents):,} documents, so there are as many shards, not {count}.")
     if not found.documents:
         raise UsageError("These tasks have no sample to ask.", fix="See what there is: lbx tasks.")
     tasks = [task.full_name for task in run.tasks]
@@ -146,10 +146,10 @@ def _load(run: ResolvedRun, how: Counting) -> tuple[ModelCard, Backend, bool] | 
             try:
                 return card, load_model(card, run.bundle), True
             except DoesNotFitError as error:
-                log.info(f"{error} Its tokens are counted all the same.")
+                log.info(f"{error} Its tokens are counted anyway.")
         return card, load_to_count(card, run.bundle), False
     except BackendError as error:
-        log.info(f"{error.cause} So shards are made equal by characters; that decides how even they are, nothing else.")
+        log.info(f"{error.cause} So shards are made equal by characters; this only affects how even they are.")
         return None
 
 

@@ -159,7 +159,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
         for name, field in fields_of(type(self)).items():
             field.check(getattr(self, name))
         if not self.tasks:
-            raise UsageError("A run needs tasks.", fix="Name benchmarks or tasks; `lbx tasks` lists what a bundle has.")
+            raise UsageError("A run needs tasks.", fix="Give benchmarks or tasks; `lbx tasks` lists what a bundle has.")
         key_values("--metadata", self.metadata)
         self.retrieval.check()
         _ = self.choice, self.kinds  # each is checked as it is made
@@ -175,10 +175,12 @@ class RunSpec(AskingOptions, ChoosingOptions):
         if not self.both_kinds:
             return [(self.name, self.settings)]
         if self.thinking is not None:
-            raise UsageError("--both-kinds asks with reasoning and without; --thinking and --no-thinking choose one.")
+            raise UsageError(
+                "--both-kinds excludes --thinking and --no-thinking: it asks both with reasoning and without."
+            )
         if self.summaries:
             raise UsageError(
-                "--both-kinds does not go together with --summaries.",
+                "--both-kinds and --summaries exclude each other.",
                 fix="Ask with --thinking, then with --no-thinking: both read the same summaries.",
             )
         names = (f"{self.name}-{kind}" if self.name else None for kind in ("thinking", "nonthinking"))

@@ -56,11 +56,11 @@ def template_of(card: ModelCard, backend: Backend, settings: RunSettings) -> Cha
         if settings.chat and chat.enabled and not isinstance(card.options, ScriptedOptions):
             log.warning(
                 f"{card.name} has no chat template: prompts go to it as they are, as to a base model. If it was "
-                "trained to chat, name its template in a card (template_file under [chat]); --no-chat says that none "
-                "is meant."
+                "trained to chat, name its template in a card (template_file under [chat]); --no-chat confirms that "
+                "none is wanted."
             )
         _say_unreached(
-            settings, "prompts go to it without a chat template", "Without the option it does as it was trained."
+            settings, "prompts go to it without a chat template", "Without the option it behaves as trained."
         )
         return None
 
@@ -95,7 +95,7 @@ def _thinking_switch(source: str, given: Mapping[str, Any], settings: RunSetting
         if known and not any(name in given for name in known):
             log.info(
                 "This model can reason before it answers, and its chat template decides whether it does: "
-                "say --thinking or --no-thinking."
+                "give --thinking or --no-thinking."
             )
         return {}
     if not known and any(knows_switch(source, name) for name in _EFFORTS):
@@ -107,7 +107,7 @@ def _thinking_switch(source: str, given: Mapping[str, Any], settings: RunSetting
             )
     elif not known:
         option = _thinking_option(settings)
-        log.info(f"The model's chat template has no switch for {option}: the model does as it was trained.")
+        log.info(f"The model's chat template has no switch for {option}: the model behaves as trained.")
     return dict.fromkeys(known, settings.thinks)
 
 
@@ -127,9 +127,7 @@ def _effort(
         switch = any(knows_switch(source, name) for name in _SWITCHES)
         raise UsageError(
             f"The model's chat template does not know {_EFFORTS[0]}: {_effort_option(settings)} would do nothing.",
-            fix="It knows --thinking and --no-thinking."
-            if switch
-            else "Leave it out: the model does as it was trained.",
+            fix="It knows --thinking and --no-thinking." if switch else "Remove it: the model behaves as trained.",
         )
     if not names or (not settings.reasoning_effort and settings.thinking is False):
         return {}
@@ -145,7 +143,7 @@ def _effort(
     if not settings.reasoning_effort:
         if known and not any(name in given for name in names):
             log.info(
-                f"This model's chat template decides how much it reasons: say --reasoning-effort {' or '.join(known)}."
+                f"This model's chat template decides how much it reasons: give --reasoning-effort {' or '.join(known)}."
             )
         return {}
     if settings.reasoning_effort not in known:

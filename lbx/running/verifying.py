@@ -60,11 +60,11 @@ def refuse_unverifiable(works: Sequence[Work]) -> None:
     """Raise UsageError where no answer is made together with others, or none can be followed token by token."""
     backend = works[0].backend
     name = backend.info.model
-    fix = "Leave --verify-batching out."
+    fix = "Remove --verify-batching."
     if not works[0].settings.batching:
         raise UsageError(
-            "--verify-batching asks answers again that were made together, and --no-batching makes each alone.",
-            fix="Leave one of them out.",
+            "--verify-batching and --no-batching exclude each other: answers that were made alone need no check.",
+            fix="Remove one of them.",
         )
     if not isinstance(backend, LocalBackend):
         raise UsageError(
@@ -179,12 +179,12 @@ def _requests(work: Work, again: Again) -> Iterator[Request]:
     if isinstance(question, GenerationRow):
         raise LbxError(question.error or "")
     if question.request.prompt_sha256 != again.steps[0].prompt_sha256:
-        raise LbxError(f"{question.request.key} has another prompt today than when it was answered.")
+        raise LbxError(f"{question.request.key} has a different prompt now than when it was answered.")
     yield question.request
     for step in again.steps[:-1]:
         prompt = question.benchmark.follow_up(work.bundle, again.sample, work.mode, step.output)
         if prompt is None:
-            raise LbxError(f"{question.request.key} is asked in one step today, and was in two.")
+            raise LbxError(f"{question.request.key} is asked in one step now, and was asked in two.")
         yield work.request(question.request.key, prompt)
 
 

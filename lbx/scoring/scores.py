@@ -80,7 +80,7 @@ def rescore(
     }
     for run, name, task in [key for key in counts if not wanted.benchmarks[key[1]].knows(key[2])]:
         outputs = counts.pop((run, name, task))
-        said(f"{name}/{task}: {name} has no such task, so its {outputs:,} outputs are left alone.")
+        said(f"{name}/{task}: {name} has no such task, so its {outputs:,} outputs are not scored.")
     done, total = 0, sum(counts.values())
     progress(done, total)
     with ScoringPool(total, wanted.workers) as pool:

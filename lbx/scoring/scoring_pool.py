@@ -81,8 +81,8 @@ class ScoringPool:
                 yield future.result()
         except BrokenProcessPool as exc:
             raise LbxError(
-                f"One of the {self._workers} processes that score was killed, perhaps because memory ran out. Tasks "
-                "that were done before keep their new scores.",
+                f"One of the {self._workers} scoring processes was killed, perhaps because memory ran out. Tasks "
+                "scored before that keep their new scores.",
                 fix="Score again, with fewer processes if memory is short: lbx score RESULTS --workers 1.",
             ) from exc
 

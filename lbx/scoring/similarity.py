@@ -88,7 +88,7 @@ def _only_model(store: Store, texts: Sequence[str]) -> str | None:
     if len(models) > 1:
         raise UsageError(
             f"{store.path} holds embeddings of several models: {', '.join(models)}.",
-            fix="Say which counts with --embedding, by its card or by one of these names, before anything else.",
+            fix="Choose one with --embedding first: give its card or one of these names.",
             command=as_command("lbx", "score", store.path, "--embedding", "NAME"),
         )
     return models[0] if models else None

@@ -243,7 +243,9 @@ def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAns
     ).dicts()
     tasks = sorted({f"{row['benchmark']}/{row['task']}" for row in found})
     if not found:
-        raise UsageError(f"{store.path} holds no answer to a sample {name}.", fix="`lbx show` without it lists them.")
+        raise UsageError(
+            f"{store.path} holds no answer to a sample {name}.", fix="`lbx show FILE` lists what it holds."
+        )
     if len(tasks) > 1:
         names = ", ".join(f"{task}/{name}" for task in tasks)
         raise UsageError(f"Several tasks have a sample {name}.", fix=f"Name one: {names}.")

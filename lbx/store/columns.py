@@ -137,5 +137,5 @@ def _problem(text: str) -> str:
 def _other(path: Path, what: str) -> StoreError:
     return StoreError(
         f"{path} holds what lbx never writes: {what}.",
-        fix="Do not trust the file; whoever made it can say how. Nothing of it was read.",
+        fix="Do not trust the file; ask whoever made it. Nothing was read from it.",
     )

@@ -37,8 +37,8 @@ def refuse_foreign(connection: duckdb.DuckDBPyConnection, database: str, path: P
             continue
         what = f"a view in the place of its table {name}" if kind == "view" else f"a {kind}, {name}"
         raise StoreError(
-            f"{path} holds {what}, which lbx never makes: whoever made the file may want more than to be read.",
-            fix="Do not trust it. Keep what you add in a file of your own, and attach this one there.",
+            f"{path} holds {what}, which lbx never makes: reading the file may do more than read it.",
+            fix="Do not trust it. Keep what you add in a file of your own, and attach this one to it.",
         )
     refuse_other_columns(connection, database, path)
 

@@ -143,7 +143,7 @@ def alone(target: Path) -> Iterator[None]:
         if not try_lock(descriptor):
             os.close(descriptor)
             raise StoreError(
-                f"{target} is kept by another run that is still going, or merged into.",
+                f"{target} is in use by another run, or being merged into.",
                 fix="Wait for it to end, or stop it.",
             )
         if os.fstat(descriptor).st_nlink:
@@ -191,7 +191,7 @@ def _left_behind(target: Path, scratch: Path, say: Callable[[str], None]) -> Pat
             shutil.rmtree(folder, ignore_errors=True)
         elif found is None and read_input(copy, _BLOCK).decode("utf-8", "replace") == _version(target):
             found = path
-            say(f"A run that was killed has left its file on this machine, {path}; this one goes on with it.")
+            say(f"A killed run left its file on this machine, {path}; this run continues it.")
         else:
             say(f"A run that was killed has left {path} on this machine; {target} has gone on without it. Remove it.")
     return found

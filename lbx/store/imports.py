@@ -52,8 +52,8 @@ def refuse_other_content(store: Store, run_id: str, content_sha256: str) -> None
     for (text,) in store.query("SELECT settings FROM runs WHERE run_id = ? AND backend = 'import'", [run_id]).rows:
         if json.loads(text).get("content_sha256") != content_sha256:
             raise StoreError(
-                f"The run {run_id!r} in {store.path} was imported from other content than these files have now.",
-                fix="Give this one another name: --run NAME, or none, and one is made from the content.",
+                f"The run {run_id!r} in {store.path} was imported from files with other content.",
+                fix="Give this one another name: --run NAME, or none: one is then made from the content.",
             )
 
 

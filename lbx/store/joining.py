@@ -133,7 +133,7 @@ def _refuse_other(connection: duckdb.DuckDBPyConnection, table: str, rows: str, 
         raise StoreError(
             f"{path} and a file before it hold two different rows of {table} under one key ({named}): they differ in "
             f"{', '.join(found[-1])}.",
-            fix="One of the two is not of this run, or was made again; leave out one of the files.",
+            fix="One of the two is not of this run, or was made again; merge without one of the files.",
         )
 
 

@@ -124,7 +124,7 @@ def _take_held(store: Store, connection: duckdb.DuckDBPyConnection, held: Path, 
     except StoreError as exc:
         raise StoreError(
             exc.cause,
-            fix=f"What {held} holds would be lost or mixed; nothing has changed. Merge into another file (-o FILE).",
+            fix=f"What {held} holds would be lost or mixed; nothing was changed. Merge into another file (-o FILE).",
         ) from exc
 
 

@@ -11,10 +11,11 @@ import duckdb
 
 from lbx.base.database import files_of, open_database, parts_of
 from lbx.base.errors import StoreError
-from lbx.base.inputs import open_input
+from lbx.base.inputs import is_database, open_input
 from lbx.base.outputs import refuse_foreign_link
 
-_MAGIC = slice(8, 12)
+_START = 12
+"""Bytes that tell what a file is."""
 """Where a DuckDB file says that it is one, after a checksum."""
 
 _PATIENCE_S, _PAUSE_S = 5.0, 0.1
@@ -56,7 +57,7 @@ def connect(
     """
     if read_only and not path.exists():
         raise StoreError(
-            f"There is no results file at {path}.", fix="It is what `lbx run -o FILE` writes.", command="lbx run --help"
+            f"There is no results file at {path}.", fix="`lbx run -o FILE` writes one.", command="lbx run --help"
         )
     check_place(path)
     if not read_only:
@@ -82,7 +83,7 @@ def is_results_file(path: Path) -> bool:
     """Whether a file begins as DuckDB's do."""
     try:
         with open_input(path) as file:
-            return file.read(_MAGIC.stop)[_MAGIC] == b"DUCK"
+            return is_database(file.read(_START))
     except OSError:
         return False
 
@@ -91,13 +92,16 @@ def _refuse_other_files(path: Path) -> None:
     """DuckDB takes JSON, CSV and SQLite files for databases, too, each in its own way."""
     try:
         with open_input(path) as file:
-            start = file.read(_MAGIC.stop)
+            start = file.read(_START)
     except FileNotFoundError:
         return
     except OSError as exc:
         raise StoreError(f"{path} cannot be read: {exc.strerror or exc}.") from exc
-    if start and start[_MAGIC] != b"DUCK":
-        raise StoreError(f"{path} is not a results file.", fix="Give another file, or move this one away.")
+    if start and not is_database(start):
+        raise StoreError(
+            f"{path} is not a results file.",
+            fix="Give another file, or move this one away. `lbx import` reads predictions and judges' files into one.",
+        )
 
 
 def _is_locked(exc: duckdb.Error) -> bool:

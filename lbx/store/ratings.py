@@ -165,7 +165,7 @@ def _refuse_other(
     if found:
         raise StoreError(
             f"{path} and a file before it hold two different sets of ratings under the name {found[0]} ({table}).",
-            fix="One of the files was changed by other means than lbx; leave it out.",
+            fix="One of the files was changed by another program; leave it out.",
         )
 
 
@@ -177,7 +177,7 @@ def _add(connection: duckdb.DuckDBPyConnection, rows: str, parameters: Sequence[
     ).fetchone()
     if odd:
         raise StoreError(
-            "A rating of {!r} in the set {} is dated {}, when nobody can have rated.".format(*odd),
+            "A rating of {!r} in the set {} is dated {}, which cannot be right.".format(*odd),
             fix="lbx never writes such a row: leave that file out.",
         )
     # The union holds every old row of these questions, so that new numbers replace all old ones.

@@ -64,7 +64,7 @@ class Results:
         except duckdb.Error as exc:
             raise StoreError(f"The query failed: {first_line(exc)}") from exc
         if relation is None:
-            raise StoreError("This is no query that gives rows.", fix="Give one SELECT.")
+            raise StoreError("This statement returns no rows.", fix="Give one SELECT.")
         return relation
 
     def close(self) -> None:

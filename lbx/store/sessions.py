@@ -81,8 +81,8 @@ def newest_spec(path: Path, run_id: str | None) -> Any:
     if run_id in found:
         return json.loads(found[run_id])
     if not found:
-        raise UsageError(f"{path} does not say how its runs were made: an older lbx, or an import, made them.")
-    said = "holds several runs" if run_id is None else f"does not say how a run {run_id} was made"
+        raise UsageError(f"{path} does not record how its runs were made: an older lbx or an import made them.")
+    said = "holds several runs" if run_id is None else f"does not record how a run {run_id} was made"
     raise UsageError(f"{path} {said}.", fix=f"Name one with --run: {', '.join(found)}.")
 
 

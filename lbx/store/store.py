@@ -127,9 +127,9 @@ class Store:
                 self._connection.close()
         if not self.read_only and (logs := files_of(self.path)[1:]):
             raise StoreError(
-                f"{self.path} could not be closed{reason and f': {reason}'}. Every committed row is safe, but a part "
-                f"of them is in {logs[0].name} beside it: neither file is whole without the other.",
-                fix="Make room on the disk, then repeat the same command; it puts both together.",
+                f"{self.path} could not be closed{reason and f': {reason}'}. Every committed row is safe, but part of "
+                f"them are in {logs[0].name} beside it: neither file is complete without the other.",
+                fix="Free some disk space, then repeat the same command; it joins both.",
             )
 
     def checkpoint(self) -> None:
@@ -207,7 +207,8 @@ class Store:
             differences = (f"{name} was {before.get(name)!r} and is now {now.get(name)!r}" for name in names)
             raise StoreError(
                 f"The run {run.run_id!r} in {self.path} was made with other settings: {'; '.join(differences)}.",
-                fix="Give this one another name (--run NAME; of a judge --name), or repeat the settings to go on.",
+                fix="Give this one another name (--run NAME; of a judge --name), or repeat the settings to continue "
+                "it.",
             )
 
     def write(

@@ -32,7 +32,7 @@ _FILTERS = ("run", "task", "mark", "least", "below", "q")
 _SAME = {
     True: "It is the prompt that was answered: the hashes are the same.",
     False: "It is NOT the prompt that was answered: the hashes differ.",
-    None: "There is no hash to hold it against.",
+    None: "There is no stored hash to compare it with.",
 }
 
 Prompts = Callable[[StoredAnswer], Sequence[Mapping[str, Any]]]

@@ -93,7 +93,7 @@ class Gate:
             return None
         own = request.headers.get("origin", "").lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
         if not own or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            return refused("This was sent from another page than lbx's own.", "Nothing was saved.")
+            return refused("This was not sent from one of lbx's own pages.", "Nothing was saved.")
         return None
 
     def _unknown(self, request: Request) -> Response | None:
@@ -125,7 +125,7 @@ class Gate:
             return refused("This link is not valid.", "If lbx was started again since, its links are new.")
         if held and held is not person:
             return refused(
-                "This is another person's link than the one that this browser was opened with.",
+                "This browser was opened with another person's link.",
                 "Open it in another browser, or in a private window.",
             )
         if request.headers.get("sec-fetch-site") == "cross-site":

@@ -73,7 +73,7 @@ def saving(path: str, save: Saved, most: int = limits.FORM_BYTES) -> Route:
     async def saved(request: Request) -> Response:
         length = number_in(request.headers.get("content-length", ""), -1)
         if "transfer-encoding" in request.headers or not 0 <= length <= most:
-            return refused("This is too much, or does not say how much it is.", "Nothing was saved.", status=413)
+            return refused("This form is too large, or does not say how large it is.", "Nothing was saved.", status=413)
         body = await request.body()
         where = await run_in_threadpool(lambda: save(request, _fields(body)))
         return RedirectResponse(request.scope["root_path"] + where, status_code=303)
@@ -85,4 +85,4 @@ def _fields(body: bytes) -> dict[str, str]:
     try:
         return dict(parse_qsl(body.decode("utf-8"), True, True, max_num_fields=limits.FIELDS))
     except ValueError as exc:
-        raise UsageError("A form came that no page of lbx sends.", fix="Nothing was saved.") from exc
+        raise UsageError("No page of lbx sends such a form.", fix="Nothing was saved.") from exc

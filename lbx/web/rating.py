@@ -190,7 +190,7 @@ class RatingPages:
             found = re.fullmatch(r"rate-(0)-(a|b|tie|both_bad)", done)
             value = found[2] if found else ""
         if found is None and done not in ("save", "next", "skip", "undo", "back"):
-            raise UsageError("A form came that no page of lbx sends.", fix="Nothing was saved.")
+            raise UsageError("No page of lbx sends such a form.", fix="Nothing was saved.")
         return (int(found[1]), value) if found else None
 
     def _words(self, rater: str, item: Item, done: str) -> str:
@@ -198,12 +198,12 @@ class RatingPages:
         if rated is None:
             return "Saved."
         what = f"{letter(rated[0])}: {rated[1]}" if self._book.set.kind == SCORE else _VERDICTS[str(rated[1])]
-        return f"Saved: question {place}, {what}. u takes it back."
+        return f"Saved: question {place}, {what}. u undoes it."
 
     def _undone(self, rater: str, item: Item) -> str:
         undone = self._book.undo(rater)
         if undone is None:
-            self._told[rater] = "There is nothing to take back since lbx was started. Rate it anew instead."
+            self._told[rater] = "There is nothing to undo since lbx was started. Rate it again instead."
             return _place(item)
         self._told[rater] = f"Taken back: question {self._place_of(rater, undone[0])}."
         return f"{_place(undone[0])}?at={undone[1] if self._book.set.kind == SCORE else 0}"

@@ -99,7 +99,7 @@ def _bound_file(path: Path) -> socket.socket:
 def _remove_dead(path: Path) -> None:
     """A socket that nobody listens at any more was left by a process that was killed."""
     if not stat.S_ISSOCK(path.lstat().st_mode):
-        raise UsageError(f"{path} is there, and is no socket.", fix="Choose another file.")
+        raise UsageError(f"{path} exists, and is not a socket.", fix="Choose another file.")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)  # somebody's queue may be full
         try:
@@ -109,7 +109,7 @@ def _remove_dead(path: Path) -> None:
             return
         except OSError:  # of another kind, or another user's
             pass
-    raise UsageError(f"Somebody listens at {path} already.", fix="End that one, or choose another file.")
+    raise UsageError(f"Something already listens at {path}.", fix="End that one, or choose another file.")
 
 
 def serve(site: Site) -> None:

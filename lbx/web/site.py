@@ -58,7 +58,7 @@ def _explained(_request: Request, error: Exception) -> Response:
 
 def _not_there(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    cause = "There is no such page." if error.status_code == 404 else f"This cannot be asked: {error.detail}."
+    cause = "There is no such page." if error.status_code == 404 else f"This request is not valid: {error.detail}."
     return refused(cause, status=error.status_code)
 
 

@@ -130,7 +130,7 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path: Path, verdict: Verdict) 
     kept = tmp_path / "kept"
     kept.write_text("kept")
     (place / "qasper.jsonl").symlink_to(kept)
-    refused(lbx("export", "longbench", path, "--run", "r1", "-o", tmp_path / "out"), "there already")
+    refused(lbx("export", "longbench", path, "--run", "r1", "-o", tmp_path / "out"), "already exist")
     assert lbx("export", "longbench", path, "--run", "r1", "-o", tmp_path / "out", "--force").code == 0
     assert kept.read_text() == "kept"
     assert json.loads((place / "qasper.jsonl").read_text()) == PRED

@@ -88,7 +88,7 @@ def test_a_change_whose_size_and_time_are_right_is_found_by_hashes(
 def test_a_run_says_how_it_looked(small: Path, own: Path, verdict: Callable[[str], None]) -> None:
     for more, word in (((), "sizes and times of 1 files"), (("--hash-bundle",), "hashes of all 1 files")):
         said = run(small, own, *more)
-        assert said.code == 0 and f"as it was unpacked, by {word}" in " ".join(said.err.split()), said
+        assert said.code == 0 and f"Bundle unchanged, checked by {word}" in " ".join(said.err.split()), said
         assert checked(own) == word
         own.with_name("results.duckdb").unlink()
     verdict("survived")

@@ -221,7 +221,7 @@ def test_the_attention_is_not_config_jsons_choice(place, made):
 def test_an_attention_that_the_model_lacks_is_refused_with_what_helps(made):
     with pytest.raises(BackendError, match="no sdpa attention for this model") as caught:
         load(card_of(made("gemma2"), attention="sdpa"))
-    assert "Take attention out" in caught.value.fix
+    assert "Remove attention" in caught.value.fix
 
 
 def test_a_part_that_needs_a_library_is_refused_with_its_name(made, monkeypatch):

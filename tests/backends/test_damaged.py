@@ -16,6 +16,7 @@ from gguf_copy import gguf_copy
 from lbx.backends import load, read_card, resolve_model
 from lbx.backends.hf.vocabulary import refuse_foreign_tokenizer
 from lbx.base.errors import BackendError
+from lbx.running.models import load_to_count
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 
@@ -95,7 +96,10 @@ def test_a_context_beyond_training_is_refused(tiny_gguf, tiny_hf, tmp_path):
         card.write_text(text)
         with pytest.raises(BackendError, match="context of 2048 tokens; context_window = 4096 is beyond"):
             load(read_card(card))
+        with pytest.raises(BackendError, match="context of 2048 tokens; context_window = 4096 is beyond"):
+            load_to_count(read_card(card), None)
         card.write_text(text + "[options]\nextend_context = true\n")
+        load_to_count(read_card(card), None).close()
         backend_object = load(read_card(card))
         assert backend_object.info.context_window == 4096
         backend_object.close()

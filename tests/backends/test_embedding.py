@@ -328,7 +328,7 @@ def test_numbers_that_are_none_are_found(damaged):
     next(t for name, t in tensors.items() if name.endswith("up_proj.weight"))[0, 0] = np.nan
     save_file(tensors, path, metadata={"format": "pt"})
     embedder = load_embedder(resolve_embedder(str(damaged)))
-    with pytest.raises(BackendError, match=r"a vector with infinite numbers.*damaged"):
+    with pytest.raises(BackendError, match=r"a vector with NaN or infinite values.*damaged"):
         embedder.embed(["x"])
 
 
@@ -450,9 +450,9 @@ def test_a_model_is_for_one_or_the_other(card, decoder, tiny_hf, tiny_gguf, tmp_
         ("context_window = 5\n", "an embedding model has no context_window.*max_length"),
         ("[chat]\nenabled = false\n", "an embedding model has no chat"),
         ("[sampling]\ntemperature = 1\n", "an embedding model has no sampling"),
-        ('[options]\npooling = "max"\n', "pooling = 'max' is none of '', mean, last, cls"),
-        ('[options]\ndtype = "auto"\n', "dtype = 'auto' is none of float32"),
-        ('[options]\npadding_side = "middle"\n', "padding_side = 'middle' is none of auto, left, right"),
+        ('[options]\npooling = "max"\n', "pooling must be '', mean, last, cls, not 'max'"),
+        ('[options]\ndtype = "auto"\n', "dtype must be float32"),
+        ('[options]\npadding_side = "middle"\n', "padding_side must be auto, left, right, not 'middle'"),
         ("[options]\nbatch_tokens = 0\n", "batch_tokens = 0 is too small"),
         ('[options]\nquery_prefx = "q"\n', "no setting 'query_prefx'. Did you mean query_prefix"),
         ("[options]\nmax_length = -1\n", "max_length = -1 is too small"),

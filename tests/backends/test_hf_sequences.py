@@ -180,7 +180,7 @@ def test_a_full_memory_is_refused_and_nothing_has_changed(backend, memory):
     tokens = tokens_of(random.Random(1), 690)
     fill(memory, 0, tokens)
     memory.fork(0, 690, [1])
-    with pytest.raises(BackendError, match=r"is full: 12 tokens are to be added, and of its 700 cells 10 are free"):
+    with pytest.raises(BackendError, match=r"is full: 12 more tokens are needed, and 10 of its 700 cells are free"):
         memory.extend([Extend(0, [5] * 6, True), Extend(1, [6] * 6, True)])
     assert (memory.length(0), memory.length(1), memory.used_cells) == (690, 690, 690)
     ours = memory.extend([Extend(0, [5] * 5, True), Extend(1, [6] * 5, True)])

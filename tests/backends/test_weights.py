@@ -115,3 +115,8 @@ def test_missing_weights_name_their_neighbours(tmp_path):
     put(tmp_path / "model-q4.gguf")
     with pytest.raises(BackendError, match=r"Did you mean model-q4\.gguf"):
         weights_path(card(path=tmp_path / "model-q8.gguf"), None)
+    for number in range(18):
+        put(tmp_path / f"card-{number}.toml")
+    with pytest.raises(BackendError) as refused:
+        weights_path(card(path=tmp_path / "nothere.gguf"), None)
+    assert refused.value.fix == "Correct path in the card's [weights]. Did you mean model-q4.gguf?"

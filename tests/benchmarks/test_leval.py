@@ -272,7 +272,7 @@ def test_retrieved_chunks_stand_in_langchain_s_prompt(make_bundle: MakeBundle, t
 def test_a_bundle_without_the_retrieval_files(make_bundle: MakeBundle) -> None:
     bundle = make_bundle({})
     sample = Sample("leval", "tpo", "000-00", "doc", "question", ("A",))
-    with pytest.raises(BundleError, match="cannot be asked with --rag") as caught:
+    with pytest.raises(BundleError, match="which L-Eval needs for --rag") as caught:
         LEval().query(sample, bundle)
     assert caught.value.command == "lbx bundle bundle/leval.toml bundle/leval_retrieval.toml"
 

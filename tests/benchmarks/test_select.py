@@ -105,7 +105,7 @@ def test_a_task_that_is_not_in_the_bundle(small: Bundle, name: str, recipe: str)
 
 
 def test_no_name_at_all(small: Bundle) -> None:
-    with pytest.raises(UsageError, match="No task is named"):
+    with pytest.raises(UsageError, match="No tasks given"):
         select(small, [])
 
 

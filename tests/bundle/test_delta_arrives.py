@@ -107,4 +107,4 @@ def test_what_was_harmless_in_the_base_is_looked_at_under_its_new_name(
 
 def test_a_file_that_is_in_the_delta_and_in_its_base_is_refused(place: Path, base: Path) -> None:
     entries = [*members(NEW, held=HELD), member("x/data/files/b.txt", NEW["data/files/b.txt"])]
-    refuse(seal(place / "delta", entries), Trust(allow_unsigned=True), "fetch.txt says that the base has it", base=base)
+    refuse(seal(place / "delta", entries), Trust(allow_unsigned=True), "fetch.txt takes it from the base", base=base)

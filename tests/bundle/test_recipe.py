@@ -37,7 +37,7 @@ def test_every_kind_of_source_is_read(recipe: Callable[..., Path]) -> None:
         (HUB + 'revison = "main"', "no setting 'revison'", "Did you mean revision"),
         ('descripton = "x"\n' + HUB, "no setting 'descripton'", "Did you mean description"),
         (HUB.replace("hub", "hup"), "unknown kind 'hup'", "Did you mean hub"),
-        (HUB.replace('kind = "hub"\n', ""), "has no kind", "There is https, hub, path"),
+        (HUB.replace('kind = "hub"\n', ""), "has no kind", "Available: https, hub, path"),
         (HUB.replace('type = "dataset"\n', ""), "lacks type", "repo, type"),
         (HUB.replace('"dataset"', '"datasets"'), "neither", ""),
         (HUB.replace("o/r", "o/r/x"), "not a repository name", ""),

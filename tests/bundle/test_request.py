@@ -137,7 +137,7 @@ def test_a_request_that_asks_for_more_than_it_may_is_refused(
 
 def test_a_request_is_answered_alone(recipe: Recipe, tmp_path: Path) -> None:
     write_request([recipe(DATASET)], tmp_path / "wanted.json")
-    with pytest.raises(UsageError, match="answered alone"):
+    with pytest.raises(UsageError, match="answered one at a time"):
         create([tmp_path / "wanted.json", recipe(MODEL, "other")], tmp_path / "out", retry=FAST)
     with pytest.raises(UsageError, match=r"a \.json file"):
         write_request([recipe(DATASET)], tmp_path / "wanted.txt")

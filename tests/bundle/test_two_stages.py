@@ -162,7 +162,7 @@ def rewrite(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], obj
         (swap, ["x.tar.001, x.tar.002 does not have the sha256", "the other volumes may stay"]),
         (lambda sums: sums.with_name("x.tar.002").unlink(), ["lists x.tar.002, and there is no such file"]),
         (lambda sums: sums.with_name("x.tar.001").unlink(), ["lists x.tar.001"]),
-        (lambda sums: sums.with_name("x.tar.777").write_bytes(b""), ["x.tar.777 beside", "not part of this archive"]),
+        (lambda sums: sums.with_name("x.tar.777").write_bytes(b""), ["x.tar.777 beside", "not to this one"]),
         (lambda sums: sums.with_name("x.tar").write_bytes(b""), ["x.tar beside"]),
         (lambda sums: sums.with_name("x.tar.zst.001").write_bytes(b""), ["x.tar.zst.001 beside"]),
         (rewrite("x.tar.002", lambda data: data[:-7]), ["x.tar.002 (8,185 bytes instead of 8,192)"]),
@@ -226,7 +226,7 @@ def test_volumes_without_sums_are_read_when_allowed(place: Path, key: Path) -> N
     (place / "x.tar.004").write_bytes(b"")
     refuse(archive, anyone, "lacks its volumes x.tar.003")
     archive.write_bytes(b"")
-    refuse(archive, anyone, "cannot be of one bundle")
+    refuse(archive, anyone, "cannot belong to one bundle")
 
 
 def test_damaged_zstd_is_refused(place: Path) -> None:

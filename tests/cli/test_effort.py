@@ -31,6 +31,16 @@ SWITCH = "{% if enable_thinking %}<think>{% endif %}" + MESSAGES
 SAID = "<|channel|>analysis<|message|>The fog, then the ship.<|end|><|start|>assistant<|channel|>final<|message|>(B)"
 
 
+def test_the_budget_that_nobody_gave_is_named(lbx: Lbx, bundle: Path, card, tmp_path: Path) -> None:
+    model = card(SWITCH)
+    model.write_text(f"context_window = 2048\n{model.read_text()}")
+    told = "Each answer may take 512 tokens of reasoning besides its own. Another budget: --thinking-tokens N."
+    for command, more in (("run", ["-o", tmp_path / "r.duckdb"]), ("plan", []), ("prompts", [])):
+        assert told in asked(lbx, bundle, model, "--thinking", *more, command=command)[1], command
+    assert "of reasoning besides" not in asked(lbx, bundle, model, "--thinking-tokens", 100, command="prompts")[1]
+    assert "of reasoning besides" not in asked(lbx, bundle, model, "--no-thinking", command="prompts")[1]
+
+
 @pytest.fixture
 def card(tmp_path: Path):
     def write(template: str = "", *, said: str = SAID, more: str = "") -> Path:
@@ -52,7 +62,7 @@ def test_a_run_from_effort_to_answer(lbx: Lbx, bundle: Path, card, tmp_path: Pat
     for more in ([], ["--reasoning-effort", "low"], ["--reasoning-effort", "high"]):
         code, said = asked(lbx, bundle, card(CHANNELS), "-o", out, *more)
         assert code == 0, said
-        assert ("say --reasoning-effort low or medium or high" in said) is (not more)
+        assert ("give --reasoning-effort low or medium or high" in said) is (not more)
     rows = json.loads(
         lbx("sql", out, "SELECT settings->>'reasoning_effort' AS effort, output, reasoning, reasoning_closed, run_id, "
             "prompt_sha256 FROM generations JOIN runs USING (run_id)", "-f", "json").stdout
@@ -109,7 +119,7 @@ def test_levels_that_a_template_checks_or_passes_over(lbx: Lbx, bundle: Path, ca
         (MESSAGES, ["--reasoning-effort", "low"], ["does not know reasoning_effort", "Leave it out"]),
         ("", ["--reasoning-effort", "low"], ["does not reach the model", "without a chat template"]),
         (CHANNELS, ["--reasoning-effort", "low", "--no-chat"], ["does not reach the model"]),
-        (CHANNELS, ["--reasoning-effort", "low", "--no-thinking"], ["--no-thinking forbids it"]),
+        (CHANNELS, ["--reasoning-effort", "low", "--no-thinking"], ["--no-thinking exclude each other"]),
         (CHANNELS, ["--reasoning-effort", "most"], ["low", "medium", "high"]),
     ],
 )
@@ -131,5 +141,5 @@ def test_a_spec_has_it() -> None:
     assert RunSpec.from_json(spec.to_json(), "run.json") == spec
     assert [(one.thinking, one.reasoning_effort) for _, one in spec.kinds] == [(True, "low"), (False, None)]
     assert RunSettings(reasoning_effort="low").reasoning_budget(65536) == 8192
-    with pytest.raises(UsageError, match="--reasoning-effort is one of low, medium, high, not 'most'"):
+    with pytest.raises(UsageError, match="--reasoning-effort must be one of low, medium, high, not 'most'"):
         RunSpec(bundle="b", model="m", tasks=("needle",), reasoning_effort="most")

@@ -42,6 +42,14 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     golden = Path(__file__).resolve().parents[1] / "data/leval_judge/ours.pred.judge.jsonl"
     out = tmp_path / "results.duckdb"
     fails(lbx("import", "fastchat", golden, "-o", out), 2, "line 6: it is not JSON")
+    answers = tmp_path / "tpo.pred.jsonl"
+    answers.write_text(json.dumps({"query": "?", "gt": "A", "m_pred": "A", "evaluation": "exam"}))
+    for form in ("leval_judge", "fastchat"):
+        fails(lbx("import", form, answers, "-o", out), 2, "tpo.pred.jsonl holds no judge's verdicts",
+              "To import a model's answers, name their benchmark")  # fmt: skip
+    for form in ("leval", "longbench"):
+        fails(lbx("import", form, golden, "--model", "m", "-o", out), 2, "holds a judge's verdicts, not a model's",
+              f"try: lbx import leval_judge {golden}")  # fmt: skip
     fails(lbx("import", "leval_judge", tmp_path, "-o", out), 2, "is a folder")
     assert not out.exists()
     said = lbx("import", "leval_judge", golden, "-o", out, "--run", "gpt-4").stdout
@@ -49,18 +57,24 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     assert "win rate of ours-7b = 0.6111111111111112" in said and "gpt-4-2: 10 rounds" in said
     screen = lbx("report", out).stdout  # no metric scores what is judged: no place on a leaderboard
     assert "What judges say" in screen and "Leaderboard" not in screen
+    board = lbx("report", out, "leaderboard").stdout
+    assert "No answer has a score yet" in board and "judge_results" in board and "answered" not in board
+    fails(
+        lbx("report", golden), 1, "is not a results file", "`lbx import` reads predictions and judges' files into one"
+    )
+    fails(lbx("import", "leval", out, "--model", "m", "-o", tmp_path / "o"), 2, "is a results file", "lbx merge")
     told = json.loads(lbx("import", "leval_judge", golden, "-o", out, "--run", "gpt-4", "--json").stdout)
     assert [run["failed"] for run in told["runs"]] == [0, 1]
     back = lbx("export", "leval_judge", out, "--run", "gpt-4", "--run", "gpt-4-2", "-o", tmp_path / "out").stdout
     assert back.startswith("10 rows in 1 file")
     assert (tmp_path / "out" / golden.name).read_bytes() == golden.read_bytes()
     again = ("export", "leval_judge", out, "--run", "gpt-4", "-o", tmp_path / "out")
-    fails(lbx(*again), 2, "is there already")
+    fails(lbx(*again), 2, "already exists")
     fails(lbx(*again, "--results"), 2, "--results is for answers")
     fails(lbx(*again, "--judged", "human_eval"), 2, "--judged is for leval")
     (tried,) = re.findall("try: lbx (.*)", lbx("export", "leval_judge", out, "-o", tmp_path / "out").stderr)
     assert "gpt-4-2" in lbx(*shlex.split(tried)).stdout, "the command that is named is one"
-    fails(lbx("export", "fastchat", out, "--run", "gpt-4", "-o", tmp_path / "out"), 2, "is no judge's")
+    fails(lbx("export", "fastchat", out, "--run", "gpt-4", "-o", tmp_path / "out"), 2, "is not a judge's")
 
 
 def test_what_cannot_be_imported_leaves_no_results_file(lbx: Lbx, bundle: Path, folder: Path, tmp_path: Path) -> None:
@@ -133,7 +147,7 @@ def test_results_as_the_official_scorer_writes_them(lbx: Lbx, folder: Path, tmp_
     done = lbx("export", "longbench", out, "--run", "r", "--results", "-o", exported)
     assert done.returncode == 0 and "1 file made of 2 answers" in done.stdout
     assert (exported / "pred/model/result.json").read_text() == '{\n    "qasper": 50.0\n}'
-    fails(lbx("export", "longbench", out, "--run", "r", "--results", "-o", exported), 2, "there already", "--force")
+    fails(lbx("export", "longbench", out, "--run", "r", "--results", "-o", exported), 2, "already exist", "--force")
     fails(lbx("export", "longbench_v2", out, "--run", "r", "--results", "-o", exported), 2, "has no answers to")
 
 

@@ -99,10 +99,10 @@ def test_a_stored_run_is_judged_in_both_orders_against_a_published_one(
     )
     assert rows(results, kinds) == [("published-turbo-16k-0613", '["LLM"]')]
     again = lbx(*what)
-    assert "22 found done" in again.stdout, again.stdout
+    assert "22 already done" in again.stdout, again.stdout
     # People's questions continue the same judge: the second copies of two, and one more.
     done = lbx(*judge(home, results, always_first, "--run", "x", "--against", "turbo-16k-0613", "--questions", "both"))
-    assert "6 answered, 0 failed, 22 found done" in done.stdout, done.stdout
+    assert "6 answered, 0 failed, 22 already done" in done.stdout, done.stdout
     assert rows(results, WON) == [("x", 14.0, 28, 28)]
     assert rows(results, f"SELECT count(*) FROM ({JUDGES})") == [(1,)]
 
@@ -176,11 +176,11 @@ def test_calibrating_takes_no_run(lbx: Lbx, home: Path, tmp_path: Path, always_f
     assert {row[1:] for row in rows(fresh, WON)} == {(11.0, 22, 22)}
     for name in ("60.94", "54.16", "42.44"):
         assert name in done.stdout
-    assert "This judge is not calibrated: of 96 published answers each it has judged only 11" in done.stdout
+    assert "This judge is not calibrated: of 96 published answers each, it has judged only 11" in done.stdout
     again = json.loads(lbx(*judge(home, fresh, always_first, "--calibrate", "--json")).stdout)
     assert (again["found"], again["calibration"]["verdict"]) == (66, "not calibrated")
     assert [row["win_rate"] for row in again["calibration"]["rows"]] == [0.5] * 3
-    fails(lbx(*judge(home, fresh, always_first, "--calibrate", "--run", "x")), 2, "--run says something else")
+    fails(lbx(*judge(home, fresh, always_first, "--calibrate", "--run", "x")), 2, "cannot be combined with --run")
 
 
 def test_a_rubric_of_ones_own_shows_the_document_and_judges_any_answers(
@@ -224,7 +224,7 @@ def test_a_rating_needs_no_opponent(lbx: Lbx, home: Path, results: Path, tmp_pat
 def test_a_judge_of_the_judged_models_family_is_marked(lbx: Lbx, home: Path, results: Path, tmp_path: Path) -> None:
     model = table(tmp_path, "x", {"*": "[[A]]"})
     done = lbx(*judge(home, results, model, "--run", "x", "--run", "claude-100k", "--against", "turbo-16k-0613"))
-    assert "is of the family of x" in " ".join(done.stderr.split())
+    assert "is of the same model family as x" in " ".join(done.stderr.split())
     ((_, _, hardware, _),) = rows(results, JUDGES)
     assert json.loads(str(hardware))["same_family_as"] == ["x"]
 
@@ -242,7 +242,7 @@ def test_a_run_may_be_named_by_its_model(
     assert spec.read_text("utf-8") == saved
     with Store(results) as store:
         store.query("UPDATE runs SET model = 'one'")
-    said = "'one' may be any of hintless, x, y. Name the one that you mean."
+    said = "'one' is ambiguous: it may be hintless or x or y. Give one of these."
     fails(lbx(*judge(home, results, always_first, "--run", "one", "--against", "y")), 2, said)
 
 
@@ -252,7 +252,7 @@ def test_a_files_run_and_published_answers_of_one_name_are_never_mixed_up(
     """Neither is taken silently for the other; a run's own name means that run, and --calibrate the published ones."""
     with Store(results) as store:
         store.query("UPDATE runs SET model = 'claude-100k' WHERE run_id = 'x'")
-    both = "'claude-100k' may be any of x, published-claude-100k"
+    both = "'claude-100k' is ambiguous: it may be x or published-claude-100k"
     for more in (("--run", "claude-100k", "--against", "y"), ("--run", "y", "--against", "claude-100k")):
         fails(lbx(*judge(home, results, always_first, *more)), 2, both)
     names = ("x", "published-claude-100k")
@@ -278,12 +278,12 @@ def test_what_cannot_be_judged_is_refused_before_a_model_is_loaded(
     lbx: Lbx, home: Path, results: Path, always_first: Path, tmp_path: Path
 ) -> None:
     cases: list[tuple[list[object], str]] = [
-        ([], "Nobody is judged"),
+        ([], "Give the run to judge with --run"),
         (["--run", "x"], "compares two answers. Name the other run: --against RUN"),
         (["--run", "z", "--against", "x"], "There is no run 'z' in"),
         (["--run", "x", "--against", "x"], "cannot be its own opponent"),
         (["--run", "x", "--against", "y", "--rubric", tmp_path / "none.toml"], "none.toml cannot be read"),
-        (["--run", "x", "--against", "y", "--tasks", "longbench"], "There is nothing to judge: x and y have no answer"),
+        (["--run", "x", "--against", "y", "--tasks", "longbench"], "Nothing to judge: x and y did not both answer"),
         (["--run", "x", "--against", "y", "--rubric", __file__], "is not valid TOML"),
     ]
     before = results.read_bytes()
@@ -319,7 +319,7 @@ def test_failed_and_empty_answers_are_said(lbx: Lbx, home: Path, always_first: P
     assert lbx("run", *what, "-o", results).returncode == 3
     done = lbx(*judge(home, results, always_first, "--run", "holes", "--against", "turbo-16k-0613"))
     said = " ".join(done.stderr.split())
-    assert "1 question is left out: the answer of holes failed, or is not there." in said
+    assert "1 question is left out: the answer of holes failed or is missing." in said
     assert "1 answer holds nothing but white space, of holes; judged all the same." in said
     assert rows(results, WON) == [("holes", 10.0, 20, 20)]
 
@@ -444,7 +444,7 @@ def test_a_failed_round_is_said_and_asked_again(lbx: Lbx, home: Path, results: P
     assert done.returncode == 3 and "21 answered, 1 failed" in done.stdout, done.stdout
     assert "out of order" in lbx("report", results, "failures").stdout
     again = lbx(*judge(home, results, model, *more, "--name", "weak", "--retry-failed"))
-    assert "0 answered, 1 failed, 21 found done" in again.stdout, again.stdout
+    assert "0 answered, 1 failed, 21 already done" in again.stdout, again.stdout
 
 
 def test_a_rubric_may_lie_in_the_folder_of_the_submitted_run(tmp_path: Path) -> None:

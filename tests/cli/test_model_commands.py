@@ -87,7 +87,7 @@ def test_for_people(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "models/some-q4.gguf" in done.stdout and "4,096" in done.stdout and "on a server" in done.stdout
     said = " ".join(done.stderr.split())
-    assert "gone: The weights of gone are not at models/gone.gguf." in said
+    assert "gone: gone has no weights at models/gone.gguf." in said
     assert "of-bundle: The model of-bundle lies in the bundle (tiny)." in said
     empty = lbx("models", cwd=tmp_path)
     assert (empty.returncode, empty.stdout) == (0, "")
@@ -103,6 +103,7 @@ def test_for_people(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
         ("some-q8.gguf", ("There is no file some-q8.gguf.", "Did you mean models/some-q4.gguf?")),
         ("models/some-q5.gguf", ("There is no file models/some-q5.gguf.", "Did you mean models/some-q4.gguf?")),
         ("org/smal", ("There is no file org/smal, and no repository of that name in the bundle.", "mean org/small")),
+        ("nothere.gguf", ("There is no file nothere.gguf. See what --model can name:",)),
         ("of-bundel", ("no card models/of-bundel.toml.", "Did you mean of-bundle?")),
     ],
 )
@@ -145,7 +146,17 @@ def test_a_link_to_nothing_is_a_model_that_is_not_there(
     for name in ("models/gone.gguf", "other"):
         with pytest.raises(UsageError, match=f"There is no (file|model) {name}") as refused:
             resolve_model(name)
-        assert refused.value.fix == "See what can be named."
+        assert refused.value.fix == "See what --model can name:"
+
+
+def test_a_window_beyond_the_models_is_named_where_models_are_listed(lbx: Lbx, tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf", 4096)
+    text = 'backend = "llamacpp"\ncontext_window = 9999\n[weights]\npath = "m.gguf"\n'
+    (tmp_path / "wide.toml").write_text(text)
+    (tmp_path / "stretched.toml").write_text(f"{text}[options]\nrope_scaling = 'yarn'\n")
+    done = lbx("models", cwd=tmp_path)
+    assert "wide.toml: wide was trained for a context of 4096 tokens; context_window = 9999" in done.stderr
+    assert "stretched" not in done.stderr
 
 
 def test_a_file_that_holds_no_model_says_so(lbx: Lbx, tmp_path: Path) -> None:

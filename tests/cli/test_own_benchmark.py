@@ -149,6 +149,20 @@ def test_the_demo_model_answers_it(lbx: Lbx, place: Path, tmp_path: Path) -> Non
     assert int(str(found[0]["shared"])) > 0, "questions on one document share what was read of it"
 
 
+def test_a_judge_without_a_rubric_is_told_how_to_give_one(lbx: Lbx, place: Path) -> None:
+    judge = (
+        "judge",
+        place / "results.duckdb",
+        "--bundle",
+        place / "handbook",
+        "--judge",
+        place / "models/answers.jsonl",
+    )
+    done = lbx(*judge, "--run", "mine")
+    fails(done, 1, "does not hold", "Give a rubric of your own (docs/judges.md): --rubric FILE.toml")
+    assert "connected machine" not in done.stderr
+
+
 def test_mistakes_and_other_names_are_told(lbx: Lbx, place: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.toml"
     bad.write_text('name = "x"\n[[task]]\nname = "t"\n')

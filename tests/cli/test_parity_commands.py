@@ -63,5 +63,5 @@ def test_what_was_not_batched_is_not_verified(
     lbx: Lbx, demo: Path, bundle: Path, answers: Path, tmp_path: Path
 ) -> None:
     run = ("run", "-b", bundle, "-t", "needle/single_en", "-o", tmp_path / "r.duckdb", "--verify-batching", 3)
-    fails(lbx(*run, "-m", demo, "--no-batching"), 2, "--no-batching makes each alone")
+    fails(lbx(*run, "-m", demo, "--no-batching"), 2, "--no-batching exclude each other")
     fails(lbx(*run, "-m", answers, "--backend", "scripted"), 2, "does not apply to the backend scripted")

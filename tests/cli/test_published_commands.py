@@ -33,7 +33,7 @@ def test_a_table_of_ones_own_needs_none_either(lbx: Lbx, tmp_path: Path) -> None
         (("leaderboard",), "The report leaderboard reads a results file"),
         (("paper", "--against", "GPT"), "The report paper reads a results file"),
         (("reference", "--against", "nobody"), "no model 'nobody' of any benchmark"),
-        (("--expect", "GPT-4"), "Which results file?"),
+        (("--expect", "GPT-4"), "No results file given"),
         (("r.duckdb", "paper", "--expect", "GPT-4"), "The report expected needs --expect MODEL"),
         (("r.duckdb", "expected"), "The report expected needs --expect MODEL"),
     ],

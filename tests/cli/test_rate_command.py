@@ -14,9 +14,10 @@ import pytest
 from command_line import Lbx, fails
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
-from rated_file import answers_file, rate_all
+from rated_file import answers_file, book_of, rate_all
 
-from lbx.judging.people.journal import journal_of
+from lbx.cli.rating import say_what
+from lbx.judging.people.journal import Journal, journal_of
 from lbx.store import Store
 
 
@@ -30,8 +31,8 @@ def path(tmp_path: Path) -> Path:
     [
         (["--rater", "a", "--rater", "a"], "Two raters have one name"),
         (["--rater", "a", "--raters", "2"], "--raters says 2, and 1 are named"),
-        (["--rater", "a\x1b[31m"], "'a\\x1b[31m' is no name for a rater"),
-        (["--scale", "5-1"], "'5-1' is no scale"),
+        (["--rater", "a\x1b[31m"], "'a\\x1b[31m' is not a name for a rater"),
+        (["--scale", "5-1"], "'5-1' is not a scale"),
         (["--scale", "1-50"], "at most 20 apart"),
         (["--scale", "1-7", "--kind", "pair"], "--scale is for --kind score"),
         (["--run", "gamma"], "There is no run 'gamma'"),
@@ -49,6 +50,21 @@ def test_bad_usage_is_a_sentence(path: Path, options: list[str], words: str) -> 
 def test_there_must_be_a_file(tmp_path: Path) -> None:
     fails(Lbx()("rate", tmp_path / "none.duckdb"), 2, "There is no results file")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_raters_without_questions_and_questions_of_one_rater_are_named(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raters = ("ann", "bob", "cem", "dan", "eve", "fay")
+    for agreement, each, lonely, alone in ((0.0, 1, True, True), (0.0, 2, False, False), (0.5, 1, False, False)):
+        with Journal(journal_of(path)) as journal:
+            book = book_of(path, journal, raters, agreement=agreement, raters_per_item=each)
+            say_what(book, 0, None)
+        said = capsys.readouterr().err
+        idle = [rater for rater in raters if not book.queue(rater)]
+        assert bool(idle) is alone, "of five documents, each dealt to one"
+        assert all(f"{rater} has nothing to rate: there are fewer documents than raters." in said for rater in idle)
+        assert ("No two raters get the same question: no agreement can be computed" in said) is lonely
 
 
 def test_a_taken_port_is_a_sentence(path: Path) -> None:

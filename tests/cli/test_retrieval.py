@@ -111,7 +111,7 @@ def test_l_eval_with_chunks(lbx: Lbx, leval: Path, tmp_path: Path) -> None:
     assert one["source"].endswith("stuff_prompt.py")
     planned = lbx("plan", *command(leval, results, "--rag", 2)[1:], "--no-calibrate")
     assert planned.returncode == 0, planned.stderr
-    assert "Nothing to ask" not in planned.stdout
+    assert "Nothing left to ask" not in planned.stdout
 
 
 def test_prompts_of_both_kinds_are_rebuilt_with_their_chunks(lbx: Lbx, leval: Path, tmp_path: Path) -> None:
@@ -130,8 +130,8 @@ def test_what_retrieval_needs_is_said(lbx: Lbx, leval: Path, tmp_path: Path) -> 
     results = tmp_path / "results.duckdb"
     bare = command(leval, results, "--rag", 2, bundle="bare")
     fails(lbx(*bare), 1, "openai-community/gpt2", "--chunk-words", "lbx bundle bundle/leval_retrieval.toml")
-    fails(lbx(*bare, "--chunk-words", 9), 1, "cannot be asked with --rag", "bundle/leval_retrieval.toml")
-    fails(lbx(*bare, "--chunk-words", 9, "--chunk-tokens", 9), 2, "both say how large a chunk is")
+    fails(lbx(*bare, "--chunk-words", 9), 1, "which L-Eval needs for --rag", "bundle/leval_retrieval.toml")
+    fails(lbx(*bare, "--chunk-words", 9, "--chunk-tokens", 9), 2, "both set the size of a chunk")
 
 
 def test_chunks_of_one_model_are_not_those_of_another_of_its_name(lbx: Lbx, leval: Path, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_chunks_of_one_model_are_not_those_of_another_of_its_name(lbx: Lbx, leva
         store.query("UPDATE retrievals SET retriever = ?", [old])
         store.query("UPDATE runs SET settings = replace(settings::VARCHAR, ?, ?)", [run["retriever"], old])
     done = ask(folders[0], 2)
-    assert "chunks that an earlier lbx kept" in done.stderr
+    assert "chunks that an earlier lbx stored" in done.stderr
     kept = "SELECT retriever, count(*) AS n FROM retrievals GROUP BY ALL"
     assert query(lbx, results, kept) == [{"retriever": run["retriever"], "n": 2}]
     answered = "SELECT settings ->> 'retriever' AS retriever, count(*) AS n FROM runs JOIN generations USING (run_id)"

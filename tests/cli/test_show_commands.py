@@ -83,9 +83,7 @@ def test_what_would_be_sent_is_what_was_sent(lbx: Lbx, fiction: Path, results: P
     assert sent["prompt_sha256"] == first["prompt_sha256"] == hashlib.sha256(first["text"].encode()).hexdigest()
     assert (sent["system_prompt"], sent["output"]) == ("message", "True [fact: True]")
     assert [step["output"] for step in json.loads(sent["steps"])] == [" True "]
-    fails(
-        lbx("prompts", "-b", fiction / "b", "-m", fiction / "m.toml", "-t", "leval", "-o", out), 2, "is there already"
-    )
+    fails(lbx("prompts", "-b", fiction / "b", "-m", fiction / "m.toml", "-t", "leval", "-o", out), 2, "already exists")
 
 
 def test_an_answer_with_all_that_is_known_of_it(lbx: Lbx, results: Path) -> None:
@@ -132,7 +130,7 @@ def test_an_answer_that_failed_has_no_prompt_to_be_held_against(lbx: Lbx, bundle
     sample = json.loads(lbx("show", out, "--json").stdout)[1]["sample"]
     assert sample.endswith("#1")
     shown = lbx("show", out, sample, "--prompt")
-    assert "nothing to hold it against" in shown.stdout, shown.stderr
+    assert "no stored hash to compare it with" in shown.stdout, shown.stderr
     assert "mark      failed" in shown.stdout
     told = json.loads(lbx("show", out, sample.removesuffix("#1"), "--prompt", "--json").stdout)
     assert [answer["prompt_is_the_same"] for answer in told] == [None, None]
@@ -150,7 +148,7 @@ def test_an_imported_answer_is_shown_and_its_prompt_is_not(lbx: Lbx, tmp_path: P
     shown = lbx("show", out, listed["sample"]).stdout
     for words in ("the answer", "an answer", "tokens    unknown", "prompt    unknown"):
         assert words in shown
-    fails(lbx("show", out, listed["sample"], "--prompt"), 2, "does not say how its runs were made")
+    fails(lbx("show", out, listed["sample"], "--prompt"), 2, "does not record how its runs were made")
 
 
 def test_texts_of_models_steer_no_terminal(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
@@ -178,7 +176,7 @@ def test_a_prompt_that_was_never_sent_is_compared_with_nothing(
     (listed,) = json.loads(lbx("show", out, "--json").stdout)
     (told,) = json.loads(lbx("show", out, listed["sample"], "--prompt", "--json").stdout)
     assert told["prompt_is_the_same"] is None
-    assert "there is nothing to hold it against" in lbx("show", out, listed["sample"], "--prompt").stdout
+    assert "there is no stored hash to compare it with" in lbx("show", out, listed["sample"], "--prompt").stdout
 
 
 def test_the_first_of_each_task_is_shown_where_none_is_chosen(lbx: Lbx, bundle: Path, answers: Path) -> None:

@@ -206,8 +206,8 @@ def test_prompts_can_be_looked_at(lbx: Lbx, home: Path, model: Path, tmp_path: P
 def test_what_does_not_go_together(lbx: Lbx, home: Path, model: Path, tmp_path: Path) -> None:
     asked = command(home, model, tmp_path / "results.duckdb")
     for more in (["--rag", 2], ["--no-context"]):
-        fails(lbx(*asked, *more), 2, "each say what stands in place of the document")
-    fails(lbx(*asked, "--both-kinds"), 2, "--both-kinds does not go together with --summaries")
+        fails(lbx(*asked, *more), 2, "exclude each other: each replaces the document")
+    fails(lbx(*asked, "--both-kinds"), 2, "--both-kinds and --summaries exclude each other")
 
 
 def test_shards_sum_up_their_own_documents(lbx: Lbx, home: Path, model: Path, tmp_path: Path) -> None:

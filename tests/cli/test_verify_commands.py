@@ -8,7 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
+from command_line import Lbx, fails
+
+from lbx.store import Store
 
 
 def test_what_nobody_has_signed_is_refused_unless_allowed(lbx: Lbx, archive: Path, tmp_path: Path) -> None:
@@ -24,6 +26,14 @@ def test_what_nobody_has_signed_is_refused_unless_allowed(lbx: Lbx, archive: Pat
     assert allowed.returncode == 0
     assert "NOT signed by a trusted key" in allowed.stdout.splitlines()[0]
     assert "small.tar: intact, " in allowed.stdout
+
+
+def test_a_results_file_is_no_archive(lbx: Lbx, tmp_path: Path) -> None:
+    Store(tmp_path / "tpo.duckdb").close()
+    for command in (("verify",), ("verify", "--allow-unsigned"), ("unpack", "--to", tmp_path / "root")):
+        done = lbx(command[0], tmp_path / "tpo.duckdb", *command[1:])
+        fails(done, 1, "tpo.duckdb is a results file, not an archive.", "Give the NAME.tar that `lbx bundle` wrote")
+        assert "signed" not in done.stderr
 
 
 def test_the_evidence_names_the_key(lbx: Lbx, archive: Path, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_however_a_run_ends_its_file_is_copied_whole(
     wait_for(target)  # a first copy, made while the run goes on
     again = ("run", "--bundle", bundle, "--model", answers(1.0), "--tasks", "needle", "-o", target)
     second = lbx(*again, "--scratch", scratch)
-    assert second.returncode == 1 and "kept by another run" in second.stderr, second.stderr
+    assert second.returncode == 1 and "in use by another run" in second.stderr, second.stderr
     assert process.poll() is None
     while count(lbx, target) == 0:
         assert process.poll() is None
@@ -149,7 +149,7 @@ def test_however_a_run_ends_its_file_is_copied_whole(
     shard = ("--limit", 4, "--run", "whole", "--shards", folder.plan_file, "--shard", 0, "--no-plan", "--json")
     whole = lbx(*again, *shard, "--scratch", scratch)
     assert whole.returncode == 0, whole.stderr
-    assert ("this one goes on with it" in " ".join(whole.stderr.split())) is (sent == signal.SIGKILL)
+    assert ("this run continues it" in " ".join(whole.stderr.split())) is (sent == signal.SIGKILL)
     told = json.loads(whole.stdout)
     assert told["answered"] + told["found"] == count(lbx, target) == 12 and told["found"] > 0
     assert not list(scratch.iterdir())

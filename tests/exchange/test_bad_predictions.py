@@ -119,7 +119,7 @@ def test_one_name_is_one_content(store: Store, write_lines: Callable) -> None:
     file = write_lines("a/qasper.jsonl", [V1])
     import_predictions(store, "longbench", file.parent, model="a", run_id="mine")
     write_lines("a/qasper.jsonl", [{**V1, "pred": "Rome"}])
-    with pytest.raises(StoreError, match="imported from other content"):
+    with pytest.raises(StoreError, match="imported from files with other content"):
         import_predictions(store, "longbench", file.parent, model="a", run_id="mine")
 
 
@@ -132,7 +132,7 @@ def test_export_refuses(store: Store, write_lines: Callable, tmp_path: Path) -> 
     (file,) = export(store, "longbench", run, tmp_path / "out").files
     assert file == tmp_path / "out/pred/a/qasper.jsonl"
     file.write_text("precious")
-    with pytest.raises(UsageError, match=r"is there already.*--force"):
+    with pytest.raises(UsageError, match=r"already exists.*--force"):
         export(store, "longbench", run, tmp_path / "out")
     assert file.read_text() == "precious"
     export(store, "longbench", run, tmp_path / "out", force=True)

@@ -141,7 +141,7 @@ def test_a_run_that_an_earlier_lbx_made_of_fastchats_is_not_mixed_with_another(s
     store.query(
         "UPDATE runs SET settings = json_merge_patch(settings, json_object('content_sha256', ?::VARCHAR))", [digest]
     )
-    with pytest.raises(StoreError, match="imported from other content"):
+    with pytest.raises(StoreError, match="imported from files with other content"):
         import_judgements(store, "fastchat", file)
     assert store.query("SELECT count(*) FROM judgements").rows == [(150,)] and done.rounds == 150
 
@@ -230,7 +230,7 @@ def test_a_winner_that_the_judgement_does_not_name_is_told(store: Store, write_l
     (done,) = import_judgements(store, "leval_judge", write_lines("ours.pred.judge.jsonl", changed))
     assert done.numbers == PRINTED[0]
     (note,) = done.notes
-    assert "line 1: 'g2_winner' is 'tie', and its judgement says otherwise, which counts." in note
+    assert "line 1: 'g2_winner' is 'tie', but its judgement says otherwise, and that counts." in note
 
 
 def test_a_model_that_never_wins_is_called_as_its_file(store: Store, write_lines: Callable) -> None:
@@ -278,9 +278,9 @@ def test_only_numbers_and_nothing(tmp_path: Path) -> None:
 def test_another_files_run_is_not_written_over(store: Store, write_lines: Callable) -> None:
     import_judgements(store, "leval_judge", GOLDEN, run_id="j")
     other = write_lines("ours.pred.judge.jsonl", rows()[:4])
-    with pytest.raises(StoreError, match="was imported from other content"):
+    with pytest.raises(StoreError, match="was imported from files with other content"):
         import_judgements(store, "leval_judge", other, run_id="j")
-    with pytest.raises(UsageError, match="is no judge's whose verdicts can be a file of fastchat"):
+    with pytest.raises(UsageError, match="is not a judge's run that can be written as a file of fastchat"):
         export_judgements(store, "fastchat", ["j"], other.parent / "out")
     with pytest.raises(UsageError, match="leval"):
         export(store, "leval", "j", other.parent / "out")
@@ -401,7 +401,7 @@ def test_a_judge_of_lbx_without_what_the_file_needs(store: Store, tmp_path: Path
     out = tmp_path / "out"
     with pytest.raises(UsageError, match=r"lbx's own, .* --bundle DIR"):
         export_judgements(store, "leval_judge", ["judge"], out)
-    with pytest.raises(UsageError, match="'ours' is no judge's"):
+    with pytest.raises(UsageError, match="'ours' is not a judge's"):
         export_judgements(store, "leval_judge", ["ours"], out, bundle=bundle)
     script = bundle.root / FILES / SCRIPT
     script.write_bytes(JUDGE_PY.replace(b"[First]", b"[One]"))

@@ -198,7 +198,7 @@ def test_published_answers_of_the_protocol_without_lengths(store: Store, tmp_pat
     with pytest.raises(BundleError, match=r"of '\.\./m', asked without.* It holds those of m\."):
         published_run(store, bundle, "../m", length_hint=False)
     write_lines(f"{place}/llm_turbo_eval/m.pred.jsonl", [ROW])
-    with pytest.raises(StoreError, match="was imported from other content"):
+    with pytest.raises(StoreError, match="was imported from files with other content"):
         published_run(store, bundle, "m", length_hint=False)
     assert store.query(asked).rows == both
 

@@ -188,7 +188,7 @@ def test_a_submission_to_l_eval(store: Store, tmp_path: Path, write_lines: Calla
     text = _found(both.files, tmp_path / "both")["f1_LEval_leaderboard.csv"]
     twin = import_predictions(store, "leval", tmp_path / "in", model="x/m", run_id="twin").run_id
     _score(store)
-    with pytest.raises(UsageError, match=r"m/quality\.pred\.jsonl cannot take in another run"):
+    with pytest.raises(UsageError, match=r"m/quality\.pred\.jsonl cannot take another run"):
         export(store, "leval", [run, twin], tmp_path / "twins", results=True)
     for family, rows in (("longbench_v2", "one.jsonl"), ("leval", "in/quality.pred.jsonl")):
         assert BENCHMARKS[family].joined_results(rows, "{}", "{}") is None
@@ -232,7 +232,7 @@ def test_the_leaderboards_list_of_models_grows(golden: dict[str, Any], store: St
     assert json.loads(listed.read_text()) == {"m": {"type": ["Thinking"]}}
     for wrong in (b"[]", b"[" * 200_000, b'{"Other": "\xff"}'):
         listed.write_bytes(wrong)
-        with pytest.raises(UsageError, match=r"model_info\.json cannot take in another run"):
+        with pytest.raises(UsageError, match=r"model_info\.json cannot take another run"):
             export(store, "longbench_pro", run, listed.parent, force=True, results=True)
         assert listed.read_bytes() == wrong
     listed.unlink()
@@ -258,18 +258,18 @@ def test_what_would_be_no_official_number_is_refused(
     row = {"_id": "1", "difficulty": "easy", "length": "short", "answer": "A", "pred": "A", "judge": True}
     short = import_predictions(store, "longbench_v2", write_lines("one.jsonl", [row]), model="m").run_id
     _score(store)
-    refused("longbench_v2", short, "no answer to a hard question, over which the official result.py stops")
+    refused("longbench_v2", short, "no answer to a hard question, on which the official result.py stops")
     refused("longbench", short, "has no answers to longbench")
     rows = {"pred": "a", "answers": ["a"], "all_classes": None, "length": 1}
     folder = write_lines("pred/qasper.jsonl", [rows]).parent
     runs = [import_predictions(store, "longbench", folder, model="x/m", run_id=name).run_id for name in "ab"]
     _score(store)
-    with pytest.raises(UsageError, match=r"result\.json cannot take in another run"):
+    with pytest.raises(UsageError, match=r"result\.json cannot take another run"):
         export(store, "longbench", runs, tmp_path / "out", results=True)
     assert not (tmp_path / "out").exists()
     (file,) = export(store, "longbench", "a", tmp_path / "out", results=True).files
     file.write_text("precious")
-    with pytest.raises(UsageError, match=r"is there already.*--force"):
+    with pytest.raises(UsageError, match=r"already exists.*--force"):
         export(store, "longbench", "a", tmp_path / "out", results=True)
     assert file.read_text() == "precious"
 

@@ -174,7 +174,7 @@ def test_leval_rows_find_the_bundles_samples(shared: Callable, store: Store, tmp
             (source / path.name).write_bytes(path.read_bytes())
     imported = import_predictions(store, "leval", source, model="m", bundle=bundle)
     # Its questions come with worked examples there, so they are matched by their places.
-    assert all("gsm100" in note and "matched by their places" in note for note in imported.notes)
+    assert all("gsm100" in note and "matched by position" in note for note in imported.notes)
     for task in imported.counts:
         known = {sample.sample_id: sample for sample in BENCHMARKS["leval"].samples(bundle, task)}
         rows = store.query("SELECT sample_id, source_row FROM generations WHERE task = ?", [task]).rows
@@ -192,7 +192,11 @@ def test_rows_that_answer_nothing_in_the_bundle_are_named_and_taken_as_they_stan
     rows = [json.loads(line) for line in file.read_bytes().splitlines()]
     foreign = sum(row["_id"] not in held for row in rows if "judge" in row)
     imported = import_predictions(store, "longbench_v2", file, model="m", bundle=bundle)
-    named = [note for note in imported.notes if re.search(r"oneshot.jsonl, line \d+: .*it answers no question", note)]
+    named = [
+        note
+        for note in imported.notes
+        if re.search(r"oneshot.jsonl, line \d+: .*no question of the bundle matches", note)
+    ]
     assert 0 < imported.unmatched == len(named) == foreign < len(rows)
     plain = import_predictions(store, "longbench_v2", file, model="m", run_id="plain")
     assert scored(store, "longbench_v2", imported.run_id) == scored(store, "longbench_v2", plain.run_id)
@@ -237,9 +241,9 @@ def test_a_folder_of_more_than_the_bundle_has(
     assert imported.ignored == ("claude-100k.pred.jsonl",)
     told = [(re.sub(r".*/in/", "", note).split(":")[0], note.partition(": ")[2][:30]) for note in imported.notes]
     assert told == [
-        ("qasper.jsonl, line 2", "it answers no question of the "),
-        ("qasper.jsonl, line 3", "it answers no question of the "),
-        ("lcc.jsonl, line 1", "its task is not in the bundle,"),
+        ("qasper.jsonl, line 2", "no question of the bundle matc"),
+        ("qasper.jsonl, line 3", "no question of the bundle matc"),
+        ("lcc.jsonl, line 1", "its task is not in the bundle "),
     ]
     names = store.query("SELECT sample_id FROM samples WHERE task = 'qasper' ORDER BY position").rows
     assert [name[:10] for (name,) in names] == ["qasper-Par", "qasper-Rom", "unmatched-", "unmatched-"]
@@ -258,10 +262,23 @@ def test_a_folder_of_more_than_the_bundle_has(
     assert shared_names == [(1,)], "equal rows of two files are answers to one question"
 
 
+def test_a_second_answer_to_a_question_is_told_from_one_to_none(
+    store: Store, tmp_path: Path, write_lines: Callable
+) -> None:
+    bundle = _v1_bundle(tmp_path / "bundle", qasper=["Paris", "Rome"])
+    folder = write_lines("in/qasper.jsonl", [{**V1_ROW, "answers": ["Paris"]}] * 2).parent
+    (note,) = import_predictions(store, "longbench", folder, model="m", bundle=bundle).notes
+    assert note.endswith("line 2: an earlier row already answers the question that it matches; compared with nothing.")
+
+
 def test_a_file_without_one_row_of_the_bundle_is_refused(store: Store, tmp_path: Path, write_lines: Callable) -> None:
     bundle = _v1_bundle(tmp_path / "bundle", qasper=["Paris"])
     for task, kind, words in (
-        ("qasper", UsageError, "line 1: it answers no question .*; and no other row answers"),
+        (
+            "qasper",
+            UsageError,
+            "line 1: no question of the bundle matches it; no other row matches one of the bundle at",
+        ),
         ("lcc", BundleError, "does not hold THUDM/LongBench, lcc.*Without --bundle"),
     ):
         folder = write_lines(f"{task}/{task}.jsonl", [{**V1_ROW, "answers": ["Bern"]}] * 2).parent

@@ -127,7 +127,7 @@ def test_a_text_that_holds_the_separator_gets_no_second_one() -> None:
             "should be text",
         ),
         ("0_evaled.json", '{"input": "d"', "line 1: it is not JSON"),
-        ("results_from_a.jsonl", "{}", "not of which answer"),
+        ("results_from_a.jsonl", "{}", "not for which answer"),
         ("files_from_a.jsonl", "", "empty"),
     ],
 )

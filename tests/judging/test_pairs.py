@@ -83,7 +83,7 @@ def test_what_no_page_can_send_stays() -> None:
         ("", "not JSON"),
         ("[1]", "holds no object"),
         ('{"input": "d"', "',' or '}' should stand at column 14"),
-        ('{"input": "d"} {}', "more stands behind"),
+        ('{"input": "d"} {}', "more follows"),
         ('{"input" "d"}', "':' should stand"),
         ('{"input": "d", "input": "e"}', "'input' twice"),
         ('{"input": "d", 3: 4}', "a key should stand"),

@@ -165,7 +165,7 @@ def test_a_scale_is_kept(path: Path, value: object) -> None:
             book.say("ann", book.queue("ann")[0], [Opinion(0, value)])  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="no such answer"):
             book.say("ann", book.queue("ann")[0], [Opinion(2, 3)])
-        with pytest.raises(UsageError, match="among yours"):
+        with pytest.raises(UsageError, match="not one of yours"):
             book.item("ann", 99)
         assert len(journal.records) == 1, "what the set is"
 
@@ -222,9 +222,9 @@ RATED = {"set_id": "s", "item": 0, "rater": "ann", "run_id": "r", "iteration": 0
 )  # fmt: skip
 def test_what_no_lbx_wrote_is_named_wherever_it_is_read(path: Path, tmp_path: Path, line: str) -> None:
     journal_of(path).write_text(f"{line}\n")
-    with pytest.raises(StoreError, match=r"Line 1 of .* is no line that lbx wrote"):
+    with pytest.raises(StoreError, match=r"Line 1 of .* is not a line that lbx wrote"):
         Journal(journal_of(path))
-    with pytest.raises(StoreError, match=r"Line 1 of .* is no line that lbx wrote"):
+    with pytest.raises(StoreError, match=r"Line 1 of .* is not a line that lbx wrote"):
         read_journal(journal_of(path))
 
 
@@ -240,7 +240,7 @@ def test_a_journal_and_its_torn_piece_lead_nowhere_else(path: Path, tmp_path: Pa
     journal.unlink()
     journal.write_text('{"ratings": [')
     journal.with_suffix(".torn").symlink_to(victim)
-    with pytest.raises(StoreError, match="cannot be put into"):
+    with pytest.raises(StoreError, match="cannot be moved to"):
         Journal(journal)
     assert not victim.exists() and journal.read_text() == '{"ratings": ['
 

@@ -156,7 +156,7 @@ def test_an_answer_that_was_never_given_is_found(tiny: Path, bundle: Bundle, tmp
         found = again(store, work, 4)
         one, two = flips(store)
     assert (found.checked, found.flips, len(found.problems)) == (3, 2, 1)
-    assert "another prompt today" in found.problems[0]
+    assert "a different prompt now" in found.problems[0]
     assert (one["sample_id"], two["sample_id"]) == ("id1", "id2")
     assert one["logit_gap"] > 0.1
     assert one["first_difference"] == 4
@@ -266,7 +266,7 @@ def test_what_cannot_be_verified_is_refused(tiny: Path, bundle: Bundle, tmp_path
         refuse_unverifiable([work_on(bundle, answers)])
     with loaded(tiny, "llamacpp") as model:
         refuse_unverifiable([work_on(bundle, model)])
-        with pytest.raises(UsageError, match="--no-batching makes each alone"):
+        with pytest.raises(UsageError, match="--no-batching exclude each other"):
             refuse_unverifiable([work_on(bundle, model, batching=False)])
     with (
         loaded(tiny, "llamacpp", "max_sequences = 1") as model,

@@ -104,7 +104,7 @@ def test_an_absolute_score_can_be_asked_for(tmp_path: Path) -> None:
     assert first["margin_low"] == pytest.approx(first["low"] - 0.856)
     nothing = lines_of(path, at_least=0.9)[0]
     assert (nothing["effective"], nothing["kept_to"], nothing["lost_from"]) == (None, None, 4096)
-    with pytest.raises(UsageError, match="two rules"):
+    with pytest.raises(UsageError, match="exclude each other"):
         lines_of(path, at_least=0.9, keep=0.5)
 
 
@@ -220,7 +220,8 @@ def test_published_answers_claim_no_length(imports: Path, model: str) -> None:
         assert "unknown whether prompts were cut" in line["why"] and line["verdict"] == "no claim"
     if model.startswith("llama2"):
         assert {line["why"] for line in lines if line["length_unit"] == "characters"} == {
-            "it is unknown whether prompts were cut; the score up to 16,384, 7.2, is not surely above the floor, 10.0"
+            "it is unknown whether prompts were cut; the score up to 16,384, 7.2, is not significantly above the "
+            "floor, 10.0"
         }
     assert all("no claim" in row and any("unknown whether" in text for text in row) for row in shown.rows)
 
@@ -260,13 +261,13 @@ def test_a_score_like_guessing_is_kept_at_no_length(tmp_path: Path) -> None:
 
     guessing = choices("a", 28, 28)
     assert {(line["effective"], line["kept_to"], line["lost_from"]) for line in guessing} == {(None, None, None)}
-    assert guessing[0]["why"] == "the score up to 4,096, 28.0, is not surely above chance, 25.0"
+    assert guessing[0]["why"] == "the score up to 4,096, 28.0, is not significantly above chance, 25.0"
     assert [line["verdict"] for line in guessing] == ["no claim", "undecided"]
     fallen = choices("b", 60, 26)
     assert {(line["effective"], line["kept_to"], line["lost_from"]) for line in fallen} == {(4096, 4096, 8192)}
     barely = choices("c", 36, 33)
     assert {(line["effective"], line["kept_to"]) for line in barely} == {(4096, 4096)}
-    assert barely[0]["why"] == "the score up to 8,192, 33.0, is not surely above chance, 25.0"
+    assert barely[0]["why"] == "the score up to 8,192, 33.0, is not significantly above chance, 25.0"
     assert {line["effective"] for line in choices("d", 70, 70)} == {8192}
 
 
@@ -274,7 +275,7 @@ def test_of_little_little_is_kept(tmp_path: Path) -> None:
     rows = answers("qasper", {3000: spread(0.07, 40, 0.06), 6000: spread(0.08, 40, 0.06)})
     lines = lines_of(make(tmp_path / "r.duckdb", rows))
     assert {line["effective"] for line in lines} == {None}
-    assert lines[0]["why"] == "the score up to 4,096, 7.0, is not surely above the floor, 10.0"
+    assert lines[0]["why"] == "the score up to 4,096, 7.0, is not significantly above the floor, 10.0"
 
 
 def test_a_rule_that_nothing_meets_is_said(tmp_path: Path) -> None:

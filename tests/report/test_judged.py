@@ -391,7 +391,7 @@ def test_verdicts_that_a_limit_cut_off_are_told_from_others_that_lack(store: Sto
     said = [replace(one, cut=at < 3, text="well" if at < 4 else one.text) for at, one in made]
     add_judge(store, "j", said)
     (note,) = [note for note in notes.judge_results(read(store, "judge_results")) if "limit" in note]
-    assert note.startswith("3 texts ended at their limit of tokens before a verdict.")
+    assert note.startswith("3 texts reached their token limit before a verdict.")
     add_judge(store, "k", [replace(one, cut=False) for one in said], model="other")
     (note,) = [note for note in notes.judge_results(read(store, "judge_results")) if "limit" in note]
     assert note.startswith("3 texts")

@@ -153,7 +153,7 @@ def test_prices_of_one_prompt_after_the_other(clock: Clock, caplog: pytest.LogCa
     backend = TimedBackend(clock, TimedMemory(clock, 1.0))
     costs = calibrate(backend, plan(), batching=False)
     assert costs is not None
-    assert caplog.messages == ["Measuring how fast the model is: at most 3 s, or 2% of what the run will take."]
+    assert caplog.messages == ["Measuring the model's speed: at most 3 s, or 2% of the run's time."]
     assert costs.token_s == pytest.approx(TOKEN_S, rel=0.02)
     assert costs.seen_s == pytest.approx(SEEN_S, rel=0.05)
     one_answer = costs.step_s + costs.answer_s

@@ -117,8 +117,18 @@ def test_tasks_limits_and_open_questions() -> None:
         "leval/financial_qa/1",
     ]
     for tasks, questions in ((("leval/tpo",), "open"), (("all",), "human")):
-        with pytest.raises(UsageError, match="There is nothing to judge: x and z have no answer to the same question"):
+        with pytest.raises(UsageError, match="Nothing to judge: x and z did not both answer any question that is"):
             make_rounds(PAIRS, [run], against, Questions(questions, tasks))
+
+
+def test_without_marked_questions_the_rubric_is_what_is_missing() -> None:
+    run, against = (answered(name, {asked("1", "facts", "handbook"): ["a"]}) for name in "xz")
+    with pytest.raises(UsageError) as refused:
+        make_rounds(PAIRS, [run], against, Questions("llm", ("all",)))
+    assert "marked" in refused.value.cause
+    assert refused.value.fix == (
+        "Only L-Eval marks its questions. For others give a rubric of your own (docs/judges.md): --rubric FILE.toml."
+    )
 
 
 def test_strange_rows_of_somebodys_file_are_questions_like_others() -> None:

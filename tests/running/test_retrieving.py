@@ -166,7 +166,7 @@ def test_families_that_retrieve_differently_are_asked_apart() -> None:
     for families, how in (([one, leval], Retrieval(3)), ([one, two], Retrieval(3, tokens=128))):
         with pytest.raises(UsageError, match="in different ways"):
             rules_of(families, how)
-    with pytest.raises(UsageError, match="both say how large"):
+    with pytest.raises(UsageError, match="both set the size"):
         Retrieval(3, words=5, tokens=5).check()
 
 

@@ -121,7 +121,7 @@ def test_what_a_killed_run_has_left_is_taken_up(target: Path, tmp_path: Path) ->
     with running(target, 0, said) as store:
         assert store.path.parent == left
         answer(store, "s3")
-    assert len(said) == 1 and "this one goes on with it" in said[0]
+    assert len(said) == 1 and "this run continues it" in said[0]
     assert held(target) == ["s1", "s2", "s3"]
     assert not list((tmp_path / "disk").iterdir())
 
@@ -139,7 +139,7 @@ def test_what_a_killed_run_has_left_is_named_where_the_copy_has_gone_on(target: 
 
 
 def test_of_two_runs_of_one_file_the_second_is_refused(target: Path) -> None:
-    with running(target, 0, []), pytest.raises(StoreError, match="kept by another run"), running(target, 0, []):
+    with running(target, 0, []), pytest.raises(StoreError, match="in use by another run"), running(target, 0, []):
         pass
 
 

@@ -59,7 +59,7 @@ def test_what_a_form_sends_is_saved(client: TestClient, dataset: Dataset) -> Non
     assert "New pair" not in client.get("/document/1").text
     assert "New pair" in client.get("/document/1?new=1").text
     assert "Pair 1 is removed." in _save(client, 1, 0, do="remove")
-    assert "have come or gone" in _save(client, 1, 0, instructions="late")
+    assert "were added or removed" in _save(client, 1, 0, instructions="late")
     assert "Taken back: the removal of pair 1" in client.post("/undo", data={}).text
     assert "is written" in client.post("/write", data={"number": "1"}).text
     assert json.loads((dataset.path.parent / "out.jsonl").read_text("utf-8").split("\n")[0])["evaluation"] == "f1"

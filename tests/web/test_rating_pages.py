@@ -134,6 +134,17 @@ def test_skipping_leaves_open_and_goes_round(tmp_path: Path) -> None:
         assert client.get("/", follow_redirects=True).url.path.endswith("/overview")
 
 
+def test_a_rater_without_questions_is_not_thanked(tmp_path: Path) -> None:
+    with opened(answers_file(tmp_path / "r.duckdb", questions=1), ("ann", "bob"), agreement=0.0, raters_per_item=1) as (
+        site,
+        book,
+    ):
+        (idle,) = (rater for rater in ("ann", "bob") if not book.queue(rater))
+        text = client_of(site, idle).get("/").text
+    assert "You have nothing to rate: the questions went to other raters." in text
+    assert "Thank you" not in text and "<tbody>" not in text
+
+
 def test_pairs(tmp_path: Path) -> None:
     with opened(answers_file(tmp_path / "r.duckdb"), ("ann",), kind=PAIR) as (site, book):
         client = client_of(site)

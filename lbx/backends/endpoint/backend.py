@@ -170,7 +170,7 @@ class EndpointBackend:
             raise BackendError(
                 f"The prompt of {request.key} cannot be sent to this server as it is: the server takes no token ids, "
                 "and the document spells out a control token, or holds text that does not survive tokenizing.",
-                fix="Use a server that takes token ids (llama-server, vLLM, SGLang), or a backend of lbx's own.",
+                fix="Use a server that takes token ids (llama-server, vLLM, SGLang), or one of lbx's own backends.",
             )
         if self._wire.api == "completions":
             return {"prompt": text}
@@ -204,7 +204,7 @@ class EndpointBackend:
         if self._wire.api == "completions" and reply.prompt_tokens is not None and reply.prompt_tokens != mine:
             raise BackendError(
                 f"The server read {reply.prompt_tokens} tokens where the prompt of {request.key} has {mine}.",
-                fix="It cuts prompts, or runs another model than the card's tokenizer is of.",
+                fix="It truncates prompts, or runs another model than the one that the card's tokenizer belongs to.",
             )
 
     def _refuse_when_lost(self) -> None:
@@ -214,8 +214,8 @@ class EndpointBackend:
         if self._unanswered >= LOST_AFTER:
             raise EndpointError(
                 f"The model server {self._server.url} is there, but gave no answer {self._unanswered} times in a row.",
-                fix="Look into its log; give it longer (timeout_s) or less at once (concurrency) in the card. Then the "
-                "same command continues; --retry-failed asks again what has failed.",
+                fix="Read its log; raise timeout_s or lower concurrency in the card. Then the same command continues; "
+                "--retry-failed asks again what has failed.",
             )
 
     def _unreachable(self, request: Request, exc: UnreachableError, start: float) -> LbxError:
@@ -227,7 +227,7 @@ class EndpointBackend:
                 self._unanswered_at = time.perf_counter()
         return BackendError(
             f"The model server {self._server.url} gave no answer to {request.key}: {exc}.",
-            fix="Give it longer (timeout_s) or less at once (concurrency) in the card; --retry-failed asks again.",
+            fix="Raise timeout_s or lower concurrency in the card; --retry-failed asks again.",
         )
 
     def _refused(self, request: Request, exc: RefusedError) -> LbxError:
@@ -278,7 +278,7 @@ def _check_card(card: ModelCard, api: str, tokenizer: Path | None) -> None:
     """Refuse what would have no effect, or another than the reader of the card expects."""
     if api == "completions" and tokenizer is None:
         raise UsageError(
-            f'The card {card.name} has api = "completions" and no [tokenizer], and lbx cannot cut prompts without.',
+            f'The card {card.name} has api = "completions" and no [tokenizer], and lbx needs one to cut prompts.',
             fix='Add [tokenizer] (path, bundle or repo), or set api = "chat".',
         )
     if tokenizer is None and card.context_window:

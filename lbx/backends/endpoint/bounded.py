@@ -65,7 +65,7 @@ def fetch(client: httpx2.Client, method: str, url: str, *, seconds: float, conte
     with _until(time.monotonic() + seconds), client.stream(method, url, content=content, headers=headers) as response:
         encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
-            raise EndlessError(f"is compressed ({encoding[:40]}), which was not asked for and has no bound")
+            raise EndlessError(f"is compressed ({encoding[:40]}), which lbx did not ask for")
         for chunk in response.iter_raw():
             body += chunk
             if len(body) > LIMIT:
@@ -105,7 +105,7 @@ def _left(timeout: float | None) -> float | None:
         return timeout
     left = float(moment - time.monotonic())
     if left <= 0:
-        raise httpcore2.ReadTimeout("the answer did not come to its end in time")
+        raise httpcore2.ReadTimeout("the answer did not end in time")
     return left if timeout is None else min(left, timeout)
 
 

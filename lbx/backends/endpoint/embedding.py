@@ -66,7 +66,7 @@ class EndpointEmbedder:
             part = asked[start : start + self._options.batch_texts]
             found = self._ask([text for _, text in part])
             if len(found[0]) != self.info.dimensions:
-                raise self._wrong(f"vectors of {len(found[0])} numbers after such of {self.info.dimensions}")
+                raise self._wrong(f"vectors of {len(found[0])} numbers after vectors of {self.info.dimensions}")
             rows[[row for row, _ in part]] = found
         return unit_rows(rows, self.info.name)
 
@@ -101,13 +101,13 @@ class EndpointEmbedder:
             raise self._wrong(f"{len(entries)} vectors for {count} texts, or not one for each")
         rows = [_numbers(entry.get("embedding")) for entry in sorted(entries, key=lambda entry: entry["index"])]
         if None in rows or len({len(row) for row in rows if row is not None}) != 1:
-            raise self._wrong("something else than finite numbers, equally many for each text")
+            raise self._wrong("something other than finite numbers, equally many for each text")
         return [row for row in rows if row is not None]
 
     def _wrong(self, what: str) -> BackendError:
         return BackendError(
             f"The embedding server {self._server.url} answered with {what}.",
-            fix="Check that the card's url and model mean an embedding model, and the server's log.",
+            fix="Check that the card's url and model name an embedding model, and read the server's log.",
         )
 
 

@@ -121,7 +121,8 @@ class Server:
         except ValueError as exc:
             raise BackendError(
                 f"The server {self.url} answered with something that is not JSON: {self._excerpt(response.text)!r}.",
-                fix="Check the card's url: it ends in /v1 for most servers, and nothing else may stand before it.",
+                fix="Check the card's url: it ends in /v1 for most servers, and no proxy may answer in the server's "
+                "place.",
             ) from exc
         if not isinstance(found, dict):
             raise BackendError(f"The server {self.url} answered {self._excerpt(response.text)!r}, not an object.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends.cards import ModelCard
+from lbx.backends.cards import ModelCard, check_window
 from lbx.backends.fingerprints import head_and_tail, weights_settings
 from lbx.backends.hf.files import refuse_unsound
 from lbx.backends.hf.footprint import kv_bytes_per_token
@@ -224,12 +224,7 @@ def _window(card: ModelCard, config: Any, options: HfOptions) -> int:
             f"The config.json of {card.name} does not say how long its context is.",
             fix="Set context_window in its card.",
         )
-    if trained and window > reach and not options.extend_context:
-        stretched = f", stretched to {reach}" if options.rope_scaling else ""
-        raise BackendError(
-            f"{card.name} was made for a context of {trained} tokens{stretched}; context_window = {window} is beyond.",
-            fix="Lower it, or set extend_context = true under the card's [options].",
-        )
+    check_window(card, trained)
     return int(window)
 
 

@@ -116,8 +116,8 @@ class HfCopies:
             raise BackendError(f"The model {self._name} is closed.")
         if (free := self.max_cells - self.used_cells) < tokens:
             raise MemoryFullError(
-                f"The memory of {self._name} is full: {tokens} tokens are to be added, and of its {self.max_cells} "
-                f"cells {free} are free.",
+                f"The memory of {self._name} is full: {tokens} more tokens are needed, and "
+                f"{free} of its {self.max_cells} cells are free.",
                 fix="Raise kv_cells in the model card's [options].",
             )
         try:

@@ -117,7 +117,7 @@ def _block_of_scale(weight: StoredWeight) -> tuple[int, int]:
 
 def scaled_shape(weight: StoredWeight) -> Shape:
     if len(weight.shapes["weight"]) < 2:
-        raise UnreadableError("it is no matrix")
+        raise UnreadableError("it is not a matrix")
     _block_of_scale(weight)
     if "zero" in weight.shapes:
         weight.must_be("zero", weight.shapes["scale"])
@@ -343,5 +343,5 @@ def int8_shape(weight: StoredWeight) -> Shape:
 
 def int8(parts: Parts, weight: StoredWeight) -> Any:
     if "layout" in parts and int(parts["layout"]):
-        raise UnreadableError("its numbers lie in an order of a GPU's")
+        raise UnreadableError("its numbers are stored in a GPU's layout")
     return parts["weight"].float() * (parts["scale"].float() / 127).unsqueeze(1)

@@ -214,7 +214,8 @@ def _load_model(folder: Path, options: SentenceTransformersOptions, device: str,
     """The library and the model in it."""
     if title := read_stored(folder).title:
         raise BackendError(
-            f"The embedding model in {folder} is stored as {title}; of quantised folders lbx reads language models.",
+            f"The embedding model in {folder} is stored as {title}; lbx reads quantised folders of language models "
+            "only.",
             fix="Take it in bfloat16 or float32, or its GGUF file on llama.cpp.",
         )
     import sentence_transformers

@@ -123,7 +123,7 @@ def _refuse_without_libraries(options: HfOptions) -> None:
             raise BackendError(
                 f"{'quantization' if options.quantization else 'device_map'} = {option!r} needs the package "
                 f"{library}, which is not installed.",
-                fix=f"Install {library} beside lbx, or take the option out of the model card.",
+                fix=f"Install {library} beside lbx, or remove the option from the model card.",
                 command=as_command("pip", "install", library),
             )
 
@@ -174,12 +174,12 @@ def _from_files(
         if isinstance(exc, ValueError) and "attention implementation" in str(exc):
             raise BackendError(
                 f"transformers has no {options.attention} attention for this model: {first_line(exc)}",
-                fix="Take attention out of the model card: lbx then uses what the model has.",
+                fix="Remove attention from the model card: lbx then uses what the model supports.",
             ) from exc
         if isinstance(exc, ImportError):
             raise BackendError(
                 f"The model in {folder} cannot be loaded: {first_line(exc)}",
-                fix="Install the library that it names beside lbx: transformers makes a part of this model with it.",
+                fix="Install the library that the message names beside lbx: transformers needs it for this model.",
             ) from exc
         raise BackendError(
             f"The model in {folder} cannot be loaded: {first_line(exc)}",
@@ -215,7 +215,7 @@ def _refuse_twice(stored: StoredModel, options: HfOptions, name: str) -> None:
     if stored.weights and options.quantization:
         raise BackendError(
             f"{name} is stored as {stored.title}: quantization = {options.quantization!r} would round it once more.",
-            fix="Take the option out of the model card.",
+            fix="Remove the option from the model card.",
         )
 
 

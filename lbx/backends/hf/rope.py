@@ -22,13 +22,13 @@ def stretch(config: Any, options: HfOptions, name: str) -> None:
     if not isinstance(rope, dict) or "rope_theta" not in rope:
         raise BackendError(
             f"{name} has no rotary embedding that rope_scaling could stretch, or one for each kind of layer.",
-            fix="Take rope_scaling and rope_factor out of its card.",
+            fix="Remove rope_scaling and rope_factor from its card.",
         )
     kind, factor = rope.get("rope_type", "default"), options.rope_factor
     if kind != "default":
         raise BackendError(
             f"The config.json of {name} scales its rotary embedding already ({kind}).",
-            fix="Take rope_scaling and rope_factor out of its card.",
+            fix="Remove rope_scaling and rope_factor from its card.",
         )
     if options.rope_scaling == "ntk":
         size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads

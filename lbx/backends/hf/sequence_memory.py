@@ -161,8 +161,8 @@ class HfSequences:
         free = self.max_cells - self._table.used
         if free < tokens:
             raise MemoryFullError(
-                f"The memory of {self._name} is full: {tokens} tokens are to be added, and of its {self.max_cells} "
-                f"cells {free} are free.",
+                f"The memory of {self._name} is full: {tokens} more tokens are needed, and "
+                f"{free} of its {self.max_cells} cells are free.",
                 fix="Raise kv_cells in the model card's [options], or lower max_sequences.",
             )
         self._room_for(int(self._table.lowest_free(tokens)[-1]) + 1)

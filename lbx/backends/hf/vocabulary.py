@@ -11,7 +11,7 @@ _FEWEST = 0.9
 _PADDING = 1024
 """Embeddings are padded to a round number of rows, at most by 2.4 % (DeepSeek-V2: 100,002 tokens, 102,400 rows)."""
 
-_FIX = "Its tokenizer is probably another model's, or config.json is: take both from where the weights came from."
+_FIX = "The tokenizer or config.json is probably another model's: take both from where the weights came from."
 
 
 def refuse_foreign_tokenizer(tokenizer: Any, rows: int, chat_template: str | None, folder: Path) -> None:

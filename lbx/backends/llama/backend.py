@@ -178,7 +178,7 @@ def _recommended_number(llama_cpp: Any, model: Any, key: str) -> float | str | N
 def _notes() -> tuple[str, ...]:
     chosen, refused = variants_tried()
     return tuple(
-        f"llama.cpp's code for {one.variant} is passed over here: it {one.problem}. {chosen.variant} is used."
+        f"llama.cpp's code for {one.variant} is not used here: it {one.problem}. {chosen.variant} is used."
         for one in refused
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from lbx.backends.cards import ModelCard
+from lbx.backends.cards import ModelCard, check_window
 from lbx.backends.headers import MOST_TOKENS
 from lbx.backends.llama.layout import EXTRA_SEQUENCES, GRAIN, PAIRS, SPARE_BLOCKS, TRUNKS, PassSize, pass_size
 from lbx.backends.llama.library import log
@@ -86,14 +86,8 @@ def window_of(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions
             f"The model file of {card.name} says that it was trained for a context of {trained:,} tokens.",
             fix="Do not trust this file; compare it with its source's (for a bundle: lbx verify).",
         )
-    window = card.context_window or trained
-    stretched = options.rope_scaling or options.rope_freq_base or options.rope_freq_scale
-    if window > trained and not stretched and not options.extend_context:
-        raise BackendError(
-            f"{card.name} was trained for a context of {trained} tokens; context_window = {window} is beyond it.",
-            fix="Lower it; or set rope_scaling (yarn), or extend_context = true, under the card's [options].",
-        )
-    return window
+    check_window(card, trained)
+    return card.context_window or trained
 
 
 def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, window: int) -> ContextSize:

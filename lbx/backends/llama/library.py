@@ -118,7 +118,7 @@ def load_model(llama_cpp: Any, path: Path, *, n_gpu_layers: int, repack: bool) -
         if unknown := _UNKNOWN_ARCHITECTURE.search(said):
             raise BackendError(
                 f"llama.cpp cannot load {path}: this version does not know the architecture {unknown[1]}.",
-                fix="lbx pins the newest llama.cpp that it was tried with; transformers may know the model: name the "
+                fix="lbx pins the newest llama.cpp that it was tested with; transformers may know the model: give the "
                 "folder with its config.json and safetensors.",
             )
         raise BackendError(

@@ -229,5 +229,5 @@ class LlamaSequences:
         if any(logits is not None and not len(logits) for logits in found):
             return f"no logits: {log.said()}"
         if any(logits is not None and np.isnan(logits[0]) for logits in found):
-            return "the model computed no numbers (NaN), so that every sequence is dropped"
+            return "the model produced NaN logits; every sequence is dropped"
         return ""

@@ -93,7 +93,7 @@ def _random_weights(number: int, traits: Traits) -> Weights:
     largest = np.abs(values).max(axis=1)
     ordinary = np.flatnonzero((largest >= _LEAST) & (largest < _MOST))  # which a NaN is not
     if not len(ordinary):
-        raise RuntimeError(f"libggml-base decodes {name} to no ordinary numbers")
+        raise RuntimeError(f"libggml-base decodes {name} to NaN or infinity")
     chosen = rng.choice(ordinary, EXPERTS * ROWS * COLUMNS // traits.block)
     return Weights(number, name, data[chosen], values[chosen])
 

@@ -175,7 +175,7 @@ class Dataset:
         with self._turn:
             if shape is not None and shape != self.shape(place):
                 raise UsageError(
-                    "Pairs of this document have come or gone since this page was shown.",
+                    "Pairs of this document were added or removed since this page was loaded.",
                     fix="Nothing was saved. Load the page again.",
                 )
             if self._as_it_is() != self._as_opened:
@@ -234,11 +234,11 @@ class Dataset:
     def _other_file(self) -> UsageError:
         return UsageError(
             f"{self.path} has changed since it was opened here. Nothing was written.",
-            fix="Every edit before is safe. Put the file of before back, then give the same command again.",
+            fix="All earlier edits are safe. Restore the original file, then repeat the same command.",
         )
 
     def _read_only(self) -> UsageError:
-        return UsageError(f"{self.path} is open to read only.", fix="Leave --read-only out to edit.")
+        return UsageError(f"{self.path} is open to read only.", fix="Remove --read-only to edit.")
 
     def _append(self, told: dict[str, Any]) -> None:
         if self._log is None:
@@ -261,7 +261,7 @@ class Dataset:
     def _open_log(self, out: Path) -> None:
         log = out.with_name(f"{out.name}.edits.jsonl")
         if out.exists() and (out.samefile(self.path) or not log.exists()):
-            why = "is the file itself" if out.samefile(self.path) else "is there already, and was not made from it here"
+            why = "is the file itself" if out.samefile(self.path) else "already exists, and was not made from it here"
             raise UsageError(f"{out} {why}; {self.path} is never written over.", fix="Choose another place: -o OUT.")
         try:
             handle = open_kept(log, os.O_RDWR, self._mode(), limit=_LARGEST_LOG)
@@ -300,7 +300,7 @@ class Dataset:
             except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as exc:
                 raise StoreError(
                     f"{path}, line {number}: it is not what lbx wrote there ({type(exc).__name__}: {exc}).",
-                    fix="Nothing was changed. Take this file elsewhere to begin anew, or put back the one that was.",
+                    fix="Nothing was changed. Move this file away to start over, or restore the earlier one.",
                 ) from exc
 
     def _check(self, path: Path, header: dict[str, Any]) -> None:
@@ -309,7 +309,7 @@ class Dataset:
         if header["sha256"] != self.sha256:
             raise UsageError(
                 f"{path} holds edits of {header['file']} as it was; {self.path} has other bytes.",
-                fix="Put the file of before back, or choose another place for this one: -o OUT.",
+                fix="Restore the original file, or choose another place for this one: -o OUT.",
             )
 
     def _repeat(self, told: dict[str, Any], by_number: dict[int, int]) -> None:
@@ -317,7 +317,7 @@ class Dataset:
             self._written.add(str(told["written"]))
         elif "undo" in told:
             if not 0 < told["undo"] <= len(self._edits):
-                raise ValueError("it takes back what is not there")
+                raise ValueError("it undoes an edit that is not there")
             self._take_back(told["undo"])
         else:
             place = by_number[told["line"]]

@@ -192,7 +192,7 @@ def _field(values: list[Any], place: int) -> Field:
         return Field(None)
     value = values[place]
     if type(value) is not str:
-        return Field(None, "it is no text, and is kept as it is")
+        return Field(None, "it is not text, and is kept as it is")
     if "\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value):
         return Field(value, "it holds characters that no page can send (NUL, or half of a pair), and is kept as it is")
     return Field(value)
@@ -245,7 +245,7 @@ def _object(text: str) -> tuple[dict[str, _Span], list[int]]:
         if text[end : end + 1] != ":":
             raise ValueError(f"it is not JSON (':' should stand at column {end + 1})")
         if key in members:
-            raise ValueError(f"it has the key {key!r} twice, of which other programs read only the last")
+            raise ValueError(f"it has the key {key!r} twice, and other programs read only the last")
         members[key] = _value(text, _skipped(text, end + 1))
         starts.append(at)
         return members[key].end
@@ -261,7 +261,7 @@ def _object(text: str) -> tuple[dict[str, _Span], list[int]]:
     except RecursionError as exc:
         raise ValueError("it is not JSON that can be read (too deep)") from exc
     if end < len(text):
-        raise ValueError(f"it is not JSON (more stands behind the object, at column {end + 1})")
+        raise ValueError(f"it is not JSON (more follows the object, at column {end + 1})")
     return members, starts
 
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
+from lbx.base.commands import as_command
+from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks.base.prediction_lines import Content, PredictionLine, read_bytes, split, wrong
 from lbx.benchmarks.base.rubric import FIRST, PAIR, SECOND, TIE, Rubric, winners_in
@@ -108,6 +110,12 @@ class JudgeForm:
         content = self.content(path, data)
         if not content.lines:
             raise wrong(str(path), "it holds no judgement")
+        if content.lines[0].values.keys().isdisjoint(("judge", *WINNERS)):
+            raise UsageError(
+                f"{path} holds no judge's verdicts: its rows have neither 'judge' nor 'g1_winner'.",
+                fix="To import a model's answers, name their benchmark:",
+                command=as_command("lbx", "import", "BENCHMARK", path, "--model", "NAME", "-o", "RESULTS"),
+            )
         rows = self.rows(path, content.lines)
         judges = list(dict.fromkeys(row.judge for row in rows))
         if len(judges) > 1:
@@ -200,7 +208,7 @@ def checked(row: JudgedPair, names: tuple[str, str]) -> JudgedPair:
     for key, winner in zip(WINNERS, row.winners, strict=True):
         told = text_of(row.line, key)
         if told != (names[winner] if isinstance(winner, int) else winner):
-            return replace(row, note=f"{key!r} is {told[:40]!r}, and its judgement says otherwise, which counts")
+            return replace(row, note=f"{key!r} is {told[:40]!r}, but its judgement says otherwise, and that counts")
     return row
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
-from lbx.base.inputs import LARGE, read_input
+from lbx.base.inputs import LARGE, is_database, read_input
 
 _GZIP = b"\x1f\x8b"
 _LONGEST = 2**62
@@ -96,6 +96,11 @@ def read_bytes(path: Path) -> bytes:
         data = read_input(path, LARGE)
     except OSError as exc:
         raise UsageError(f"{path} cannot be read: {exc.strerror or exc}.", fix="Check the path.") from exc
+    if is_database(data):
+        raise UsageError(
+            f"{path} is a results file; `lbx import` reads what other programs wrote.",
+            fix="Results files are joined by `lbx merge`.",
+        )
     if data.startswith(_GZIP):
         raise UsageError(f"{path} is packed with gzip.", fix="Unpack it first.", command=as_command("gunzip", path))
     if not data.strip():

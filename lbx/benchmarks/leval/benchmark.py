@@ -152,7 +152,7 @@ class LEval(Benchmark):
         """See ``Benchmark.official_file``; what --rag needs has a recipe of its own."""
         if place in (STUFF, RETRIEVAL_SCRIPT) and bundle.file(place) is None:
             raise BundleError(
-                f"The bundle at {bundle.root} does not hold {place}, without which L-Eval cannot be asked with --rag.",
+                f"The bundle at {bundle.root} does not hold {place}, which L-Eval needs for --rag.",
                 fix="Bundle it on a connected machine, beside L-Eval's data.",
                 command=as_command("lbx", "bundle", self.recipe, RULES.recipe),
             )

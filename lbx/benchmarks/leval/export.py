@@ -56,8 +56,8 @@ def _only(kind: str, known: Sequence[str], name: str | None, place: str) -> str:
         return str(name)
     if name is None and len(known) == 1:
         return known[0]
-    told = f"Name one with --{kind}: {', '.join(known)}." if known else "There is none to export."
-    cause = f"{place} holds {len(known)} of {kind}s with ratings" if name is None else f"{place} has no {kind} {name!r}"
+    told = f"Name one with --{kind}: {', '.join(known)}." if known else "There are none to export."
+    cause = f"{place} holds ratings of {len(known)} {kind}s" if name is None else f"{place} has no {kind} {name!r}"
     raise UsageError(f"{cause}.", fix=told)
 
 

@@ -155,7 +155,7 @@ def read(path: Path, rater: str | None = None) -> RatingFiles:
         )
     made = official_files(documents, name) if name else {}
     notes = [
-        f"{beside / file} is not what the page would write of these pages, and is left alone"
+        f"{beside / file} is not what the page would write for these ratings, and is left alone"
         for file, text in made.items()
         if (beside / file).is_file() and read_bytes(beside / file) != text.encode()
     ]
@@ -165,7 +165,7 @@ def read(path: Path, rater: str | None = None) -> RatingFiles:
 def _one_file(path: Path, rater: str | None) -> RatingFiles:
     if path.name.startswith(_RESULTS):
         raise UsageError(
-            f"{path} holds how often each rating was given, and not of which answer.",
+            f"{path} holds how often each rating was given, but not for which answer.",
             fix="Give the files_from_NAME.jsonl beside it, or the folder.",
         )
     if _PAGE.fullmatch(path.name):

@@ -175,7 +175,7 @@ def _script(text: str, where: str) -> _Script:
             [ast.BinOp(ast.Call(args=[ast.Constant(str(old)), ast.Constant(str(new))]), right=ast.Constant(str(end)))],
         ) if WORDS in of_open and "\0" not in closed + of_open.replace(WORDS, ""):
             return _Script(closed, of_open, old, new, end)
-    raise damaged(where, "its prompts are not where lbx looks for them")
+    raise damaged(where, "its prompts are not where lbx expects them")
 
 
 def _published_text(path: Path) -> str:

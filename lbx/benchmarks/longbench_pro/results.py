@@ -91,7 +91,7 @@ def _check(run: ScoredRun) -> None:
         )
     if category := missing_category(run.tasks):
         raise UsageError(
-            f"The run {run.run_id!r} has no answer to a question of {category!r}, over which the official "
+            f"The run {run.run_id!r} has no answer to a question of {category!r}, on which the official "
             "evaluation.py stops.",
             fix="`lbx report RESULTS group_scores` shows what there is.",
         )

@@ -113,8 +113,8 @@ class LongBenchV2(Benchmark):
         """Without the document there is nothing to retrieve from."""
         if mode.no_context and mode.rag:
             raise UsageError(
-                "LongBench v2 cannot be asked without the document and with chunks of it at once.",
-                fix="Leave out one of the two.",
+                "LongBench v2 cannot be asked both without the document and with chunks of it.",
+                fix="Remove one of the two.",
             )
 
     def chance(self, sample: Sample) -> float:
@@ -258,7 +258,7 @@ class LongBenchV2(Benchmark):
         name, figures = one_line(run.file.rpartition(".")[0]), ["accuracy", *(f"accuracy/{group}" for group in _GROUPS)]
         if lacking := [figure for figure in figures if figure not in found]:
             raise UsageError(
-                f"The run {run.run_id!r} has no answer to a {lacking[0].rpartition('/')[2]} question, over which the "
+                f"The run {run.run_id!r} has no answer to a {lacking[0].rpartition('/')[2]} question, on which the "
                 "official result.py stops.",
                 fix="`lbx report RESULTS group_scores` shows what there is.",
             )

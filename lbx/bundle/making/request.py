@@ -113,8 +113,8 @@ def read_inputs(paths: Sequence[Path], name: str | None = None) -> tuple[Recipe,
         return load_recipes(paths, name), None
     if len(paths) > 1:
         raise UsageError(
-            f"{requests[0]} is a request, and a request is answered alone.",
-            fix="Answer it by itself; add recipes where the request is made.",
+            f"{requests[0]} is a request, and requests are answered one at a time.",
+            fix="Answer it alone; add recipes where the request is made.",
         )
     recipe, base = read_request(requests[0])
     return join([recipe], name), base

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from lbx.base.commands import as_command
 from lbx.base.errors import BundleError
-from lbx.base.inputs import open_input, read_input
+from lbx.base.inputs import is_database, open_input, read_input
 from lbx.bundle.disk import BLOCK, read_ahead
 from lbx.bundle.hashing import BackgroundSha256, Checkpoints
 from lbx.bundle.names import first_names
@@ -103,8 +104,8 @@ def _without_sums(given: Path, archive: Path) -> Received:
     numbers = sorted(number for _, number in _parts(given.parent, (archive.name,)) if number)
     if numbers and archive.exists():
         raise BundleError(
-            f"Both {archive.name} and {volume_name(archive.name, numbers[0])} are there; they cannot be of one bundle.",
-            fix="Move away what does not belong, or copy NAME.SHA256SUMS too, which says what does.",
+            f"Both {archive.name} and {volume_name(archive.name, numbers[0])} exist; they cannot belong to one bundle.",
+            fix="Move away what does not belong, or copy NAME.SHA256SUMS too, which lists what does.",
         )
     if not numbers:
         _require_file(given)
@@ -128,8 +129,15 @@ def _require_file(path: Path) -> None:
         raise BundleError(
             f"There is no archive {path}.", fix=f"Archives there: {there}." if there else "Check the path."
         )
+    fix = "Give the NAME.tar that `lbx bundle` wrote."
     if not path.is_file():
-        raise BundleError(f"{path} is not a regular file.", fix="Give the NAME.tar that `lbx bundle` wrote.")
+        raise BundleError(f"{path} is not a regular file.", fix=fix)
+    with open_input(path) as file:
+        if is_database(file.read(16)):
+            command = as_command("lbx", "report", path)
+            raise BundleError(
+                f"{path} is a results file, not an archive.", fix=f"{fix} To read results:", command=command
+            )
 
 
 def _parse_sums(text: bytes, sums: Path) -> dict[str, str]:
@@ -162,7 +170,7 @@ def _refuse_foreign(folder: Path, stem: str, listed: Mapping[str, str], sums: st
     foreign = sorted(name for name, _ in found if name not in listed)
     if foreign:
         raise BundleError(
-            f"{', '.join(foreign[:10])} beside {sums} is not part of this archive, but of another or an older one.",
+            f"{', '.join(foreign[:10])} beside {sums} belongs to another or an older archive, not to this one.",
             fix="Move it away, or copy the right NAME.SHA256SUMS.",
         )
 
@@ -260,7 +268,7 @@ def check_volumes(
     if wrong:
         raise BundleError(
             f"{received.archive}: {first_names(wrong)} does not have the sha256 that {received.sums.name} beside it "
-            "says; it is damaged, or of another archive.",
+            "says; it is damaged or belongs to another archive.",
             fix=_AGAIN.format("it" if len(wrong) == 1 else "these") if len(results) > 1 else "Copy both again.",
         )
     return results

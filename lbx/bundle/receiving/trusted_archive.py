@@ -189,7 +189,7 @@ class TrustedArchive:
             if entry is None:
                 raise self._refuse(f"{path} is not in its manifest")
             if path in self.contents.fetched:
-                raise self._refuse(f"{path} is there, though fetch.txt says that the base has it")
+                raise self._refuse(f"{path} is in it, though fetch.txt takes it from the base")
             if entry.size != member.size:
                 raise self._refuse(f"{path} has {member.size:,} bytes instead of {entry.size:,}")
             self._look_at_name(path)

@@ -69,8 +69,8 @@ class Trust:
                 reason = "no trusted keys were given"
             raise BundleError(
                 f"{where} was made with the key {parsed.fingerprint}, and {reason}.",
-                fix="Ask the bundler, by another way than the bundle came, whether this is the key; if it is, put its "
-                "public half into the file that --trust names.",
+                fix="Ask the bundler over a separate channel whether this is the key; if it is, put its public half "
+                "into the file given with --trust.",
             )
         return SignedBy(
             signed, parsed.fingerprint, parsed.key_type, parsed.namespace, key.owner if key else "", key is not None
@@ -85,7 +85,8 @@ class Trust:
         if not self.allow_unsigned:
             raise BundleError(
                 f"{where} is not signed: nothing says who made it.",
-                fix="Get the signature too, or have the bundle made with --sign; give --allow-unsigned to do without.",
+                fix="Get the signature too, or have the bundle made with --sign; --allow-unsigned accepts it without "
+                "one.",
             )
 
 

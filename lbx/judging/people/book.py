@@ -112,7 +112,7 @@ class Book:
         """One of a rater's questions. Raises UsageError: it is not."""
         found = self._items.get(number)
         if found is None or found not in self._queues[rater]:
-            raise UsageError("There is no such question among yours.")
+            raise UsageError("This question is not one of yours.")
         return found
 
     def latest(self, rater: str, item: Item) -> list[RatingRow | None]:

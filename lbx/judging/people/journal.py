@@ -71,7 +71,7 @@ class Journal:
             os.fsync(self._file)
         except OSError as exc:
             raise StoreError(
-                f"The piece of a line that a kill left in {self.path} cannot be put into {torn}: {exc.strerror}.",
+                f"The part of a line that a kill left in {self.path} cannot be moved to {torn}: {exc.strerror}.",
                 fix="Nothing has changed. Make room on the disk, then do it again.",
             ) from exc
         self.torn = torn
@@ -86,8 +86,8 @@ class Journal:
             line_of(record)
         except ValueError as exc:
             raise StoreError(
-                "This cannot be saved: a number or a date in it is beyond all bounds.",
-                fix="Nothing of it was saved; all before it was. Look at this machine's clock.",
+                "This cannot be saved: a number or a date in it is out of range.",
+                fix="Nothing of it was saved; everything before it was. Check this machine's clock.",
             ) from exc
         line = as_json(record).encode() + b"\n"
         with self._lock:
@@ -99,7 +99,7 @@ class Journal:
                     os.ftruncate(self._file, self._size)
                 raise StoreError(
                     f"{self.path} could not be written: {exc.strerror}.",
-                    fix="Nothing of this was saved; all before it was. Make room on the disk, then do it again.",
+                    fix="Nothing of this was saved; everything before it was. Make room on the disk, then do it again.",
                 ) from exc
             self._size += len(line)
             self.records.append(dict(record))
@@ -173,7 +173,7 @@ def _records(held: bytes, path: Path) -> list[dict[str, Any]]:
         record = record_of(line)
         if record is None:
             raise StoreError(
-                f"Line {number} of {path} is no line that lbx wrote: the file is damaged.",
+                f"Line {number} of {path} is not a line that lbx wrote: the file is damaged.",
                 fix="Put that line into another file; all other lines can be moved then.",
             )
         found.append(record)

@@ -226,7 +226,7 @@ class WorkerPool:
                 there, here = other.settings, mine.settings
                 differences = (f"{name} is {there.get(name)!r}, not {here.get(name)!r}" for name in names)
                 raise BackendError(
-                    f"A worker process would ask another model than the first one: {'; '.join(differences)}.",
+                    f"A worker process loaded another model than the first one: {'; '.join(differences)}.",
                     fix="The model's files have changed, or not every worker has a GPU: set the card's options so that "
                     "all compute alike, or ask for fewer --workers.",
                 )
@@ -292,8 +292,7 @@ class WorkerPool:
                     yield item, self._killer(item, iteration, how)
         if self._deaths >= _MOST_DEATHS:
             raise BackendError(
-                f"Worker processes die one after the other: {self._deaths} without an answer between them; the last "
-                f"one {how}.",
+                f"Worker processes keep dying: {self._deaths} without an answer in between; the last one {how}.",
                 fix=_FIX,
             )
         if left:

@@ -144,11 +144,11 @@ def _there(bundle: Bundle) -> list[Benchmark]:
 
 def reserved_names() -> dict[str, str]:
     """Names that ``--tasks`` knows already -> what they mean: no benchmark of one's own can have them."""
-    found = {"all": "everything that is in the bundle", Summaries.name: "what --summaries asks"}
-    found[Judging.name] = "what `lbx judge` asks"
+    names = {"all": "everything that is in the bundle", Summaries.name: "what --summaries asks"}
+    names[Judging.name] = "what `lbx judge` asks"
     for name, family in BENCHMARKS.items():
-        found |= dict.fromkeys((name, *family.selections), "a built-in benchmark")
-    return found
+        names |= dict.fromkeys((name, *family.selections), "a built-in benchmark")
+    return names
 
 
 def _meant(bundle: Bundle, name: str) -> list[Task]:
@@ -165,14 +165,14 @@ def _meant(bundle: Bundle, name: str) -> list[Task]:
         named = [task for task in known if fnmatchcase(task, wanted)]
         if not named:
             raise _unknown(bundle, name)
-    found = [task for task in family.tasks(bundle, named or None) if not named or task.name in named]
-    if not found:
+    tasks = [task for task in family.tasks(bundle, named or None) if not named or task.name in named]
+    if not tasks:
         raise UsageError(
             f"The bundle at {bundle.root} does not hold the data of {name}.",
             fix="Bundle it on a connected machine.",
             command=as_command("lbx", "bundle", family.recipe),
         )
-    return found
+    return tasks
 
 
 def _unknown(bundle: Bundle, name: str) -> UsageError:

@@ -291,25 +291,25 @@ class DecodeBatch:
     def _step(self) -> Iterator[tuple[int, Completion]]:
         """One pass of the model, and what it ends."""
         items: list[Extend] = []
-        told: list[_DecodingAnswer | None] = []
+        fed: list[_DecodingAnswer | None] = []
         room = self.memory.max_step
         for answer in self._active:
             if answer.next_token is not None:
                 items.append(Extend(answer.sequence, (answer.next_token,), True))
-                told.append(answer)
+                fed.append(answer)
                 room -= 1
         for answer in self._active:
             if answer.waiting and room > 0:
                 part = answer.waiting[:room]
                 items.append(Extend(answer.sequence, part, len(part) == len(answer.waiting)))
-                told.append(answer)
+                fed.append(answer)
                 room -= len(part)
         part = self._trunk_part(room)
         if part:
             items.append(Extend(self._trunk, part, False))
-            told.append(None)
+            fed.append(None)
         try:
-            yield from self._pass(items, told)
+            yield from self._pass(items, fed)
         except MemoryFullError:
             if not self._make_room():
                 raise
@@ -334,12 +334,12 @@ class DecodeBatch:
         self, items: Sequence[Extend], told: Sequence[_DecodingAnswer | None]
     ) -> Iterator[tuple[int, Completion]]:
         start = time.perf_counter()
-        found = self.memory.extend(items)
+        outputs = self.memory.extend(items)
         tokens = sum(len(item.tokens) for item in items)
         share = (time.perf_counter() - start) / tokens
         if self.computed:
             self.computed(tokens)
-        for item, answer, logits in zip(items, told, found, strict=True):
+        for item, answer, logits in zip(items, told, outputs, strict=True):
             seconds = share * len(item.tokens)
             if answer is not None and answer.waiting:
                 answer.waiting = answer.waiting[len(item.tokens) :]

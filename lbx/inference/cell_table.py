@@ -148,8 +148,8 @@ class CellTable:
         Returns:
             Their places in ``sequences``, each in one group.
         """
-        asked = (self._changes, *sequences) if all(tokens == 1 for tokens in new_tokens) else ()
-        if asked and asked == self._decoding[0]:  # answers that only grow stay together; a step a token asks this
+        shape = (self._changes, *sequences) if all(tokens == 1 for tokens in new_tokens) else ()
+        if shape and shape == self._decoding[0]:  # answers that only grow stay together; a step a token asks this
             return self._decoding[1]
         groups: list[_Group] = []
         for place, (sequence, tokens) in enumerate(zip(sequences, new_tokens, strict=True)):
@@ -161,9 +161,9 @@ class CellTable:
                     break
             else:
                 groups.append(alone)
-        found = [group.places for group in groups]
-        self._decoding = (asked, found)
-        return found
+        places = [group.places for group in groups]
+        self._decoding = (shape, places)
+        return places
 
     def look(
         self,
@@ -258,9 +258,9 @@ def _own(rows: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The columns of each row that are True, -1 behind them."""
     at, cells = np.nonzero(rows)
     counts = np.bincount(at, minlength=len(rows))
-    found = np.full((len(rows), int(counts.max())), -1, dtype=np.int64)
-    found[np.arange(found.shape[1]) < counts[:, None]] = cells
-    return found
+    places_of = np.full((len(rows), int(counts.max())), -1, dtype=np.int64)
+    places_of[np.arange(places_of.shape[1]) < counts[:, None]] = cells
+    return places_of
 
 
 def _pieces(cells: NDArray[np.int64]) -> tuple[tuple[int, int] | NDArray[np.int64], ...]:

@@ -37,11 +37,11 @@ def complete_all(
         LbxError: nothing more can be answered.
     """
     if not isinstance(backend, LocalBackend):
-        for index, said in backend.generate_many(requests, one_by_one=not batching):
-            if isinstance(said, Completion):
-                prompt = len(requests[index].token_ids) if said.prompt_tokens is None else said.prompt_tokens
-                computed(prompt - said.cached_tokens + said.output_tokens)
-            yield index, said
+        for index, result in backend.generate_many(requests, one_by_one=not batching):
+            if isinstance(result, Completion):
+                prompt = len(requests[index].token_ids) if result.prompt_tokens is None else result.prompt_tokens
+                computed(prompt - result.cached_tokens + result.output_tokens)
+            yield index, result
         return
     memory, fitting, lengths = backend.sequences(), list[int](), AnswerLengths()
     room = min(memory.max_cells, backend.info.context_window)  # the memory may have cells beyond the window
@@ -53,8 +53,10 @@ def complete_all(
             yield index, exc
 
     def batch(indices: Sequence[int], answers: int) -> DecodeBatch:
-        asked = [requests[index] for index in indices]
-        return DecodeBatch(memory, asked, backend.tokenizer, backend.eos_ids, computed, answers, watch, lengths)
+        batch_requests = [requests[index] for index in indices]
+        return DecodeBatch(
+            memory, batch_requests, backend.tokenizer, backend.eos_ids, computed, answers, watch, lengths
+        )
 
     yield from _complete_here(batch, fitting, capacity_of(memory, batching=batching).answers)
 
@@ -100,7 +102,7 @@ def complete(backend: Backend, request: Request, watch: TokenWatch | None = None
         PromptError: it does not fit the context window.
         BackendError: the model failed.
     """
-    ((_, said),) = complete_all(backend, [request], batching=False, watch=watch)
-    if isinstance(said, Completion):
-        return said
-    raise said
+    ((_, result),) = complete_all(backend, [request], batching=False, watch=watch)
+    if isinstance(result, Completion):
+        return result
+    raise result

@@ -37,8 +37,8 @@ def noise(seed: int, key: str, step: int, ids: NDArray[np.int64]) -> NDArray[np.
     digest = hashlib.sha256(f"{seed}\n{key}\n{step}".encode("utf-8", "surrogatepass")).digest()
     bits = np.random.Philox(key=int.from_bytes(digest[:16], "big")).random_raw(int(ids.max()) + 1)[ids]
     uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) / 2**52  # never 0 and never 1
-    found: NDArray[np.float64] = -np.log(-np.log(uniform))
-    return found
+    gumbel: NDArray[np.float64] = -np.log(-np.log(uniform))
+    return gumbel
 
 
 class Sampler:
@@ -84,8 +84,8 @@ class Sampler:
         import numpy as np
 
         kept = self._cut(logits)
-        found = noise(self._sampling.seed, self._key, step, kept)
-        return int(kept[np.argmax(logits[kept].astype(np.float64) / self._sampling.temperature + found)])
+        gumbel = noise(self._sampling.seed, self._key, step, kept)
+        return int(kept[np.argmax(logits[kept].astype(np.float64) / self._sampling.temperature + gumbel)])
 
     def _cut(self, logits: Logits) -> NDArray[np.int64]:
         """The ids that top-k, top-p and min-p leave, each of what the one before left (the order of transformers)."""
@@ -189,7 +189,7 @@ class Decoding:
         """What was said."""
         made = len(self._ids)
         ending = self._ending or self._put_off or _Ending(made, made, None, "length")
-        said = Completion(
+        answer = Completion(
             text=ending.text if ending.text is not None else self._tokenizer.decode(self._ids[: ending.tokens]),
             output_tokens=ending.counted,
             finish_reason=ending.finish_reason,
@@ -198,7 +198,7 @@ class Decoding:
             decode_s=decode_s,
             output_ids=tuple(self._made),
         )
-        return self._apart(said, ending) if self._block.found else said
+        return self._apart(answer, ending) if self._block.found else answer
 
     def _apart(self, said: Completion, ending: _Ending) -> Completion:
         block = self._block

@@ -62,10 +62,10 @@ class PrefixPlan:
 
     def returns(self) -> list[tuple[int, ...]]:
         """For each branch, by its place, the lengths that the trunk will be cut back to after it, longest first."""
-        found: list[tuple[int, ...]] = [()]
+        branches: list[tuple[int, ...]] = [()]
         for branch in reversed(self.branches[1:]):
-            found.append(tuple(filter(None, (branch.kept, *(n for n in found[-1] if n < branch.kept)))))
-        return found[::-1]
+            branches.append(tuple(filter(None, (branch.kept, *(n for n in branches[-1] if n < branch.kept)))))
+        return branches[::-1]
 
 
 def plan_prefixes(
@@ -115,8 +115,8 @@ def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
 def _common(first: bytes, second: bytes) -> int:
     n = min(len(first), len(second)) // _TOKEN_BYTES
     unequal = np.frombuffer(first, np.uint32, n) != np.frombuffer(second, np.uint32, n)
-    found = int(unequal.argmax()) if n else 0
-    return found if n and unequal[found] else n
+    length = int(unequal.argmax()) if n else 0
+    return length if n and unequal[length] else n
 
 
 _ENOUGH = 4

@@ -28,11 +28,11 @@ def recommended(values: Mapping[str, object]) -> Sampling | None:
         values: do_sample, temperature, top_p, top_k and min_p, as far as they are given; None counts as not given.
             do_sample false means greedy; otherwise temperature is 1 where it is not given.
     """
-    given = {name: value for name, value in values.items() if value is not None}
-    samples = given.pop("do_sample", None)
-    if not (samples is None or isinstance(samples, bool)) or (samples is None and not given):
+    known = {name: value for name, value in values.items() if value is not None}
+    samples = known.pop("do_sample", None)
+    if not (samples is None or isinstance(samples, bool)) or (samples is None and not known):
         return None
-    numbers = {name: _number(value) for name, value in given.items()}
+    numbers = {name: _number(value) for name, value in known.items()}
     temperature, top_p = numbers.get("temperature", 1.0), numbers.get("top_p", 1.0)
     top_k, min_p = numbers.get("top_k", 0), numbers.get("min_p", 0.0)
     if temperature is None or top_p is None or top_k is None or min_p is None or top_k != int(top_k):
@@ -54,11 +54,11 @@ def left_out(penalty: object) -> tuple[dict[str, float], tuple[str, ...]]:
     number = _number(penalty)
     if number is None or number == 1.0:
         return {}, ()
-    told = (
+    message = (
         f"The model's files name a repetition penalty of {number:g}, which lbx leaves out: it would punish quoting the "
         "document. Scripts that call transformers' generate apply it."
     )
-    return {"repetition_penalty_left_out": number}, (told,)
+    return {"repetition_penalty_left_out": number}, (message,)
 
 
 def _number(value: object) -> float | None:

@@ -86,8 +86,8 @@ class Stops:
         start = len(text) - len(text.lstrip()) if self._skip_blank else 0
         if self._exempt:
             start = max(start, len(self._view(ids[: self._exempt])))
-        found = [at for s in self._stop if (at := text.find(s, start)) >= 0]
-        return text[: min(found)] if found else None
+        places = [at for s in self._stop if (at := text.find(s, start)) >= 0]
+        return text[: min(places)] if places else None
 
 
 def stop_ids(stop: Sequence[str], tokenizer: Tokenizer) -> frozenset[int]:
@@ -252,9 +252,9 @@ class ReasoningBlock:
             return  # the tail alone made it look like one, or it overlaps the opening mark
         first = 0
         alone = not self._opened_by_prompt and not start and not self._marks.header
-        if alone and (found := text.find(opening, 0, at)) >= 0:
-            self._before, start = text[:found], found + len(opening)
-            first = self._tokens_before(ids, found)
+        if alone and (place := text.find(opening, 0, at)) >= 0:
+            self._before, start = text[:place], place + len(opening)
+            first = self._tokens_before(ids, place)
         self._reasoning = text[start:at]
         self._answer_at = at + len(closing)
         self.phase, self.found, self.closed = Phase.ANSWER, True, True

@@ -107,7 +107,7 @@ class Rounds:
 @refusing_odd_values
 def read_answers(store: Store, run_id: str) -> RunAnswers:
     """What a run has answered."""
-    found = RunAnswers(run_id)
+    answers = RunAnswers(run_id)
     tasks = store.query(
         "SELECT DISTINCT benchmark, task FROM generations "
         "WHERE run_id = ? AND NOT list_contains(?, benchmark) ORDER BY ALL",
@@ -116,9 +116,9 @@ def read_answers(store: Store, run_id: str) -> RunAnswers:
     for benchmark, task in sorted(tasks, key=_task_order):
         for row in store.samples(run_id, benchmark, task):
             question = Question(stored_sample(benchmark, task, row), row["document"])
-            found.questions.setdefault(question.place, question)
-            found.texts.setdefault(question.place, {})[row["iteration"]] = row["output"] or ""
-    return found
+            answers.questions.setdefault(question.place, question)
+            answers.texts.setdefault(question.place, {})[row["iteration"]] = row["output"] or ""
+    return answers
 
 
 def make_rounds(rubric: Rubric, judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: Questions) -> Rounds:
@@ -128,7 +128,7 @@ def make_rounds(rubric: Rubric, judged: Sequence[RunAnswers], against: RunAnswer
         UsageError: nothing, or the rubric is not for this.
     """
     _check(rubric, against)
-    found, counts = Rounds(), Counter[tuple[str, str]]()
+    made, counts = Rounds(), Counter[tuple[str, str]]()
     every: dict[Place, Question] = {}
     for run in (*judged, *((against,) if against else ())):
         every |= {place: question for place, question in run.questions.items() if place not in every}
@@ -136,12 +136,12 @@ def make_rounds(rubric: Rubric, judged: Sequence[RunAnswers], against: RunAnswer
         if not wanted.takes(question) or (wanted.limit and counts[place[:2]] >= wanted.limit):
             continue
         counts[place[:2]] += 1
-        rounds = _of_question(question, judged, against, wanted, found)
-        found.questions += bool(rounds)
-        found.rounds += sorted(rounds, key=lambda one: (one.answer_first, one.against_iteration))
-    if not found.rounds:
+        rounds = _of_question(question, judged, against, wanted, made)
+        made.questions += bool(rounds)
+        made.rounds += sorted(rounds, key=lambda one: (one.answer_first, one.against_iteration))
+    if not made.rounds:
         raise _nothing(judged, against, wanted, marked=any(question.marks for question in every.values()))
-    return found
+    return made
 
 
 def _of_question(
@@ -181,9 +181,9 @@ def _pairs(
         for i in sorted(mine):
             yield i, i if i in theirs else min(theirs), question.marks
         return
-    asked = BY_NAME.get(wanted.questions, MARKS)
+    chosen = BY_NAME.get(wanted.questions, MARKS)
     for (i, j), marks in copies_of(question.marks, mine, theirs).items():
-        if any(mark in asked for mark in marks):
+        if any(mark in chosen for mark in marks):
             yield i, j, marks
 
 

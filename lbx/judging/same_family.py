@@ -38,11 +38,11 @@ def tokenizer_sha256(tokenizer: Tokenizer) -> str:
 @refusing_odd_values
 def judged_models(store: Store, run_ids: Sequence[str]) -> list[JudgedModel]:
     """The models of runs in a results file."""
-    found = []
+    judged = []
     for run_id in run_ids:
         for row in store.query("SELECT run_id, model, settings, hardware FROM runs WHERE run_id = ?", [run_id]).dicts():
-            found.append(_judged(run_id, row["model"], json.loads(row["settings"]), json.loads(row["hardware"])))
-    return found
+            judged.append(_judged(run_id, row["model"], json.loads(row["settings"]), json.loads(row["hardware"])))
+    return judged
 
 
 def same_family(judge: RunRow, judged: Sequence[JudgedModel]) -> list[str]:

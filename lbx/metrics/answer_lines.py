@@ -18,8 +18,8 @@ def answer_area(text: str) -> str:
     The English marker wins wherever the two stand, also in a Chinese answer.
     """
     for marker in MARKERS:
-        _, found, rest = text.rpartition(marker)
-        if found:
+        _, marker_seen, rest = text.rpartition(marker)
+        if marker_seen:
             return rest.strip()
     return text.strip()
 
@@ -41,13 +41,13 @@ def accuracy(references: Sequence[str], lines: Sequence[str]) -> float:
 
 def set_f1(references: Sequence[str], lines: Sequence[str]) -> float:
     """F1 of the two as sets: repeated lines count once, in no order."""
-    expected, found = set(references), set(lines)
-    return f_measure(len(expected & found), len(found), len(expected))
+    expected, answers = set(references), set(lines)
+    return f_measure(len(expected & answers), len(answers), len(expected))
 
 
 def substring_match(references: Sequence[str], lines: Sequence[str]) -> float:
     """The share of references that are a line of their own ("SubEM"). A reference that repeats counts each time."""
     if not references:
         return 0.0
-    said = set(lines)
-    return sum(reference in said for reference in references) / len(references)
+    lines_given = set(lines)
+    return sum(reference in lines_given for reference in references) / len(references)

@@ -108,10 +108,10 @@ def exact_match(prediction: str, reference: str) -> float:
     """
     wanted = _normalized(reference)
     if _LETTERS.issuperset(wanted):
-        given = _normalized(prediction)
-        if given == wanted:
+        answer = _normalized(prediction)
+        if answer == wanted:
             return 1.0
-        return 0.25 if set(given) <= set(wanted) else 0.0
+        return 0.25 if set(answer) <= set(wanted) else 0.0
     try:
         return float(float(prediction) == float(reference))
     except ValueError:

@@ -37,8 +37,8 @@ def letter_said(output: str, letters: str) -> str | None:
     if begins := re.match(rf"[\s(\[（\"']*({one})(?=\s*\Z|[.．):：,，、\])）\"'\n])", plain):
         return begins[1]
     after = rf"(?:(?i:answer|option|choice)|答案|选项?)\s*(?:(?i:is)|是|为)?\s*[:：]?\s*[(\[（\"']*({one})(?![A-Za-z])"
-    if said := re.findall(after, plain):
-        return str(said[-1])
+    if matches := re.findall(after, plain):
+        return str(matches[-1])
     bracketed = set(re.findall(rf"[(\[（]({one})[)\]）]", plain))
     alone = bracketed or set(re.findall(rf"(?<![A-Za-z0-9'])({one})(?![A-Za-z0-9'])", plain)) - {"A", "I"}
     return alone.pop() if len(alone) == 1 else None

@@ -38,15 +38,17 @@ class Found(NamedTuple):
 
 def exact_match(output: str, asked: Asked) -> Found:
     """Whether the answer's words are a reference's, case, punctuation and English articles aside (SQuAD's rule)."""
-    said = _words(output, asked.language)
-    equal = (said == words if (words := _words(one, asked.language)) else output == one for one in asked.references)
+    answer_words = _words(output, asked.language)
+    equal = (
+        answer_words == words if (words := _words(one, asked.language)) else output == one for one in asked.references
+    )
     return Found(float(any(equal)))
 
 
 def contains(output: str, asked: Asked) -> Found:
     """Whether a reference stands in the answer, case and white space aside."""
-    said = _folded(output)
-    return Found(float(any(_folded(one) in said for one in asked.references)))
+    text = _folded(output)
+    return Found(float(any(_folded(one) in text for one in asked.references)))
 
 
 def accuracy(output: str, asked: Asked) -> Found:

@@ -143,8 +143,8 @@ class _Union:
             self._add(reference, candidates[number])
 
     def _add(self, reference: _Sentence, candidate: _Sentence) -> None:
-        found, frames = _backtrace(reference.tokens, candidate)
-        self.tokens.update(found)
+        matched, frames = _backtrace(reference.tokens, candidate)
+        self.tokens.update(matched)
         self.deepest = max(self.deepest, frames)
 
 
@@ -156,15 +156,15 @@ def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str
     the highest bit that is a step or a match; rows without any match repeat the row above them, so that the path
     goes left once and then straight up through them.
     """
-    found: list[str] = []
+    matched: list[str] = []
     i, j = len(reference), candidate.size
     while i and j and reference[i - 1] == candidate.tokens[j - 1]:  # an end in common needs no table
         i -= 1
         j -= 1
-        found.append(reference[i])
-    frames = 1 + len(found)
+        matched.append(reference[i])
+    frames = 1 + len(matched)
     if not i or not j:
-        return found, frames
+        return matched, frames
     masks = candidate.masks
     hits = [row for row, token in enumerate(reference[:i], 1) if token in masks]
     steps = lcs.rows_upwards([reference[row - 1] for row in hits], masks, j)
@@ -173,7 +173,7 @@ def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str
             stop = (step & ((1 << j) - 1)).bit_length()
             frames += j - stop
             if not stop:
-                return found, frames
+                return matched, frames
             frames += i - row
             i, j = row, stop
         mask = masks[reference[row - 1]]
@@ -181,9 +181,9 @@ def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str
         frames += j - stop + bool(stop)
         j = stop
         if j and mask >> (j - 1) & 1:
-            found.append(reference[row - 1])
+            matched.append(reference[row - 1])
             j -= 1
         if not j:
-            return found, frames
+            return matched, frames
         i -= 1
-    return found, frames + (j if i else 0)
+    return matched, frames + (j if i else 0)

@@ -36,9 +36,9 @@ class LogitDifference:
         return self.same_top / self.positions if self.positions else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        found = asdict(self) | {"top_agreement": self.top_agreement}
-        del found["same_top"]
-        return found
+        values = asdict(self) | {"top_agreement": self.top_agreement}
+        del values["same_top"]
+        return values
 
 
 NO_DIFFERENCE = LogitDifference()
@@ -61,17 +61,17 @@ def compare(a: Logits, b: Logits) -> LogitDifference:
 
 def merge(parts: Iterable[LogitDifference]) -> LogitDifference:
     """The differences of several sets of positions together."""
-    found = [part for part in parts if part.positions]
-    total = sum(part.positions for part in found)
+    measured = [part for part in parts if part.positions]
+    total = sum(part.positions for part in measured)
     if not total:
         return NO_DIFFERENCE
     return LogitDifference(
         positions=total,
-        max_abs=max(part.max_abs for part in found),
-        mean_abs=sum(part.mean_abs * part.positions for part in found) / total,
-        kl=sum(part.kl * part.positions for part in found) / total,
-        max_kl=max(part.max_kl for part in found),
-        same_top=sum(part.same_top for part in found),
+        max_abs=max(part.max_abs for part in measured),
+        mean_abs=sum(part.mean_abs * part.positions for part in measured) / total,
+        kl=sum(part.kl * part.positions for part in measured) / total,
+        max_kl=max(part.max_kl for part in measured),
+        same_top=sum(part.same_top for part in measured),
     )
 
 

@@ -167,13 +167,13 @@ def measure(
     try:
         shared = _same_vocabulary(second, prompts, firsts)
         reasons = _not_compared(info, second, shared, steps)
-        found: list[PromptParity] = []
+        measured: list[PromptParity] = []
         for number, (prompt, one) in enumerate(zip(prompts, firsts, strict=True)):
-            found.append(_compare(second, prompt, one, shared=bool(shared)))
+            measured.append(_compare(second, prompt, one, shared=bool(shared)))
             if one.logits is not None:
                 one.logits.unlink()
             progress(second.backend.info.model, number + 1, len(prompts))
-        return Parity(info, second.backend.info, shared, reasons, tuple(found))
+        return Parity(info, second.backend.info, shared, reasons, tuple(measured))
     finally:
         second.backend.close()
 
@@ -198,12 +198,12 @@ def _ask_first(side: Side, prompt: ParityPrompt, place: Path, positions: int) ->
 
     try:
         request = _request(side, prompt)
-        said = complete(side.backend, request, keep)
+        answer = complete(side.backend, request, keep)
     except (PromptError, BackendError) as exc:
         return _First(plain, problem=f"{side.backend.info.model}: {exc.cause}")
     if kept:
         np.save(place, np.stack(kept))
-    return _First(plain, request, said, place if kept else None)
+    return _First(plain, request, answer, place if kept else None)
 
 
 def _same_vocabulary(side: Side, prompts: Sequence[ParityPrompt], firsts: Sequence[_First]) -> bool | None:
@@ -244,15 +244,15 @@ def _compare(side: Side, prompt: ParityPrompt, first: _First, *, shared: bool) -
         own = _own_request(side, prompt, required=not shared)
         same_prompt = None if same_ids is None else own is not None and own.token_ids == first.request.token_ids
         if shared and isinstance(side.backend, LocalBackend) and first.logits is not None:
-            logits, flip, said = _follow(side.backend, first)
+            logits, flip, answer = _follow(side.backend, first)
         else:
             request = first.request if shared or own is None else own
-            logits, flip, said = NO_DIFFERENCE, None, complete(side.backend, request)
+            logits, flip, answer = NO_DIFFERENCE, None, complete(side.backend, request)
     except (PromptError, BackendError) as exc:
         problem = f"{side.backend.info.model}: {exc.cause}"
         return PromptParity(prompt, tokens, same_ids, difference, same_prompt, problem=problem)
-    same = flip is None and (said.text, said.reasoning) == (first.said.text, first.said.reasoning)
-    outputs = (first.said.text, said.text)
+    same = flip is None and (answer.text, answer.reasoning) == (first.said.text, first.said.reasoning)
+    outputs = (first.said.text, answer.text)
     return PromptParity(prompt, tokens, same_ids, difference, same_prompt, logits, same, flip, outputs)
 
 
@@ -284,9 +284,9 @@ def _follow(backend: LocalBackend, first: _First) -> tuple[LogitDifference, Flip
             parts.append(compare(kept[place], logits))
         parting(place, logits, token)
 
-    said = complete(backend, request, watch)
+    answer = complete(backend, request, watch)
     if len(parts) < len(kept):
         for place, logits in enumerate(forced(backend, request.token_ids, tokens[: len(kept) - 1])):
             if place >= len(parts):
                 parts.append(compare(kept[place], logits))
-    return merge(parts), parting.flip, said
+    return merge(parts), parting.flip, answer

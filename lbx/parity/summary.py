@@ -62,8 +62,8 @@ def by_task(parity: Parity) -> list[TaskParity]:
     tasks: dict[str, list[PromptParity]] = {}
     for one in parity.prompts:
         tasks.setdefault(one.prompt.task, []).append(one)
-    found = [_add_up(task, prompts, scored=True) for task, prompts in tasks.items()]
-    return [*found, _add_up(ALL, parity.prompts, scored=len(tasks) == 1)]
+    rows = [_add_up(task, prompts, scored=True) for task, prompts in tasks.items()]
+    return [*rows, _add_up(ALL, parity.prompts, scored=len(tasks) == 1)]
 
 
 def _add_up(task: str, prompts: Sequence[PromptParity], *, scored: bool) -> TaskParity:
@@ -97,8 +97,8 @@ def _scores(prompts: Sequence[PromptParity]) -> tuple[str, float | None, float |
     both = [one for one in prompts if one.outputs is not None and one.prompt.benchmark is not None]
     if not both:
         return "", None, None
-    found = [_score(both, side) for side in (0, 1)]
-    return found[0][0], found[0][1], found[1][1]
+    scores = [_score(both, side) for side in (0, 1)]
+    return scores[0][0], scores[0][1], scores[1][1]
 
 
 def _score(prompts: Sequence[PromptParity], side: int) -> tuple[str, float]:

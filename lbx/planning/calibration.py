@@ -156,14 +156,14 @@ def _fit(rows: Sequence[tuple[float, ...]], seconds: Sequence[float]) -> list[fl
     wanted = np.asarray(seconds, dtype=np.float64)
     scaled: NDArray[np.float64] = matrix / wanted[:, None]
     columns = [i for i in range(matrix.shape[1]) if matrix[:, i].any()][: len(rows)]
-    found = np.zeros(matrix.shape[1])
+    solution = np.zeros(matrix.shape[1])
     while columns:
         solved = np.linalg.lstsq(scaled[:, columns], np.ones(len(wanted)), rcond=None)[0]
         if (solved >= 0).all():
-            found[columns] = solved
+            solution[columns] = solved
             break
         del columns[int(solved.argmin())]
-    return [float(value) for value in found]
+    return [float(value) for value in solution]
 
 
 def _measure_memory(
@@ -210,9 +210,9 @@ def _first_look(memory: SequenceMemory, tokens: Sequence[int], count: int, clock
         took = _timed_chunk(memory, tokens, count, measured)
         measured.decode.append((_timed_steps(memory, tokens, 1, 1), 1, count))
         memory.drop(_TRUNK)
-        told = clock.told
+        seconds = clock.told
         clock.knows(took / count)
-        if told or clock.left < 4 * took:
+        if seconds or clock.left < 4 * took:
             return measured
 
 
@@ -285,11 +285,11 @@ def _try_answers(backend: Backend, plan: RunPlan, costs: Costs, *, batching: boo
     budgets = {request.key: request.max_new_tokens + request.thinking_tokens for request in plan.trials}
     tried: dict[str, list[float]] = {}
     shares: list[float] = []
-    for index, said in _while_there_is_time(complete_all(backend, chosen, batching=batching, computed=clock.computed)):
+    for index, reply in _while_there_is_time(complete_all(backend, chosen, batching=batching, computed=clock.computed)):
         key = chosen[index].key
-        if isinstance(said, Completion):
-            cut = said.finish_reason == "length"
-            tokens = float(budgets[key] if cut else said.output_tokens + 1)
+        if isinstance(reply, Completion):
+            cut = reply.finish_reason == "length"
+            tokens = float(budgets[key] if cut else reply.output_tokens + 1)
             tried.setdefault(f"{key.benchmark}/{key.task}", []).append(tokens)
             shares.append(min(1.0, tokens / budgets[key]))
     answers = {task: sum(tokens) / len(tokens) for task, tokens in tried.items()}

@@ -31,8 +31,8 @@ class SampleChoice:
     ids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        given = {"--documents": self.documents, "--sample": self.sample, "--ids": self.ids or None}
-        named = [option for option, value in given.items() if value is not None]
+        ways = {"--documents": self.documents, "--sample": self.sample, "--ids": self.ids or None}
+        named = [option for option, value in ways.items() if value is not None]
         if self.ids and self.limit is not None:
             named.append("--limit")
         if len(named) > 1:
@@ -66,12 +66,12 @@ class Retrieval(NamedTuple):
 
     def check(self) -> None:
         """Raise UsageError where it says how to find chunks and none are asked for, or how large they are twice."""
-        for option, given in (
+        for option, value in (
             ("--retriever", self.retriever != BM25),
             ("--chunk-words", self.words),
             ("--chunk-tokens", self.tokens),
         ):
-            if given and not self.best:
+            if value and not self.best:
                 raise UsageError(
                     f"{option} needs --rag: it says how chunks are found.",
                     fix="Give the number of chunks in place of the document (--rag N), or remove it.",

@@ -101,15 +101,15 @@ def rules_of(benchmarks: Iterable[Benchmark], how: Retrieval) -> RetrievalRules:
         UsageError: they differ, and one run has one way to retrieve.
     """
     families = {family.name: family.retrieval for family in benchmarks}
-    found = dict.fromkeys(families.values())
+    wanted_rules = dict.fromkeys(families.values())
     if how.words and how.retriever != BM25:  # then nothing of them is used
         return _PLAIN
-    if len({(rules.tokens, rules.bm25, rules.tokenizer if how.tokens else "") for rules in found}) > 1:
+    if len({(rules.tokens, rules.bm25, rules.tokenizer if how.tokens else "") for rules in wanted_rules}) > 1:
         raise UsageError(
             f"{' and '.join(families)} cut documents and rank chunks in different ways, and a run can only use one.",
             fix="Ask each in a run of its own.",
         )
-    return next(iter(found), _PLAIN)
+    return next(iter(wanted_rules), _PLAIN)
 
 
 def _cut(bundle: Bundle, how: Retrieval, rules: RetrievalRules) -> Cut:
@@ -148,19 +148,19 @@ def find_all(
     Raises:
         BackendError: the embedding model failed. Whatever ends it, what was found before is stored.
     """
-    found: list[tuple[Sample, Sequence[Chunk]]] = []
+    chunks_of: list[tuple[Sample, Sequence[Chunk]]] = []
     try:
         for benchmark, task in tasks:
             chosen = selection.of(task, benchmark.samples(bundle, task.name))
             for done, (_, sample) in enumerate(chosen, start=1):
                 if retrieved(store, finder.name, sample) is None:
-                    found.append((sample, finder.find(benchmark, sample)))
-                if len(found) == _BATCH:
-                    keep_retrieved(store, finder.name, found)
-                    found.clear()
+                    chunks_of.append((sample, finder.find(benchmark, sample)))
+                if len(chunks_of) == _BATCH:
+                    keep_retrieved(store, finder.name, chunks_of)
+                    chunks_of.clear()
                 progress(task.full_name, done, selection.count(task))
     finally:
-        keep_retrieved(store, finder.name, found)
+        keep_retrieved(store, finder.name, chunks_of)
 
 
 class StoredChunks:

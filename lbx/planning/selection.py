@@ -86,11 +86,11 @@ def select_samples(
 
 def _documents(samples: Iterable[Sample]) -> dict[str, list[int]]:
     """{document's name: places of its samples}, in the data's order. A question without a document is its own."""
-    found: dict[str, list[int]] = {}
+    places: dict[str, list[int]] = {}
     for place, sample in enumerate(samples):
         name = sha256_text(sample.context) if sample.context else str(sample.key)
-        found.setdefault(name, []).append(place)
-    return found
+        places.setdefault(name, []).append(place)
+    return places
 
 
 def _of_documents(documents: Mapping[str, Sequence[int]], choice: SampleChoice) -> Iterator[int]:
@@ -113,19 +113,19 @@ _NAMED = 3
 def _named(ids: Sequence[str], bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]) -> Selection:
     wanted = [_parts(name, tasks, benchmarks) for name in dict.fromkeys(ids)]
     anywhere = {sample_id for task, sample_id in wanted if not task}
-    there: dict[str, list[str]] = {}
+    samples_of: dict[str, list[str]] = {}
     places: dict[str, frozenset[int]] = {}
     for task in tasks:
         name = task.full_name
         here = anywhere | {sample_id for where, sample_id in wanted if where == name}
         if not here:
             continue
-        there[name] = [sample.sample_id for sample in benchmarks[task.benchmark].samples(bundle, task.name)]
-        places[name] = frozenset(place for place, sample_id in enumerate(there[name]) if sample_id in here)
+        samples_of[name] = [sample.sample_id for sample in benchmarks[task.benchmark].samples(bundle, task.name)]
+        places[name] = frozenset(place for place, sample_id in enumerate(samples_of[name]) if sample_id in here)
     for task_name, sample_id in wanted:
-        known = there[task_name] if task_name else [one for names in there.values() for one in names]
+        known = samples_of[task_name] if task_name else [one for names in samples_of.values() for one in names]
         if sample_id not in known:
-            where = " or ".join(there) if len(there) <= _NAMED else "these tasks"
+            where = " or ".join(samples_of) if len(samples_of) <= _NAMED else "these tasks"
             raise _unknown(sample_id, task_name or where, known)
     return Selection(places)
 

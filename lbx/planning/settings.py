@@ -68,9 +68,9 @@ class RunSettings(AskingOptions):
 
     def mode(self, context_window: int) -> Mode:
         """The way to ask, as benchmarks take it."""
-        asked = {name: getattr(self, name) for name in MODES}
+        modes = {name: getattr(self, name) for name in MODES}
         return Mode(
-            **asked, thinking=self.thinks, thinking_tokens=self.thinking_tokens or 0, context_window=context_window
+            **modes, thinking=self.thinks, thinking_tokens=self.thinking_tokens or 0, context_window=context_window
         )
 
     def reasoning_budget(self, context_window: int) -> int:

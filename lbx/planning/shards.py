@@ -107,14 +107,14 @@ def _documents(
     progress: Callable[[int, int], None],
 ) -> list[Document]:
     total = sum(agendas[0].samples_in(task) for task in agendas[0].tasks) * len(agendas)
-    found: dict[str, _GrowingShard] = {}
+    shards_of: dict[str, _GrowingShard] = {}
     counted = 0
     for job in make_jobs(agendas, [set() for _ in agendas], JobSize()):
         parts: dict[str, list[PendingSample]] = {}
         for item in job:
             parts.setdefault(agendas[item.run].read_together(item.sample), []).append(item)
         for name, items in parts.items():
-            growing = found.setdefault(name, _GrowingShard())
+            growing = shards_of.setdefault(name, _GrowingShard())
             for item in items:
                 sample = item.sample
                 place = PlannedSample(index[sample.benchmark, sample.task], item.position, sample.sample_id)
@@ -122,7 +122,7 @@ def _documents(
             growing.walks.append(measure(items))
             counted += len(items)
             progress(counted, total)
-    return [Document(tuple(one.places), tuple(one.walks)) for one in found.values()]
+    return [Document(tuple(one.places), tuple(one.walks)) for one in shards_of.values()]
 
 
 def _tokens(works: Sequence[Work], items: Sequence[PendingSample], index: Mapping[tuple[str, str], int]) -> Walk:

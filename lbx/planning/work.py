@@ -46,8 +46,8 @@ class Agenda:
 
     def iterations_of(self, task: Task) -> int:
         """How often each of the task's samples is asked."""
-        asked = None if task.benchmark == Summaries.name else self.settings.iterations
-        return asked or self.benchmarks[task.benchmark].iterations
+        count = None if task.benchmark == Summaries.name else self.settings.iterations
+        return count or self.benchmarks[task.benchmark].iterations
 
     def read_together(self, sample: Sample) -> str:
         """What names the text that prompts share: the document; a question without one stands for itself."""

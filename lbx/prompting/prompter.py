@@ -267,14 +267,14 @@ class Prompter:
         # Officially nothing fits where not even the last 250 words do; here single ones go then. Fewer words are fewer
         # tokens, so the first count that fits can be found by halving.
         counts = [*range(limit, 0, -_WORDS_A_CUT), *range((limit - 1) % _WORDS_A_CUT, 0, -1)]
-        found = bisect_left(counts, True, key=lambda count: fits(kept(count)))
-        if found == len(counts):
+        n_words = bisect_left(counts, True, key=lambda count: fits(kept(count)))
+        if n_words == len(counts):
             raise EmptyPromptError(
                 f"Nothing of the document would be left beside the question and its instructions, which are "
                 f"{len(self._encode(text_with('')))} tokens: {budget}.",
                 fix="Use a larger context window or fewer new tokens.",
             )
-        document = kept(counts[found])
+        document = kept(counts[n_words])
         text = text_with(document)
         lost = len(ids) - len(self._encode(text))
         return _Cut(

@@ -86,8 +86,8 @@ def split_reasoning(text: str, *, opened: bool = False, marks: Marks = THINK) ->
         return (without_headers(text[start:], marks), "") if inside else (None, text)
     before = ""
     if not inside and not marks.header:
-        head, found, _ = text[:at].partition(marks.open)
-        if found:
+        head, opening, _ = text[:at].partition(marks.open)
+        if opening:
             before, start = head, len(head) + len(marks.open)
     return without_headers(text[start:at], marks), before + answer_behind(text, at, marks)
 

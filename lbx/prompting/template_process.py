@@ -46,8 +46,8 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     wrong = "invalid"
     try:
         if "name" in request:
-            found = jinja2.meta.find_undeclared_variables(_environment().parse(request["source"]))
-            return {"found": request["name"] in found}
+            undeclared = jinja2.meta.find_undeclared_variables(_environment().parse(request["source"]))
+            return {"found": request["name"] in undeclared}
         template = _compiled(request["source"])
         wrong = "failed"
         return {"text": template.render(_variables(request))} if "variables" in request else {}

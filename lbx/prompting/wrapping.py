@@ -156,9 +156,9 @@ class Wrapper:
         rendered = self._template.render(text, system, turns)
         parts, at = [], 0
         for place, piece in enumerate(pieces):
-            said = texts[int(piece)] if place % 2 else piece
+            content = texts[int(piece)] if place % 2 else piece
             after = pieces[place + 1] if place % 2 else ""
-            kinds = (said, said.strip(), said.lstrip(), said.rstrip()) if place % 2 else (said,)
+            kinds = (content, content.strip(), content.lstrip(), content.rstrip()) if place % 2 else (content,)
             stands = next((one for one in kinds if rendered.startswith(one + after, at)), None)
             if stands is None:
                 raise _changed("the messages of a conversation")
@@ -177,28 +177,28 @@ class Wrapper:
     def _take_apart(self, system: str) -> tuple[tuple[_Part, ...], str] | None:
         assert self._template is not None  # without one nothing is wrapped
         if not system:
-            before, found, after = self._template.render(_USER).partition(_USER)
-            return ((_Part(before, template=True),), after) if found else None
+            before, user, after = self._template.render(_USER).partition(_USER)
+            return ((_Part(before, template=True),), after) if user else None
         try:
-            start, found, rest = self._template.render(_USER, _SYSTEM).partition(_SYSTEM)
+            start, user, rest = self._template.render(_USER, _SYSTEM).partition(_SYSTEM)
             before, _, after = self._template.render(_USER, system).partition(_USER)
         except BackendError:  # it refuses system messages, or ends on them
             return None
         end = rest.partition(_USER)[0]
-        if not found or _USER not in rest or not before.startswith(start) or not before.endswith(end):
+        if not user or _USER not in rest or not before.startswith(start) or not before.endswith(end):
             return None
-        said = before[len(start) : len(before) - len(end)]
-        if said.strip() != system.strip():
+        head = before[len(start) : len(before) - len(end)]
+        if head.strip() != system.strip():
             return None
-        return (_Part(start, template=True), _Part(said, template=False), _Part(end, template=True)), after
+        return (_Part(start, template=True), _Part(head, template=False), _Part(end, template=True)), after
 
     def encode(self, wrapped: Wrapped) -> list[int]:
         """Token ids, with control tokens only where the template has them, never where a text spells one."""
         encode = self._tokenizer.encode
         if not any(part.template for part in wrapped.parts):
             return self.with_prefix(encode(wrapped.text, special=False))
-        said = [part.text for part in wrapped.parts if not part.template]
-        if self._control_pattern is None or not any(map(self._control_pattern.search, said)):
+        texts = [part.text for part in wrapped.parts if not part.template]
+        if self._control_pattern is None or not any(map(self._control_pattern.search, texts)):
             return self.with_prefix(encode(wrapped.text, special=True))
         ids: list[int] = []
         for text, control in self._pieces(wrapped):

@@ -86,11 +86,11 @@ def split_between_words(text: str, size: int, tokenizer: ChunkTokenizer) -> list
     Each word's tokens are counted apart, and each space between two words as one more. Several spaces become one, white
     space around a chunk is dropped, and a word longer than a chunk is a chunk.
     """
-    found = _NO_SPACES.findall(text)
+    words = _NO_SPACES.findall(text)
     space = tokenizer.counts([" "])[0]
     groups: list[list[str]] = []
     total = 0
-    for word, count in zip(found, tokenizer.counts(found), strict=True):
+    for word, count in zip(words, tokenizer.counts(words), strict=True):
         if groups and total + space + count <= size:
             groups[-1].append(word)
             total += space + count

@@ -39,11 +39,11 @@ def bm25(texts: Sequence[str], tokenize: Tokenize = words) -> Callable[[str], Sc
     index = _bm25_index(terms) if any(terms) else None  # the library cannot divide by an average length of 0
 
     def score(question: str) -> Scores:
-        asked = tokenize(question)
-        if index is None or not asked:
+        terms = tokenize(question)
+        if index is None or not terms:
             return np.zeros(len(texts))
-        found: Scores = index.get_scores(asked)
-        return found
+        scores: Scores = index.get_scores(terms)
+        return scores
 
     return score
 
@@ -73,8 +73,8 @@ def bm25_characters(texts: Sequence[str]) -> Callable[[str], Scores]:
     def score(question: str) -> Scores:
         terms: dict[str, Scores] = {}
         for term in dict.fromkeys(question):
-            found = np.array([one[term] for one in counted])
-            terms[term] = idf.get(term, 0.0) * (found * (K1 + 1) / (found + norm))
+            scores = np.array([one[term] for one in counted])
+            terms[term] = idf.get(term, 0.0) * (scores * (K1 + 1) / (scores + norm))
         total = np.zeros(len(texts))
         for term in question:  # one after the other: float sums depend on their order, and ties on the last bit
             total += terms[term]
@@ -117,9 +117,9 @@ def bm25_elasticsearch(texts: Sequence[str]) -> Callable[[str], Scores]:
     def score(question: str) -> Scores:
         total = np.zeros(len(texts))
         for term, times in Counter(terms(question)).items():
-            found = np.array([one[term] for one in counted])
+            scores = np.array([one[term] for one in counted])
             idf = math.log(1 + (len(texts) - having[term] + 0.5) / (having[term] + 0.5))
-            total += times * idf * (found / (found + norm))
+            total += times * idf * (scores / (scores + norm))
         return total
 
     return score
@@ -138,8 +138,8 @@ def cosine(question: NDArray[np.float32], vectors: NDArray[np.float32]) -> Score
 
     left, right = question.astype(np.float64), vectors.astype(np.float64)
     lengths = np.linalg.norm(left) * np.linalg.norm(right, axis=1)
-    found: Scores = right @ left / np.where(lengths > 0, lengths, 1)
-    return found
+    scores: Scores = right @ left / np.where(lengths > 0, lengths, 1)
+    return scores
 
 
 def best(texts: Sequence[str], scores: Sequence[float] | Scores, n: int, *, later_first: bool = False) -> list[Chunk]:
@@ -157,5 +157,5 @@ def best(texts: Sequence[str], scores: Sequence[float] | Scores, n: int, *, late
     if len(texts) != len(scores):
         raise ValueError(f"{len(scores)} scores for {len(texts)} chunks")
     by_score = sorted(range(len(texts)), key=lambda i: (-scores[i], -i if later_first else i))[:n]
-    found = [Chunk(i, rank, float(scores[i]), texts[i]) for rank, i in enumerate(by_score)]
-    return sorted(found, key=lambda chunk: chunk.index)
+    chunks = [Chunk(i, rank, float(scores[i]), texts[i]) for rank, i in enumerate(by_score)]
+    return sorted(chunks, key=lambda chunk: chunk.index)

@@ -41,9 +41,9 @@ def add_up(store: Store, run_id: str, benchmark: Benchmark, version: int | None 
         return
     version = benchmark.metric_version if version is None else version
     of_version = f"(SELECT * FROM scores WHERE metric_version = {int(version)})"  # noqa: S608 (a number)
-    found = read(store, [run_id], [benchmark.name], of_version)
+    samples = read(store, [run_id], [benchmark.name], of_version)
     adding = _AddingUp(store, run_id, benchmark, version, ended=ended)
-    store.write_results(adding.numbers(found.get((run_id, benchmark.name), {})))
+    store.write_results(adding.numbers(samples.get((run_id, benchmark.name), {})))
     opinions.add_up(store, [run_id])
 
 
@@ -123,7 +123,7 @@ class _AddingUp:
                 headline=head is not None and one.metric == head.metric, position=position,
                 partial=one.partial or not whole, task_position=place, unit=self._benchmark.unit,
                 in_paper=head is not None and self._benchmark.prints(one.metric, head.metric),
-                **self._sureness(one, [found.get(one.metric) for found in bounds]),
+                **self._sureness(one, [bound.get(one.metric) for bound in bounds]),
             )
             for position, one in enumerate(numbers)
         ]  # fmt: skip
@@ -135,16 +135,16 @@ class _AddingUp:
         units = {str(unit): rows.column("length") for unit in rows.column("length_unit")[:1]}
         if tokens.any():
             units[PROMPT_TOKENS] = tokens
-        found = []
+        results = []
         for unit, lengths in units.items():
             bins = np.array([1 << (length - 1).bit_length() if length > 0 else 0 for length in map(int, lengths)])
             for position, up_to in enumerate(np.unique(bins).tolist()):
                 for one in (one for one in self._aggregate(task, rows.at(bins == up_to)) if one.metric == head):
-                    found.append(LengthRow(
+                    results.append(LengthRow(
                         *self._names, task, one.metric, self._version, unit, position, up_to or None, one.n, one.score,
                         **_interval(self._benchmark, one),
                     ))  # fmt: skip
-        return found
+        return results
 
     def _groups(self, tasks: Mapping[str, ScoredRows]) -> list[GroupRow]:
         """Numbers over tasks. Those that a task without all of its samples has a part in are not official."""
@@ -164,7 +164,7 @@ class _AddingUp:
             GroupRow(
                 *self._names, group.grouping, group.name, group.metric, self._version, group.n,
                 group.score, group.official, group.partial, position, self._benchmark.unit,
-                **self._sureness(group, [found.get(_place(group)) for found in bounds]),
+                **self._sureness(group, [bound.get(_place(group)) for bound in bounds]),
             )
             for position, group in enumerate(groups)
         ]  # fmt: skip
@@ -174,20 +174,20 @@ class _AddingUp:
         what they leave open.
         """
         heads = [one for task, rows in tasks.items() if (one := number(self._benchmark.name, task, rows))]
-        found = Average.of(heads, whole=False)
-        if found is None:
+        average = Average.of(heads, whole=False)
+        if average is None:
             return []
         lost = len(self._lost)
         ends = [[row.failed_as_0, row.failed_as_1] for row in self._heads.values()]
         lowest, highest = ([end for end in side if end is not None] for side in zip(*ends, strict=True))
-        columns = _interval(self._benchmark, found) | {
+        columns = _interval(self._benchmark, average) | {
             "answered": sum(row.answered or 0 for row in self._heads.values()),
             "asked": sum(row.asked or self._asked[row.task] for row in self._heads.values())
             + sum(self._asked[task] for task in self._lost),
             "failed_as_0": sum(lowest) / (len(ends) + lost) if len(lowest) == len(ends) else None,
             "failed_as_1": (sum(highest) + lost) / (len(ends) + lost) if len(highest) == len(ends) else None,
         }
-        return [BenchmarkRow(*self._names, self._version, found.n, found.score, **columns)]
+        return [BenchmarkRow(*self._names, self._version, average.n, average.score, **columns)]
 
     def _aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         return self._benchmark.aggregate(task, rows) if self._benchmark.knows(task) else plain_numbers(rows)
@@ -199,7 +199,7 @@ class _AddingUp:
         )
         if complete and not any(task in self._failed or task in self._unnamed for task in tasks):
             return []
-        found: list[dict[str, ScoredRows]] = [{}, {}]
+        filled_rows: list[dict[str, ScoredRows]] = [{}, {}]
         for task, rows in tasks.items():
             failed = self._failed.get(task, [])
             like = next(iter((*rows, *failed)), None)
@@ -209,9 +209,9 @@ class _AddingUp:
                 replace(like, sample=replace(like.sample, sample_id=name), iteration=iteration, cluster="")
                 for name, iteration in self._unnamed.get(task, ())
             ]
-            for value, filled in enumerate(found):
+            for value, filled in enumerate(filled_rows):
                 filled[task] = _filled(self._benchmark, rows, [*failed, *unnamed], float(value))
-        return found
+        return filled_rows
 
     def _sureness(
         self, number: TaskScore | GroupScore, bounds: Sequence[TaskScore | GroupScore | None]
@@ -248,12 +248,14 @@ class _AddingUp:
 def _filled(benchmark: Benchmark, rows: ScoredRows, failed: Sequence[ScoredSample], value: float) -> ScoredRows:
     """All rows, with this score for what failed and for what the official number does not count."""
     metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
-    found = [row if benchmark.counts(row) else replace(row, scores=benchmark.scores_if(metrics, value)) for row in rows]
+    filled = [
+        row if benchmark.counts(row) else replace(row, scores=benchmark.scores_if(metrics, value)) for row in rows
+    ]
     for row in failed:
         # An empty answer has the same metrics as any other; none, where a question is not scored at all.
         if own := [one.metric for one in benchmark.score(row.sample, "")]:
-            found.append(replace(row, scores=benchmark.scores_if(metrics or own, value)))
-    return ScoredRows.of(found)
+            filled.append(replace(row, scores=benchmark.scores_if(metrics or own, value)))
+    return ScoredRows.of(filled)
 
 
 def _interval(benchmark: Benchmark, number: TaskScore | GroupScore | Average) -> dict[str, Any]:

@@ -72,13 +72,13 @@ def scored(
         outputs: whether ``output_hash`` is wanted, for which every output has to be read.
     """
     names = [name for (name,) in store.query("SELECT run_id FROM runs ORDER BY ALL").rows if not runs or name in runs]
-    asked = (names, list(benchmarks), store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows)
-    if (kept := _KEPT.get(store)) and kept.asked == asked and kept.outputs >= outputs:
+    key = (names, list(benchmarks), store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows)
+    if (kept := _KEPT.get(store)) and kept.asked == key and kept.outputs >= outputs:
         return kept.found
-    found = read(store, names, list(benchmarks), newest_scores(store), outputs=outputs)
+    samples = read(store, names, list(benchmarks), newest_scores(store), outputs=outputs)
     if store.read_only:
-        _KEPT[store] = _Kept(asked, outputs, found)
-    return found
+        _KEPT[store] = _Kept(key, outputs, samples)
+    return samples
 
 
 class _Kept(NamedTuple):
@@ -110,14 +110,14 @@ def read(
     of = _columns(held, firsts, {name: column[places[firsts]] for name, column in answers.items()}, samples)
     ends = np.append(firsts, len(places))
     bounds = [*starts_of(of["run"], samples.tasks[of["rank"]]).tolist(), len(firsts)]
-    found: dict[tuple[str, str], dict[str, ScoredRows]] = {}
+    samples_of: dict[tuple[str, str], dict[str, ScoredRows]] = {}
     for begin, end in itertools.pairwise(bounds):
         benchmark, task = samples.names[samples.tasks[of["rank"][begin]]]
         part = {name: column[begin:end] for name, column in of.items()}
         scored = _Scores.of(held, ends[begin : end + 1], metrics)
         rows = ScoredRows(Columns(part, scored.by_metric(), partial(_made, part, scored, samples)))
-        found.setdefault((names[of["run"][begin]], benchmark), {})[task] = rows
-    return found
+        samples_of.setdefault((names[of["run"][begin]], benchmark), {})[task] = rows
+    return samples_of
 
 
 def newest_scores(store: Store) -> str:
@@ -166,12 +166,12 @@ class _Scores(NamedTuple):
         if width * count == len(self.named) and (self.named.reshape(-1, width) == first).all():
             return {self.metrics[at]: (self.values[place::width], None) for place, at in enumerate(first)}
         owners = np.repeat(np.arange(count), np.diff(self.ends))
-        found: dict[str, tuple[Array, Array | None]] = {}
+        columns: dict[str, tuple[Array, Array | None]] = {}
         for at in dict.fromkeys(self.named.tolist()):
-            column, there, of_it = np.zeros(count), np.zeros(count, bool), self.named == at
-            column[owners[of_it]], there[owners[of_it]] = self.values[of_it], True
-            found[self.metrics[at]] = (column, there)
-        return found
+            column, present, of_it = np.zeros(count), np.zeros(count, bool), self.named == at
+            column[owners[of_it]], present[owners[of_it]] = self.values[of_it], True
+            columns[self.metrics[at]] = (column, present)
+        return columns
 
     def of_answers(self) -> Iterator[dict[str, float]]:
         pairs = [(self.metrics[at], value) for at, value in zip(self.named, self.values.tolist(), strict=True)]
@@ -292,8 +292,8 @@ class Samples:
 def beside(rows: dict[str, Array], keys: Array) -> tuple[dict[str, Array], Array]:
     """Those of some rows by key whose key is among others, which are sorted, too; and each one's place there."""
     places = np.searchsorted(keys, rows["key"])
-    there = np.append(keys, -1)[places] == rows["key"]
-    return rows if there.all() else {name: column[there] for name, column in rows.items()}, places[there]
+    present = np.append(keys, -1)[places] == rows["key"]
+    return rows if present.all() else {name: column[present] for name, column in rows.items()}, places[present]
 
 
 def starts_of(*columns: Array) -> Array:

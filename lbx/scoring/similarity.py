@@ -53,9 +53,9 @@ class Similarities:
         model = self._model or (_only_model(store, [one.text for one in wanted if one is not None]) if texts else None)
         if not texts or model is None:
             return [None] * len(wanted)
-        found = {key: np.frombuffer(value, "<f4") for key, value in vectors(store, model, list(texts)).items()}
-        found |= self._embed(store, model, {key: text for key, text in texts.items() if key not in found})
-        return [None if one is None else _largest_cosine(one, found) for one in wanted]
+        vector_of = {key: np.frombuffer(value, "<f4") for key, value in vectors(store, model, list(texts)).items()}
+        vector_of |= self._embed(store, model, {key: text for key, text in texts.items() if key not in vector_of})
+        return [None if one is None else _largest_cosine(one, vector_of) for one in wanted]
 
     def _embed(self, store: Store, model: str, missing: dict[str, str]) -> dict[str, np.ndarray]:
         if self._embedder is None:

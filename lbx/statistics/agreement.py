@@ -73,17 +73,17 @@ def alpha(
         held[labels[clusters[at] if clusters else at]] += (np.outer(counts, counts) - np.diag(counts)) / (
             len(items[at]) - 1
         )
-    found = float(_alphas(held.sum(0)[None], values, level)[0])
-    if not math.isfinite(found):
+    estimate = float(_alphas(held.sum(0)[None], values, level)[0])
+    if not math.isfinite(estimate):
         return Alpha(None)
     if len(labels) < 2:
-        return Alpha(found)
+        return Alpha(estimate)
     shares = np.full(len(labels), 1 / len(labels))
     draws = np.random.default_rng(_SEED).multinomial(len(labels), shares, _RESAMPLES).astype(float)
     drawn = _alphas((draws @ held.reshape(len(labels), -1)).reshape(-1, *held.shape[1:]), values, level)
     # A sample whose ratings are all the same has no disagreement.
     low, high = np.quantile(np.where(np.isfinite(drawn), drawn, 1.0), (0.025, 0.975))
-    return Alpha(found, float(low), float(high))
+    return Alpha(estimate, float(low), float(high))
 
 
 def _alphas(coincidences: Floats, values: Sequence[Any], level: Level) -> Floats:

@@ -52,9 +52,9 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     made = a.design
     with np.errstate(invalid="ignore"):  # of scores that are none, which a foreign tool wrote
         values = b.values - a.values
-    found = interval_of(made, values, bounded=False)
-    if found.method == "no number":
-        return Difference(found, None, None, None, "t", 0, 0, 0, None)
+    estimate = interval_of(made, values, bounded=False)
+    if estimate.method == "no number":
+        return Difference(estimate, None, None, None, "t", 0, 0, 0, None)
     parts = made.sums(values)
     parts = parts[np.abs(parts) > _EXACT_EPSILON * np.abs(made.share * values).max(initial=_EXACT_EPSILON)]
     each = values  # a sample's differences, which may have a part in several strata, together
@@ -64,24 +64,24 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     wins, losses = (int(np.count_nonzero(side)) for side in (each > _EXACT_EPSILON, each < -_EXACT_EPSILON))
     independent = len(a.strata) == 1 and made.clusters == made.n
     exact = independent and a.right_or_wrong and b.right_or_wrong
-    p, test = (mcnemar(wins, losses), "mcnemar") if exact else _tested(found, parts)
+    p, test = (mcnemar(wins, losses), "mcnemar") if exact else _tested(estimate, parts)
     low_90 = high_90 = detectable = None
-    if found.se and found.df:
+    if estimate.se and estimate.df:
         # The rule of three: where few differ, that many more might.
-        unseen = 3 * np.abs(parts).max(initial=0) ** 2 if len(parts) < min(FEW, found.clusters) else 0.0
-        half = t_quantile(0.95, found.df) * math.sqrt(found.se**2 + unseen)
-        low_90, high_90 = found.value - half, found.value + half
-        detectable = (t_quantile(0.975, found.df) + t_quantile(0.8, found.df)) * found.se
-    return Difference(found, low_90, high_90, p, test, wins, made.n - wins - losses, losses, detectable)
+        unseen = 3 * np.abs(parts).max(initial=0) ** 2 if len(parts) < min(FEW, estimate.clusters) else 0.0
+        half = t_quantile(0.95, estimate.df) * math.sqrt(estimate.se**2 + unseen)
+        low_90, high_90 = estimate.value - half, estimate.value + half
+        detectable = (t_quantile(0.975, estimate.df) + t_quantile(0.8, estimate.df)) * estimate.se
+    return Difference(estimate, low_90, high_90, p, test, wins, made.n - wins - losses, losses, detectable)
 
 
 def holm(ps: Sequence[float]) -> list[float]:
     """Each p corrected for there being all of them (Holm, Scandinavian Journal of Statistics 6, 1979)."""
-    found, largest = [0.0] * len(ps), 0.0
+    adjusted, largest = [0.0] * len(ps), 0.0
     for place, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
         largest = max(largest, min(1.0, (len(ps) - place) * ps[index]))
-        found[index] = largest
-    return found
+        adjusted[index] = largest
+    return adjusted
 
 
 def mcnemar(wins: int, losses: int) -> float:

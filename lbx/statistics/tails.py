@@ -57,13 +57,13 @@ def t_quantile(p: float, df: float) -> float:
 
 def _upper(p: float, start: float, tail: Callable[[float], float], density: Callable[[float], float]) -> float:
     """Where a tail that is convex beyond ``start`` is p. Newton's steps come from the left and never overshoot."""
-    found = start
+    value = start
     for _ in range(_STEPS):
-        step = (tail(found) - p) / density(found)
-        found += step
-        if abs(step) <= 1e-10 * (1 + found):  # the error left is of its square's size
+        step = (tail(value) - p) / density(value)
+        value += step
+        if abs(step) <= 1e-10 * (1 + value):  # the error left is of its square's size
             break
-    return found
+    return value
 
 
 def _beta(x: float, rest: float, a: float, b: float) -> float:
@@ -79,7 +79,7 @@ def _beta(x: float, rest: float, a: float, b: float) -> float:
 def _fraction(x: float, a: float, b: float) -> float:
     """The continued fraction of I_x(a, b), by Lentz's method (Abramowitz and Stegun 26.5.8)."""
     c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or _TINY)
-    found = d
+    fraction = d
     for m in range(1, _STEPS):
         for term in (
             m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
@@ -87,7 +87,7 @@ def _fraction(x: float, a: float, b: float) -> float:
         ):
             d = 1 / (1 + term * d or _TINY)
             c = 1 + term / c or _TINY
-            found *= c * d
+            fraction *= c * d
         if abs(c * d - 1) < 1e-15:
             break
-    return found
+    return fraction

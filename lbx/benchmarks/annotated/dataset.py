@@ -191,8 +191,8 @@ class Dataset:
             more = more and not moves
             edit = Edit(place, tuple(splices), what, more)
             raw = spliced(self.line(place).raw, splices)
-            told = {"line": self.entries[place].number, "what": what, "splices": splices, "more": more}
-            self._append({**told, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
+            record = {"line": self.entries[place].number, "what": what, "splices": splices, "more": more}
+            self._append({**record, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
             self._last = (f"{place} {what}", now)
             self._take(edit, raw)
             self._shapes[place] = self.shape(place) + moves
@@ -289,11 +289,11 @@ class Dataset:
         by_number = {entry.number: place for place, entry in enumerate(self.entries)}
         for number, line in enumerate(lines[:-1], 1):
             try:
-                told = json.loads(line)
+                record = json.loads(line)
                 if number == 1:
-                    self._check(path, told)
+                    self._check(path, record)
                 else:
-                    self._repeat(told, by_number)
+                    self._repeat(record, by_number)
                 if number == len(lines) - 1:
                     for place in self._changed:
                         self.line(place).checked()

@@ -45,18 +45,18 @@ def opened(path: Path) -> BufferedReader:
 
 def scanned(path: Path, file: BufferedReader) -> tuple[list[Entry], bool, str]:
     """Each document's place, whether the file writes in ASCII, and its SHA-256. Raises UsageError with the line."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
     digest, at, only_ascii = hashlib.sha256(), 0, True
     for number, data in enumerate(file, 1):
         digest.update(data)
         line = data.removesuffix(b"\n")
         only_ascii = only_ascii and line.removeprefix(_BOM).isascii()
         if line.removeprefix(_BOM).strip():
-            found.append(Entry(number, at, at + len(line), _checked(path, number, line)))
+            entries.append(Entry(number, at, at + len(line), _checked(path, number, line)))
         at += len(data)
-    if not found:
+    if not entries:
         raise UsageError(f"{path} holds no document.", fix="Give a file with a JSON object a line, as L-Eval's are.")
-    return found, only_ascii, digest.hexdigest()
+    return entries, only_ascii, digest.hexdigest()
 
 
 def _checked(path: Path, number: int, data: bytes) -> int:

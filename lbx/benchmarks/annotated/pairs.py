@@ -122,20 +122,20 @@ class Line:
     def add(self, question: str, answer: str) -> list[Splice]:
         """Put a pair behind the others; a shorter list is filled up with "", so that pairs stay pairs."""
         count = len(self.pairs())
-        found: list[Splice] = []
+        splices: list[Splice] = []
         raw = self.raw
         for key, text in ((QUESTIONS, question), (ANSWERS, answer)):
             line = Line(raw, self.ascii)
             made = line._appended(key, [""] * (count - len(line._elements(key))) + [text])
             raw = spliced(raw, made)
-            found += made
-        return found
+            splices += made
+        return splices
 
     def remove(self, place: int) -> list[Splice]:
         """Take a pair away. Raises ValueError: there is none."""
         if not 0 <= place < len(self.pairs()):
             raise ValueError(f"there is no pair {place + 1}")
-        found: list[Splice] = []
+        splices: list[Splice] = []
         raw = self.raw
         for key in (QUESTIONS, ANSWERS):
             line = Line(raw, self.ascii)
@@ -149,8 +149,8 @@ class Line:
                 end = spans[1].start
             splice = Splice(start, raw[start:end], "")
             raw = spliced(raw, [splice])
-            found.append(splice)
-        return found
+            splices.append(splice)
+        return splices
 
     def _elements(self, key: str) -> list[_Span]:
         members = self.members()
@@ -175,8 +175,8 @@ class Line:
         """What parts the object's members, on this line; ", " where it has one."""
         starts = _object(self.raw)[1]
         ends = [span.end for span in members.values()]
-        found = self.raw[ends[0] : starts[1]] if len(starts) > 1 else ", "
-        return found if "\n" not in found else ", "
+        separator = self.raw[ends[0] : starts[1]] if len(starts) > 1 else ", "
+        return separator if "\n" not in separator else ", "
 
     def _colon(self, members: dict[str, _Span]) -> str:
         first = next(iter(members.values()))

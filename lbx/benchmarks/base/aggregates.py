@@ -49,8 +49,8 @@ def numbers(
     aggregate: Callable[[str, Sequence[ScoredSample]], list[TaskScore]], tasks: Mapping[str, Sequence[ScoredSample]]
 ) -> dict[str, dict[str, TaskScore]]:
     """Task -> metric -> its number, of those tasks that have any."""
-    found = {task: {one.metric: one for one in aggregate(task, rows)} for task, rows in tasks.items()}
-    return {task: one for task, one in found.items() if one}
+    by_task = {task: {one.metric: one for one in aggregate(task, rows)} for task, rows in tasks.items()}
+    return {task: one for task, one in by_task.items() if one}
 
 
 @dataclass(frozen=True, slots=True)

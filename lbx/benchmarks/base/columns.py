@@ -70,8 +70,8 @@ class ScoredRows(Sequence[ScoredSample]):
         }
         scores: dict[str, tuple[Floats, Bools | None]] = {}
         for metric in dict.fromkeys(metric for row in rows for metric in row.scores):
-            there = np.array([metric in row.scores for row in rows], bool)
-            scores[metric] = (np.array([row.scores.get(metric, 0.0) for row in rows], float), there)
+            present = np.array([metric in row.scores for row in rows], bool)
+            scores[metric] = (np.array([row.scores.get(metric, 0.0) for row in rows], float), present)
         return cls(Columns(of, scores, lambda: [*rows]))
 
     @property
@@ -97,16 +97,16 @@ class ScoredRows(Sequence[ScoredSample]):
 
     def having(self, metric: str) -> tuple[ScoredRows, Floats]:
         """The rows that have a metric, and its values."""
-        values, there = self._scores(metric)
-        return (self, values) if there is None else (self.at(there), values[there])
+        values, present = self._scores(metric)
+        return (self, values) if present is None else (self.at(present), values[present])
 
     def _scores(self, metric: str) -> tuple[Floats, Bools | None]:
         if metric not in self._whole.scores:
             return np.zeros(len(self)), np.zeros(len(self), bool)
-        values, there = self._whole.scores[metric]
+        values, present = self._whole.scores[metric]
         if self._places is None:
-            return values, there
-        return values[self._places], None if there is None else there[self._places]
+            return values, present
+        return values[self._places], None if present is None else present[self._places]
 
     @classmethod
     def joined(cls, parts: Sequence[ScoredRows]) -> ScoredRows:
@@ -115,8 +115,8 @@ class ScoredRows(Sequence[ScoredSample]):
             return parts[0] if parts else cls.of(())
         scores: dict[str, tuple[Floats, Bools | None]] = {}
         for metric in dict.fromkeys(metric for part in parts for metric in part._whole.scores):
-            values, there = zip(*(part._scores(metric) for part in parts), strict=True)
-            every = [np.ones(len(part), bool) if one is None else one for part, one in zip(parts, there, strict=True)]
+            values, present = zip(*(part._scores(metric) for part in parts), strict=True)
+            every = [np.ones(len(part), bool) if one is None else one for part, one in zip(parts, present, strict=True)]
             scores[metric] = (np.concatenate(values), np.concatenate(every))
         of = {name: np.concatenate([part.column(name) for part in parts]) for name in parts[0]._whole.of}
         return cls(Columns(of, scores, lambda: [row for part in parts for row in part]))

@@ -182,15 +182,15 @@ def count_keys(path: Path, key: str) -> int:
     """
     if not path.stat().st_size:
         return 0
-    needle, found = f'"{key}"'.encode(), 0
+    needle, count = f'"{key}"'.encode(), 0
     with open_input(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         # find, not a pattern: over half a gigabyte it is many times faster.
         at = view.find(needle)
         while at >= 0:
             end = at + len(needle)
-            found += view[max(at - 1, 0) : at] != b"\\" and view[end : end + 64].lstrip()[:1] == b":"
+            count += view[max(at - 1, 0) : at] != b"\\" and view[end : end + 64].lstrip()[:1] == b":"
             at = view.find(needle, end)
-    return found
+    return count
 
 
 def _small(path: Path) -> str:
@@ -291,10 +291,10 @@ class _Array:
     def _sign(self) -> str:
         """The next sign that is no white space, "" at the end; it stays unread."""
         while True:
-            found = _SPACE.match(self._text, self._at)
-            assert found is not None  # the pattern matches the empty string
-            self._line += found.group().count("\n")
-            self._at = found.end()
+            match = _SPACE.match(self._text, self._at)
+            assert match is not None  # the pattern matches the empty string
+            self._line += match.group().count("\n")
+            self._at = match.end()
             if self._at < len(self._text) or not self._more():
                 return self._text[self._at : self._at + 1]
 

@@ -122,8 +122,8 @@ class JudgeForm:
             raise wrong(
                 str(path), f"it holds judgements of several judges, {' and '.join(judges[:3])}; lbx takes one a file"
             )
-        rubric, told = self.understood(rows, bundle)
-        rows = [replace(row, told=one) for row, one in zip(rows, told, strict=True)]
+        rubric, verdicts = self.understood(rows, bundle)
+        rows = [replace(row, told=one) for row, one in zip(rows, verdicts, strict=True)]
         digest, taken_for = hashlib.sha256(data).hexdigest(), hashlib.sha256(self.taken_for + data).hexdigest()
         return JudgeFile(path, self.attempts(rows), content, digest, taken_for, rubric)
 
@@ -189,8 +189,8 @@ def _named_row(line: PredictionLine) -> JudgedPair:
     names = _name(line, "model_1", line.text("model_1")), _name(line, "model_2", line.text("model_2"))
     row = replace(row_of(line, judge[0]), prompt_name=judge[1], names=names)
     for key in WINNERS:
-        if (said := line.text(key)) not in (*_SIDES, TIE, ERROR):
-            raise wrong(line.where, f"{key!r} is {said[:40]!r}, and should be {', '.join(_SIDES)}, {TIE} or {ERROR}")
+        if (verdict := line.text(key)) not in (*_SIDES, TIE, ERROR):
+            raise wrong(line.where, f"{key!r} is {verdict[:40]!r}, and should be {', '.join(_SIDES)}, {TIE} or {ERROR}")
     return checked(row, _SIDES)
 
 
@@ -198,17 +198,17 @@ def row_of(line: PredictionLine, judge: str) -> JudgedPair:
     judge = _name(line, "judge", judge)
     for key in WINNERS:
         _name(line, key, line.text(key))
-    said = text_of(line, "g1_judgment"), text_of(line, "g2_judgment")
+    texts = text_of(line, "g1_judgment"), text_of(line, "g2_judgment")
     prompts = text_of(line, "g1_user_prompt"), text_of(line, "g2_user_prompt")
-    return JudgedPair(line, judge, prompts, said, (winner_in(said[0], first=0), winner_in(said[1], first=1)))
+    return JudgedPair(line, judge, prompts, texts, (winner_in(texts[0], first=0), winner_in(texts[1], first=1)))
 
 
 def checked(row: JudgedPair, names: tuple[str, str]) -> JudgedPair:
     """The row, with a note where the winner that it names is not its judgement's."""
     for key, winner in zip(WINNERS, row.winners, strict=True):
-        told = text_of(row.line, key)
-        if told != (names[winner] if isinstance(winner, int) else winner):
-            return replace(row, note=f"{key!r} is {told[:40]!r}, but its judgement says otherwise, and that counts")
+        text = text_of(row.line, key)
+        if text != (names[winner] if isinstance(winner, int) else winner):
+            return replace(row, note=f"{key!r} is {text[:40]!r}, but its judgement says otherwise, and that counts")
     return row
 
 
@@ -243,15 +243,15 @@ def shown(rows: Sequence[JudgedPair]) -> list[Shown | None]:
     The words around it are those that all prompts of one name share, line by line. A row is believed where both of its
     prompts are these words around the same texts, with the answers exchanged.
     """
-    found: list[Shown | None] = [None] * len(rows)
+    pages: list[Shown | None] = [None] * len(rows)
     groups: dict[str, list[int]] = {}
     for place, row in enumerate(rows):
         groups.setdefault(row.prompt_name, []).append(place)
     for places in groups.values():
         words = _shared_words([prompt for place in places for prompt in rows[place].prompts])
         for place in places:
-            found[place] = asked(words, _FIELDS.get(len(words) - 1, ()), rows[place].prompts)
-    return found
+            pages[place] = asked(words, _FIELDS.get(len(words) - 1, ()), rows[place].prompts)
+    return pages
 
 
 def asked(words: Sequence[str], names: Sequence[str], prompts: tuple[str, str]) -> Shown | None:
@@ -259,23 +259,23 @@ def asked(words: Sequence[str], names: Sequence[str], prompts: tuple[str, str]) 
     first, second = (_between(words, prompt) for prompt in prompts)
     if not names or first is None or second is None:
         return None
-    told, again = dict(zip(names, first, strict=True)), dict(zip(names, second, strict=True))
-    if {**again, "a": again["b"], "b": again["a"]} != told:
+    names_of, again = dict(zip(names, first, strict=True)), dict(zip(names, second, strict=True))
+    if {**again, "a": again["b"], "b": again["a"]} != names_of:
         return None
-    return Shown(told["question"], told.get("reference", ""), (told["a"], told["b"]))
+    return Shown(names_of["question"], names_of.get("reference", ""), (names_of["a"], names_of["b"]))
 
 
 def _between(words: Sequence[str], prompt: str) -> list[str] | None:
     if not words or not prompt.startswith(words[0]):
         return None
-    found, at = [], len(words[0])
+    pieces, at = [], len(words[0])
     for place, literal in enumerate(words[1:], start=2):
         end = len(prompt) - len(literal) if place == len(words) else prompt.find(literal, at)
         if end < at or not prompt.startswith(literal, end):
             return None
-        found.append(prompt[at:end])
+        pieces.append(prompt[at:end])
         at = end + len(literal)
-    return found
+    return pieces
 
 
 def _shared_words(prompts: Sequence[str]) -> list[str]:
@@ -304,14 +304,14 @@ def _shared_words(prompts: Sequence[str]) -> list[str]:
 
 def _gaps(lines: Sequence[str], prompt: str) -> list[str] | None:
     """What stands before, between and behind the lines, each taken where it first stands alone; None: one does not."""
-    text, found, at = f"\n{prompt}\n", [], 1
+    text, gaps, at = f"\n{prompt}\n", [], 1
     for line in lines:
         place = text.find(f"\n{line}\n", at - 1)
         if place < 0:
             return None
-        found.append(text[at : place + 1])
+        gaps.append(text[at : place + 1])
         at = place + 1 + len(line)
-    return [*found, text[at:-1]]
+    return [*gaps, text[at:-1]]
 
 
 def _blank(texts: Sequence[str]) -> str:

@@ -16,10 +16,10 @@ BY_NAME: Mapping[str, tuple[str, ...]] = {"llm": (LLM,), "human": (HUMAN,), "bot
 
 def marks_in(meta: object) -> tuple[str, ...]:
     """The marks of a question, by what a sample's ``meta`` says, be it what it may; () where nobody judges it."""
-    told = meta if isinstance(meta, Mapping) else {}
-    others = told.get("judged_by")
-    said = [told.get("evaluation"), *(others if isinstance(others, list | tuple) else ())]
-    return tuple(mark for mark in MARKS if mark in said)
+    fields = meta if isinstance(meta, Mapping) else {}
+    others = fields.get("judged_by")
+    values = [fields.get("evaluation"), *(others if isinstance(others, list | tuple) else ())]
+    return tuple(mark for mark in MARKS if mark in values)
 
 
 def has_copies(marks: Sequence[str]) -> bool:

@@ -39,7 +39,7 @@ def texts_given(text: str, where: str, name: str) -> list[str]:
     Raises:
         BundleError: the file is not Python.
     """
-    return [found for node in values_given(text, where, name) if (found := text_of(node)) is not None]
+    return [value for node in values_given(text, where, name) if (value := text_of(node)) is not None]
 
 
 def values_given(text: str, where: str, name: str) -> list[ast.expr]:
@@ -59,9 +59,9 @@ def texts_of_keys(text: str, where: str, name: str, keys: tuple[str, ...]) -> di
     for node in values_given(text, where, name):
         if isinstance(node, ast.Dict):
             pairs = [(text_of(key), text_of(value)) for key, value in zip(node.keys, node.values, strict=True) if key]
-            found = {key: said for key, said in pairs if key in keys and said is not None}
-            if len(found) == len(keys):
-                return {key: found[key] for key in keys}
+            values = {key: content for key, content in pairs if key in keys and content is not None}
+            if len(values) == len(keys):
+                return {key: values[key] for key in keys}
     raise damaged(where, f"it gives no dict with texts under {', '.join(keys)} to {name}")
 
 
@@ -114,13 +114,13 @@ def parse_python(text: str, where: str) -> ast.Module:
 def _assignments(text: str, where: str) -> list[tuple[str, ast.expr]]:
     """What the top level assigns to plain names, in order."""
     tree = parse_python(text, where)
-    found: list[tuple[str, ast.expr]] = []
+    assignments: list[tuple[str, ast.expr]] = []
     for node in tree.body:
         if isinstance(node, ast.Assign):
-            found += [(target.id, node.value) for target in node.targets if isinstance(target, ast.Name)]
+            assignments += [(target.id, node.value) for target in node.targets if isinstance(target, ast.Name)]
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
-            found.append((node.target.id, node.value))
-    return found
+            assignments.append((node.target.id, node.value))
+    return assignments
 
 
 def _value(node: ast.expr, name: str, where: str) -> object:

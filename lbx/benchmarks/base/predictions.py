@@ -186,8 +186,8 @@ class PredictionFormat(ABC):
     def answered(self, line: PredictionLine, place: int, sample: Sample, key: str) -> Prediction:
         """The prediction of a row that has its answer under ``key``; what is no text is "" and marked."""
         output = line.need(key)
-        said = (output, None) if isinstance(output, str) else ("", NOT_TEXT)
-        return Prediction(line, sample.task, sample.sample_id, place, sample, said[0], finish_reason=said[1])
+        answer = (output, None) if isinstance(output, str) else ("", NOT_TEXT)
+        return Prediction(line, sample.task, sample.sample_id, place, sample, answer[0], finish_reason=answer[1])
 
 
 def differences(mine: Sample, known: Sample, scored: Sequence[str], filled_in: Collection[str] = frozenset()) -> str:
@@ -197,14 +197,14 @@ def differences(mine: Sample, known: Sample, scored: Sequence[str], filled_in: C
         scored: keys of ``meta``; one that is missing counts as null.
         filled_in: those that may be missing from ``mine``.
     """
-    found = [
+    mismatches = [
         name
         for name in ("references", "question", "length")
         if getattr(mine, name) and getattr(known, name) and not _same(getattr(mine, name), getattr(known, name))
     ]
     scored = [key for key in scored if key in mine.meta or key not in filled_in]
-    found += [key for key in scored if not _same(mine.meta.get(key), known.meta.get(key))]
-    return ", ".join(found)
+    mismatches += [key for key in scored if not _same(mine.meta.get(key), known.meta.get(key))]
+    return ", ".join(mismatches)
 
 
 def file_part(model: str) -> str:

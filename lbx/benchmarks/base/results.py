@@ -70,10 +70,10 @@ class ScoredRun:
     @property
     def tasks(self) -> dict[str, list[ScoredSample]]:
         """The answers by task."""
-        found: dict[str, list[ScoredSample]] = {}
+        by_task: dict[str, list[ScoredSample]] = {}
         for line in self.lines:
-            found.setdefault(line.scored.sample.task, []).append(line.scored)
-        return found
+            by_task.setdefault(line.scored.sample.task, []).append(line.scored)
+        return by_task
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:

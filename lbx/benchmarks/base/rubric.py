@@ -55,8 +55,8 @@ class Rubric:
     @cached_property
     def sha256(self) -> str:
         """Of everything that makes a judgement what it is: texts, marks, scale, budget."""
-        told = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("name", "source")}
-        return sha256_text(canonical_json(told))
+        settings = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("name", "source")}
+        return sha256_text(canonical_json(settings))
 
     @cached_property
     def shows_document(self) -> bool:
@@ -105,12 +105,12 @@ def judgement(meta: Mapping[str, Any], text: str) -> list[Score]:
     pairs = (
         [one for one in reading if isinstance(one, list | tuple) and len(one) == 2] if isinstance(reading, list) else []
     )
-    found = winners_in(pairs, text)
-    if not found or found[0] not in WINNERS:
+    winners = winners_in(pairs, text)
+    if not winners or winners[0] not in WINNERS:
         return []
     answer_first = meta.get("answer_first") is not False
-    value, extracted = _WON[TIE if found[0] == TIE else (found[0] == FIRST) is answer_first]
-    return [Score(VERDICT, value, extracted, partial=AMBIGUOUS if len(set(map(str, found))) > 1 else None)]
+    value, extracted = _WON[TIE if winners[0] == TIE else (winners[0] == FIRST) is answer_first]
+    return [Score(VERDICT, value, extracted, partial=AMBIGUOUS if len(set(map(str, winners))) > 1 else None)]
 
 
 def _rating(reading: Mapping[str, Any], output: str) -> list[Score]:
@@ -120,8 +120,8 @@ def _rating(reading: Mapping[str, Any], output: str) -> list[Score]:
     pattern, low, high = (reading.get(name) for name in ("pattern", "low", "high"))
     if not isinstance(pattern, str) or not isinstance(low, int | float) or not isinstance(high, int | float):
         return []
-    before, found, after = pattern.partition(NUMBER)
-    if not found or not -_FARTHEST <= low < high <= _FARTHEST:
+    before, mark, after = pattern.partition(NUMBER)
+    if not mark or not -_FARTHEST <= low < high <= _FARTHEST:
         return []
     number = r"(?<![\d.,])((?:(?<!\w)[-\u2212])?\d{1,6}(?:\.\d{1,6})?)(?![.,]?\d)"
     stands = rf"{re.escape(before)}\s{{0,8}}{number}\s{{0,8}}{re.escape(after)}"

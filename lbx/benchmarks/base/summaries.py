@@ -100,12 +100,12 @@ class Summaries(Benchmark):
         Args:
             summaries: by the parts' sample ids.
         """
-        found, missing = {}, 0
+        summary_of, missing = {}, 0
         for digest, sample, parts in self.documents(bundle):
-            said = [summaries.get(part_id(digest, self._size, number)) for number in range(len(parts))]
-            missing += said.count(None)
-            found[digest] = join([text or "" for text in said], sample.language)
-        return found, missing
+            texts = [summaries.get(part_id(digest, self._size, number)) for number in range(len(parts))]
+            missing += texts.count(None)
+            summary_of[digest] = join([text or "" for text in texts], sample.language)
+        return summary_of, missing
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The part, then lbx's own words. A part that is too long for the model is cut in its middle."""

@@ -48,8 +48,8 @@ def fill_marks(template: str, document: tuple[str, str], values: Mapping[str, st
             the document's included.
     """
     mark, text = document
-    before, found, after = template.partition(mark)
-    pieces = [before, text if found else "", after.replace(mark, text)]
+    before, mark_text, after = template.partition(mark)
+    pieces = [before, text if mark_text else "", after.replace(mark, text)]
     for name, value in values.items():
         pieces = [piece.replace(name, value) for piece in pieces]
     return pieces[0], pieces[1], pieces[2]

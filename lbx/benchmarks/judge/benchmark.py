@@ -122,8 +122,8 @@ class Round:
     def fields(self) -> dict[str, str]:
         """What a rubric's template is filled with, but for the document."""
         first, second = (self.answer, self.against) if self.answer_first else (self.against, self.answer)
-        asked = {"question": self.question, "reference": "\n".join(map(str, self.references))}
-        return {**asked, "answer": self.answer, "a": first, "b": second}
+        values = {"question": self.question, "reference": "\n".join(map(str, self.references))}
+        return {**values, "answer": self.answer, "a": first, "b": second}
 
 
 def _no_documents(_bundle: Bundle, _benchmark: str, _task: str) -> Iterator[Sample]:
@@ -184,9 +184,9 @@ class Judging(Benchmark):
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The rubric's messages. Only a document may be cut, in its middle."""
-        rubric, asked = self._rubric, self._rounds[sample.sample_id]
+        rubric, round_ = self._rubric, self._rounds[sample.sample_id]
         assert rubric is not None
-        values = {**asked.fields, "document": sample.context}
+        values = {**round_.fields, "document": sample.context}
         before, document, after = fill_format(rubric.user, values, document="document", source=rubric.source)
         return Prompt(
             before=before,

@@ -95,14 +95,14 @@ class LEval(Benchmark):
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those whose file is there."""
-        found = []
+        tasks = []
         for task, kind in KINDS.items():
             source = _data(bundle, task) if names is None or task in names else None
             if source is not None:
                 questions = read_questions(source)
                 unscored = sum(question.evaluation not in SCORED for question in questions)
-                found.append(Task(self.name, task, METRICS[kind], len(questions), unscored=unscored))
-        return found
+                tasks.append(Task(self.name, task, METRICS[kind], len(questions), unscored=unscored))
+        return tasks
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
         """See ``Benchmark.samples``. The id is "document-question", both counted from 0."""
@@ -117,8 +117,8 @@ class LEval(Benchmark):
         if not any(source for _, source in sources):
             raise self.no_data(bundle, f"an open task of {REPO}")
         for task, source in sources:
-            for question, asked in judged_questions(source) if source else ():
-                yield _sample(task, asked), question.evaluation
+            for question, count in judged_questions(source) if source else ():
+                yield _sample(task, count), question.evaluation
 
     def chance(self, sample: Sample) -> float:
         return {"choice": 0.25, "choices": 0.25, "statements": 0.5}.get(KINDS.get(sample.task, ""), 0.0)
@@ -186,8 +186,8 @@ class LEval(Benchmark):
                 return _rouge_scores(output, reference)
             case "statements":
                 return _statement_scores(output, reference)
-        given, wanted = _exam_answers(kind, output, reference)
-        return [Score("exact_match", 0.0 if wanted is None else exam.exact_match(given, wanted), given)]
+        answered, wanted = _exam_answers(kind, output, reference)
+        return [Score("exact_match", 0.0 if wanted is None else exam.exact_match(answered, wanted), answered)]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """What auto_eval.py prints: percent with four decimals.
@@ -225,15 +225,15 @@ class LEval(Benchmark):
         tables += [("open", "f1", [task for task, kind in KINDS.items() if kind == "f1"])]
         summaries = [task for task, kind in KINDS.items() if kind == "rouge"]
         tables += [("open", metric, summaries) for metric in METRICS["rouge"][1:]]
-        found = []
+        scores = []
         for grouping, metric, members in tables:
             parts = [found_in[task][metric] for task in members if task in found_in]
             if average := Average.of(parts, whole=len(parts) == len(members)):
-                found.append(average.group(grouping, "all", metric, digits=2))
+                scores.append(average.group(grouping, "all", metric, digits=2))
         heads = [found_in[task][METRICS[kind][0]] for task, kind in KINDS.items() if task in found_in]
         if average := Average.of(heads, whole=False):
-            found.append(average.group("overall", "all"))
-        return found
+            scores.append(average.group("overall", "all"))
+        return scores
 
     def result_files(self, run: ScoredRun) -> dict[str, str]:
         """The leaderboard's tables with the run's row: ``leval_results``."""
@@ -270,24 +270,24 @@ def _exam_answers(kind: str, output: str, reference: str) -> tuple[str, str | No
 
 
 def _statement_scores(output: str, reference: str) -> list[Score]:
-    given, wanted = exam.statement_answer(output), exam.statement_reference(reference)
-    if given is None or wanted is None:
+    answered, wanted = exam.statement_answer(output), exam.statement_reference(reference)
+    if answered is None or wanted is None:
         return [Score(metric, 0.0) for metric in METRICS["statements"]]
-    loyalty, fact = (exam.exact_match(said, right) for said, right in zip(given, wanted, strict=True))
+    loyalty, fact = (exam.exact_match(answer, right) for answer, right in zip(answered, wanted, strict=True))
     return [
-        Score("exact_match", (loyalty + fact) / 2, f"{given[0]} [fact: {given[1]}]"),
-        Score("loyalty", loyalty, given[0]),
-        Score("fact", fact, given[1]),
+        Score("exact_match", (loyalty + fact) / 2, f"{answered[0]} [fact: {answered[1]}]"),
+        Score("loyalty", loyalty, answered[0]),
+        Score("fact", fact, answered[1]),
     ]
 
 
 def _rouge_scores(output: str, reference: str) -> list[Score]:
-    found = rouge(output, [reference])
+    scores = rouge(output, [reference])
     return [
-        Score("geometric_mean", (found.rouge1 * found.rouge2 * found.rouge_l) ** (1 / 3)),
-        Score("rouge1", found.rouge1),
-        Score("rouge2", found.rouge2),
-        Score("rougeL", found.rouge_l),
+        Score("geometric_mean", (scores.rouge1 * scores.rouge2 * scores.rouge_l) ** (1 / 3)),
+        Score("rouge1", scores.rouge1),
+        Score("rouge2", scores.rouge2),
+        Score("rougeL", scores.rouge_l),
     ]
 
 

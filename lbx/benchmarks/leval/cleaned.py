@@ -41,7 +41,7 @@ def take_pages(dataset: Dataset, folder: Path) -> int:
     pages = folder / "jsons" if (folder / "jsons").is_dir() else folder
     if not pages.is_dir():
         raise UsageError(f"There is no folder {folder}.", fix="Give the folder that L-Eval's own tool wrote.")
-    files = {int(found[1]): entry for entry in sorted(pages.iterdir()) if (found := _PAGE.fullmatch(entry.name))}
+    files = {int(match[1]): entry for entry in sorted(pages.iterdir()) if (match := _PAGE.fullmatch(entry.name))}
     if not files:
         raise UsageError(f"{folder} holds no N_cleaned.json.", fix="Give the folder that L-Eval's own tool wrote.")
     read = {number: page_line(file).values for number, file in sorted(files.items())}
@@ -69,8 +69,8 @@ def _take(dataset: Dataset, place: int, page: Mapping[str, Any]) -> bool:
             gone.append(number)
         else:
             old = pairs[number]
-            given = {QUESTIONS: question, ANSWERS: "" if not old[1].text and answer == _NO_ANSWER else answer}
-            for key, text in given.items():
+            fields = {QUESTIONS: question, ANSWERS: "" if not old[1].text and answer == _NO_ANSWER else answer}
+            for key, text in fields.items():
                 plain = (old[key == ANSWERS].text or "").replace("\r", "")
                 if not old[key == ANSWERS].note and text != plain:
                     changed |= dataset.set(place, number, key, text, dataset.shape(place))
@@ -123,8 +123,8 @@ def _shown(value: object) -> str:
 def _row(page: Mapping[str, str]) -> dict[str, object]:
     lists: dict[str, list[str]] = {}
     for kind, key in (("instruction", QUESTIONS), ("output", ANSWERS)):
-        found = (page[name] for name in page if re.fullmatch(rf"{kind} #\d+", name))
-        lists[key] = [text for text in found if text]
+        values = (page[name] for name in page if re.fullmatch(rf"{kind} #\d+", name))
+        lists[key] = [text for text in values if text]
     return {**lists, DOCUMENT: page[DOCUMENT], "source": page.get("source", "")}
 
 
@@ -133,11 +133,13 @@ def lost(dataset: Dataset) -> list[str]:
     keys = {key for place in range(len(dataset)) for key in dataset.line(place).checked()}
     other = sorted(keys - {QUESTIONS, ANSWERS, DOCUMENT, "source"})
     shifted = [dataset.entries[place].number for place in range(len(dataset)) if _is_shifted(dataset.line(place))]
-    said = [f"L-Eval's form does not hold {', '.join(other)}."] if other else []
+    reasons = [f"L-Eval's form does not hold {', '.join(other)}."] if other else []
     if shifted:
         lines = ", ".join(map(str, shifted[:10])) + (" ..." if shifted[10:] else "")
-        said.append(f"L-Eval's form drops empty texts, so that pairs shift in line{'s' * (len(shifted) > 1)} {lines}.")
-    return said
+        reasons.append(
+            f"L-Eval's form drops empty texts, so that pairs shift in line{'s' * (len(shifted) > 1)} {lines}."
+        )
+    return reasons
 
 
 def _is_shifted(line: Line) -> bool:

@@ -56,9 +56,9 @@ def _only(kind: str, known: Sequence[str], name: str | None, place: str) -> str:
         return str(name)
     if name is None and len(known) == 1:
         return known[0]
-    told = f"Name one with --{kind}: {', '.join(known)}." if known else "There are none to export."
+    fix = f"Name one with --{kind}: {', '.join(known)}." if known else "There are none to export."
     cause = f"{place} holds ratings of {len(known)} {kind}s" if name is None else f"{place} has no {kind} {name!r}"
-    raise UsageError(f"{cause}.", fix=told)
+    raise UsageError(f"{cause}.", fix=fix)
 
 
 class _Documents(dict[str, str]):
@@ -127,15 +127,15 @@ def _made(store: Store, set_id: str, rater: str, documents: Mapping[str, str]) -
         key = f"{model}_pred"
         key = f"{run_id}_pred" if any(key == known for known, _, _ in by_item[item]) else key
         by_item[item].append((key, output or "", score))
-    asked: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    questions: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in store.query(
         "SELECT i.item, a.* FROM rating_items i JOIN samples a USING (benchmark, task, sample_id) WHERE i.set_id = ? "
         "ORDER BY i.position, i.item",
         [set_id],
     ).dicts():
-        asked[row["context_sha256"]].append(row)
+        questions[row["context_sha256"]].append(row)
     files, pages = {}, []
-    for number, (digest, rows) in enumerate(asked.items()):
+    for number, (digest, rows) in enumerate(questions.items()):
         name, page = _page(number, rows, by_item, documents[digest])
         text = json.dumps(page)
         files[f"jsons/{name}"] = text
@@ -158,18 +158,18 @@ def _page(
         "source": source,
         "evaluation": "human",
     }
-    given: dict[str, list[str]] = defaultdict(list)
+    answers: dict[str, list[str]] = defaultdict(list)
     typed: dict[tuple[str, int], str] = {}
     for place, row in enumerate(rows):
         for key, text, score in by_item[row["item"]]:
-            given[key].append(text)
+            answers[key].append(text)
             if score is not None:
                 typed[key, place] = f"{score:g}"
-    if any(len(texts) != len(rows) for texts in given.values()):
+    if any(len(texts) != len(rows) for texts in answers.values()):
         raise LbxError(
             f"Not every run has answered every question on document {number}: the official page has no gaps.",
             fix="Finish the runs, or rate a set of those that are whole.",
         )
-    page = page_of(gold, given)
-    rated = len(typed) == len(rows) * len(given)
+    page = page_of(gold, answers)
+    rated = len(typed) == len(rows) * len(answers)
     return f"{number}_{'evaled' if rated else 'example'}.json", rated_page(page, typed) if rated else page

@@ -88,15 +88,15 @@ class RatedDocument:
         """In order. Raises UsageError: a field that a question needs is missing, or is no text."""
         keys = {key.partition(_FIELD)[0]: None for key in self.fields if len(key.split(_FIELD)) == 2}
         models = [key for key in keys if key not in (ASKED, RIGHT)]
-        found: list[RatedQuestion] = []
-        while f"{ASKED}{_FIELD}{len(found)}" in self.fields:
-            number = len(found)
+        questions: list[RatedQuestion] = []
+        while f"{ASKED}{_FIELD}{len(questions)}" in self.fields:
+            number = len(questions)
             texts = {key: self._text(key, number) for key in (ASKED, RIGHT, *models)}
             answers = [_answer(key, texts[key]) for key in models]
-            found.append(RatedQuestion(number, texts[ASKED], texts[RIGHT], answers))
-        if not found:
+            questions.append(RatedQuestion(number, texts[ASKED], texts[RIGHT], answers))
+        if not questions:
             raise wrong(self.line.where, f'it has no question: the key "{ASKED}{_FIELD}0" is missing')
-        return found
+        return questions
 
     def _text(self, key: str, number: int) -> str:
         name = f"{key}{_FIELD}{number}"
@@ -116,11 +116,11 @@ class RatingFiles:
     @property
     def content_sha256(self) -> str:
         """Of what is rated, whoever rates it: every rater's files of the same pages have the same."""
-        asked = [
+        content = [
             [sha256_text(page.document), [question.question.replace("\r", "") for question in page.questions()]]
             for page in self.documents
         ]
-        return sha256_text(canonical_json(asked))
+        return sha256_text(canonical_json(content))
 
 
 def _answer(key: str, text: str) -> RatedAnswer:
@@ -195,11 +195,11 @@ def page_line(path: Path) -> PredictionLine:
 
 def _pages(folder: Path) -> list[RatedDocument]:
     """Each document's page, rated where it is, in the documents' order."""
-    found = {}
+    pages = {}
     for name in sorted((entry.name for entry in folder.iterdir()), key=lambda name: name.endswith("_evaled.json")):
         if page := _PAGE.fullmatch(name):
-            found[int(page[1])] = folder / name
-    return [_page(file) for _, file in sorted(found.items())]
+            pages[int(page[1])] = folder / name
+    return [_page(file) for _, file in sorted(pages.items())]
 
 
 def _page(path: Path) -> RatedDocument:
@@ -210,12 +210,12 @@ def _page(path: Path) -> RatedDocument:
 
 def _check_places(line: PredictionLine) -> None:
     """Raise UsageError: a field "KEY #i" is of no question."""
-    asked = next(number for number in count() if f"{ASKED}{_FIELD}{number}" not in line.values)
-    places = {str(number) for number in range(asked)}
+    number_asked = next(number for number in count() if f"{ASKED}{_FIELD}{number}" not in line.values)
+    places = {str(number) for number in range(number_asked)}
     for name in line.values:
         _, *number = name.split(_FIELD)
         if len(number) == 1 and number[0] not in places:
-            raise wrong(line.where, f"the key {name[:60]!r} is of none of its {asked:,} questions")
+            raise wrong(line.where, f"the key {name[:60]!r} is of none of its {number_asked:,} questions")
 
 
 def _document(line: PredictionLine, name: str, found: Mapping[str, Any]) -> RatedDocument:
@@ -226,12 +226,12 @@ def _document(line: PredictionLine, name: str, found: Mapping[str, Any]) -> Rate
 
 def fields(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row's page: each list becomes fields "KEY #i" behind everything else, answers with the separator."""
-    found = {key: value for key, value in row.items() if not isinstance(value, list)}
+    scalars = {key: value for key, value in row.items() if not isinstance(value, list)}
     for key, values in row.items():
         for number, value in enumerate(values if isinstance(values, list) else ()):
             rated = key in (ASKED, RIGHT) or not isinstance(value, str) or SEPARATOR in value
-            found[f"{key}{_FIELD}{number}"] = value if rated else f"{value}{SEPARATOR}"
-    return found
+            scalars[f"{key}{_FIELD}{number}"] = value if rated else f"{value}{SEPARATOR}"
+    return scalars
 
 
 # Out

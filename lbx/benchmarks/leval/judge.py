@@ -113,9 +113,9 @@ class LEvalJudgeForm(JudgeForm):
                 if name is not None:
                     names.append(name)
                     words.append("")
-            told = [asked(words, names, row.prompts) for row in rows]
-            if all(told):
-                return official, told
+            verdicts = [asked(words, names, row.prompts) for row in rows]
+            if all(verdicts):
+                return official, verdicts
         return JudgeForm.understood(self, rows, bundle)
 
     def pair(
@@ -123,8 +123,13 @@ class LEvalJudgeForm(JudgeForm):
     ) -> JudgedPair:
         """See ``JudgeForm.pair``."""
         winners = winner_in(said[0], first=0), winner_in(said[1], first=1)
-        told = [names[winner] if isinstance(winner, int) else winner for winner in winners]
-        row = {"g1_winner": told[0], "g2_winner": told[1], "judge": judge, "g1_user_prompt": prompts[0]}
+        names_of_winners = [names[winner] if isinstance(winner, int) else winner for winner in winners]
+        row = {
+            "g1_winner": names_of_winners[0],
+            "g2_winner": names_of_winners[1],
+            "judge": judge,
+            "g1_user_prompt": prompts[0],
+        }
         row |= {"g1_judgment": said[0], "g2_user_prompt": prompts[1], "g2_judgment": said[1]}
         line = PredictionLine("", 0, json.dumps({**row, "tstamp": at}), row)
         return JudgedPair(line, judge, prompts, said, winners, names)
@@ -138,8 +143,8 @@ def _leval_rows(path: Path, lines: Sequence[PredictionLine]) -> list[JudgedPair]
     winners: tuple[dict[str, str], dict[str, str]] = ({}, {})
     for row in rows:
         for key, winner in zip(WINNERS, row.winners, strict=True):
-            if isinstance(winner, int) and (said := text_of(row.line, key)) not in (TIE, ERROR):
-                winners[winner].setdefault(said, row.line.where)
+            if isinstance(winner, int) and (verdict := text_of(row.line, key)) not in (TIE, ERROR):
+                winners[winner].setdefault(verdict, row.line.where)
     for several in winners:
         if len(several) > 1:
             (first, place), (second, other) = list(several.items())[:2]
@@ -153,12 +158,12 @@ def _leval_rows(path: Path, lines: Sequence[PredictionLine]) -> list[JudgedPair]
 
 def _segments(rows: Iterable[JudgedPair]) -> list[list[JudgedPair]]:
     """The rows up to each place where the script wrote its numbers."""
-    found: list[list[JudgedPair]] = [[]]
+    segments: list[list[JudgedPair]] = [[]]
     for row in rows:
-        found[-1].append(row)
+        segments[-1].append(row)
         if _numbers_behind(row):
-            found.append([])
-    return [rows for rows in found if rows]
+            segments.append([])
+    return [rows for rows in segments if rows]
 
 
 def _numbers_behind(row: JudgedPair) -> list[re.Match[str]]:
@@ -167,11 +172,11 @@ def _numbers_behind(row: JudgedPair) -> list[re.Match[str]]:
 
 def _attempts(rows: list[JudgedPair]) -> list[list[JudgedPair]]:
     """The script numbers what it judged since its start: rows before are of one that was killed, and began alike."""
-    told = {match[0] for match in _numbers_behind(rows[-1])}
+    numbers = {match[0] for match in _numbers_behind(rows[-1])}
     begin, counts = 0, Counter({TIE: 0, ERROR: 0})
-    for place in reversed(range(len(rows)) if told else ()):
+    for place in reversed(range(len(rows)) if numbers else ()):
         counts.update(winning_names(rows[place]))
-        if rows[place].prompts == rows[0].prompts and told <= set(lines_of(counts)):
+        if rows[place].prompts == rows[0].prompts and numbers <= set(lines_of(counts)):
             begin = place
     return [part for part in (rows[:begin], rows[begin:]) if part]
 
@@ -193,11 +198,11 @@ def _published(bundle: Bundle, length_hint: bool) -> dict[str, list[str]]:
 def _settings_of(lines: Sequence[PredictionLine]) -> dict[str, Any]:
     """That no prompt says how many words its reference has, where every row has one."""
     prompts = [(line.values.get("prompt"), line.values.get("gt")) for line in lines]
-    told = any(
+    swapped = any(
         not isinstance(prompt, str) or re.search(rf"(?<!\d){len(str(gt).split())}(?!\d)", prompt)
         for prompt, gt in prompts
     )
-    return {} if told else {"length_hint": False}
+    return {} if swapped else {"length_hint": False}
 
 
 def _row(model: str, sample: Sample, mark: str, prompt: str, output: str) -> dict[str, Any]:

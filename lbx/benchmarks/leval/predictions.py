@@ -70,11 +70,11 @@ class LEvalFormat(PredictionFormat):
             )
         question, reference = (_printed(line.need(key)) for key in ("query", "gt"))
         sample = judged_sample(self.name, question, reference, evaluation)
-        said = line.need(answer_key)
+        answer = line.need(answer_key)
         others = [key for key in line.values if "_pred" in key and key != answer_key]
-        notes = [_NO_TEXT] * (not isinstance(said, str))
+        notes = [_NO_TEXT] * (not isinstance(answer, str))
         notes += [f"{' and '.join(map(repr, others))} beside {answer_key!r}, whose answer is taken"] * bool(others)
-        return Prediction(line, NO_TASK, sample.sample_id, number, sample, _printed(said), note="; ".join(notes))
+        return Prediction(line, NO_TASK, sample.sample_id, number, sample, _printed(answer), note="; ".join(notes))
 
     def _prediction(self, task: str, number: int, line: PredictionLine, answer_key: str) -> Prediction:
         evaluation, sample_id = line.values.get("evaluation"), "gap"
@@ -101,10 +101,10 @@ class LEvalFormat(PredictionFormat):
             meta=meta,
         )
         prediction = self.answered(line, number, sample, answer_key)
-        said = as_text(task, line.values[answer_key])
-        if prediction.finish_reason is None or said is None:
+        answer = as_text(task, line.values[answer_key])
+        if prediction.finish_reason is None or answer is None:
             return prediction
-        return replace(prediction, output=said, finish_reason=None, note=_NO_TEXT)
+        return replace(prediction, output=answer, finish_reason=None, note=_NO_TEXT)
 
     def identity(self, sample: Sample) -> object:
         """Question, answer, and whether it is scored at all."""
@@ -153,10 +153,10 @@ def _expected(task: str) -> str:
 
 
 def _answer_key(lines: Sequence[PredictionLine]) -> str:
-    found = next((key for key in lines[0].values if "_pred" in key), None)
-    if found is None:
+    answer_key = next((key for key in lines[0].values if "_pred" in key), None)
+    if answer_key is None:
         raise wrong(lines[0].where, 'it has no key with "_pred" in its name, which would hold the model\'s answer')
-    return found
+    return answer_key
 
 
 def _hash(*content: object) -> str:
@@ -170,13 +170,13 @@ def _printed(value: object) -> str:
 def _numbered(predictions: Iterable[Prediction]) -> list[Prediction]:
     """Questions that are repeated word for word are samples of their own."""
     seen: Counter[str] = Counter()
-    found = []
+    lines_by_number = []
     for row in predictions:
         seen[row.sample_id] += 1
         name = row.sample_id if seen[row.sample_id] == 1 else f"{row.sample_id}-{seen[row.sample_id]}"
         sample = replace(row.sample, sample_id=name) if row.sample else None
-        found.append(replace(row, sample_id=name, sample=sample))
-    return found
+        lines_by_number.append(replace(row, sample_id=name, sample=sample))
+    return lines_by_number
 
 
 def as_text(task: str, value: object) -> str | None:

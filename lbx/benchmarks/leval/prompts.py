@@ -97,9 +97,9 @@ def founding_prompt(script: Path, answers: Path, sample: Sample, context_window:
     Raises:
         BundleError: the files are not those that lbx was written for.
     """
-    said = _published_text(answers)
+    published = _published_text(answers)
     plain = [text for text in texts_given(read_text(script), str(script), "context") if "\0" not in text]
-    context = next((text for text in plain if said.endswith(text)), None)
+    context = next((text for text in plain if published.endswith(text)), None)
     if context is None:
         raise damaged(str(answers), f"its prompt does not end as {script.name} has it")
     fields = {"0": sample.context, "1": sample.question}
@@ -111,7 +111,7 @@ def founding_prompt(script: Path, answers: Path, sample: Sample, context_window:
         after=after,
         max_new_tokens=_FOUNDING_NEW_TOKENS,
         truncation=Truncation.WORDS_END,
-        system=said.removesuffix(context),
+        system=published.removesuffix(context),
         limits={context_window: limit} if limit > 0 else {},
         source=FOUNDING_ANSWERS,
     )
@@ -134,9 +134,9 @@ def _window_size(window: int) -> int:
 
 
 def _system_message(config: Path, task: str, metric: str) -> str:
-    asked = {"file_name": task, "args.metric": metric}
+    values = {"file_name": task, "args.metric": metric}
     for text, name, message in _branches(read_text(config), str(config)):
-        if text is None or text in asked[name]:
+        if text is None or text in values[name]:
             return message
     raise damaged(str(config), f"it has no system message for {task}")
 

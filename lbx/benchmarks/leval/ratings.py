@@ -69,24 +69,24 @@ def import_ratings(
         StoreError: the results file holds other samples under the same names, or cannot be written.
     """
     name = set_id or f"leval-people-{files.content_sha256[:8]}"
-    asked = _asked(files, bundle)
-    store.write(samples=[SampleRow(one.sample, place) for place, one in enumerate(asked)])
-    given: dict[str, _Given] = defaultdict(list)
-    for one in asked:
+    questions = _asked(files, bundle)
+    store.write(samples=[SampleRow(one.sample, place) for place, one in enumerate(questions)])
+    by_run: dict[str, _Given] = defaultdict(list)
+    for one in questions:
         for answer in one.question.answers:
-            given[answer.key].append(((one.sample.task, one.sample.sample_id), answer.text))
-    known = _known_runs(store, given)
-    runs = {key: known.get(key) or _make_run(store, files, key, texts, bundle) for key, texts in given.items()}
+            by_run[answer.key].append(((one.sample.task, one.sample.sample_id), answer.text))
+    known = _known_runs(store, by_run)
+    runs = {key: known.get(key) or _make_run(store, files, key, texts, bundle) for key, texts in by_run.items()}
     items = [
         RatingItemRow(name, place, one.sample.benchmark, one.sample.task, one.sample.sample_id, place)
-        for place, one in enumerate(asked)
+        for place, one in enumerate(questions)
     ]
     notes = list(files.notes)
-    ratings = list(_ratings(name, files.rater, runs, asked, notes))
+    ratings = list(_ratings(name, files.rater, runs, questions, notes))
     made = RatingSetRow(
         name, "score", FORMAT, list(runs.values()), LOWEST, HIGHEST, bundle_digest=bundle.digest if bundle else None
     )
-    write_ratings(store, [made], items, [*_kept_pages(name, files.rater, asked), *ratings], replace=True)
+    write_ratings(store, [made], items, [*_kept_pages(name, files.rater, questions), *ratings], replace=True)
     new = [run for key, run in runs.items() if key not in known]
     return ImportedRatings(name, files.rater, len(items), len(ratings), runs, new, means(files.documents), tuple(notes))
 
@@ -107,7 +107,7 @@ def _asked(files: RatingFiles, bundle: Bundle | None) -> list[_Asked]:
     """Every question; of the bundle's sample, or of one of its own that is named as a judged prediction's row is."""
     held = bundled(bundle) if bundle else {}
     times: Counter[str] = Counter()
-    found = []
+    questions = []
     for page in files.documents:
         for one in page.questions():
             same = held.get((one.question, one.reference), {})
@@ -117,8 +117,8 @@ def _asked(files: RatingFiles, bundle: Bundle | None) -> list[_Asked]:
                 times[sample.sample_id] += 1
                 if times[sample.sample_id] > 1:
                     sample = replace(sample, sample_id=f"{sample.sample_id}-{times[sample.sample_id]}")
-            found.append(_Asked(page, one, sample))
-    return found
+            questions.append(_Asked(page, one, sample))
+    return questions
 
 
 def _own_sample(page: RatedDocument, one: RatedQuestion, *, in_bundle: bool) -> Sample:
@@ -132,11 +132,11 @@ def _own_sample(page: RatedDocument, one: RatedQuestion, *, in_bundle: bool) -> 
 def bundled(bundle: Bundle) -> dict[tuple[str, str], dict[str, Sample]]:
     """{(question, reference): {the document's hash: sample}} of the open tasks."""
     family = LEval()
-    found: dict[tuple[str, str], dict[str, Sample]] = defaultdict(dict)
+    samples: dict[tuple[str, str], dict[str, Sample]] = defaultdict(dict)
     for task in family.tasks(bundle, OPEN_TASKS):
         for sample in family.samples(bundle, task.name) if task.name in OPEN_TASKS else ():
-            found[sample.question, sample.references[0]][sha256_text(sample.context)] = sample
-    return found
+            samples[sample.question, sample.references[0]][sha256_text(sample.context)] = sample
+    return samples
 
 
 def _known_runs(store: Store, given: Mapping[str, _Given]) -> dict[str, str]:
@@ -150,13 +150,13 @@ def _known_runs(store: Store, given: Mapping[str, _Given]) -> dict[str, str]:
     ).rows:
         if (task, sample_id) in wanted:
             held[run][task, sample_id] = (output or "").replace("\r", "")
-    found: dict[str, str] = {}
+    runs: dict[str, str] = {}
     for key, texts in given.items():
         plain = {name: text.replace("\r", "") for name, text in texts}
-        same = [run for run, outputs in held.items() if plain.items() <= outputs.items() and run not in found.values()]
+        same = [run for run, outputs in held.items() if plain.items() <= outputs.items() and run not in runs.values()]
         if same:
-            found[key] = next((run for run in same if _model(key) in run), same[0])
-    return found
+            runs[key] = next((run for run in same if _model(key) in run), same[0])
+    return runs
 
 
 def _model(key: str) -> str:
@@ -193,8 +193,8 @@ def _kept(page: RatedDocument) -> dict[str, Any] | None:
     for ascii_only in (True, False):
         before, document, after = page.line.raw.partition(json.dumps(page.document, ensure_ascii=ascii_only))
         if document:
-            told = {"name": page.name, "before": before, "after": after, "ascii": ascii_only}
-            return {**told, "input_sha256": sha256_text(page.document)}
+            page_values = {"name": page.name, "before": before, "after": after, "ascii": ascii_only}
+            return {**page_values, "input_sha256": sha256_text(page.document)}
     return None
 
 

@@ -62,8 +62,8 @@ def _judged_row(run: ScoredRun, judged: Sequence[Judged], called: str) -> dict[s
     row = {"Model": file_part(run.model)}
     for one in judged:
         rate = "" if one.win_rate is None else f"{100 * one.win_rate:.2f}"
-        told = {"n_wins": str(one.n_wins), "n_draws": str(one.n_draws), f"win % vs {called}": rate}
-        row |= {f"[{one.judge}] {column}": value for column, value in told.items()}
+        cells = {"n_wins": str(one.n_wins), "n_draws": str(one.n_draws), f"win % vs {called}": rate}
+        row |= {f"[{one.judge}] {column}": value for column, value in cells.items()}
     return row | columns_told(run.settings, run.metadata, made=run.made)
 
 
@@ -81,8 +81,8 @@ def _row(
     average, grouping, kind, metrics = _TABLES[name]
     row = {"Model": file_part(run.model)}
     for task in _tasks(name):
-        found = numbers.get(task, {})
-        row[task] = _cell([found[metric].official if metric in found else None for metric in metrics])
+        results = numbers.get(task, {})
+        row[task] = _cell([results[metric].official if metric in results else None for metric in metrics])
     row[average] = _cell([averages.get((grouping, metric)) for metric in metrics])
     if kind:
         words = [len(line.output.split()) for line in run.lines if line.scored.sample.task in _tasks(name)]
@@ -101,5 +101,5 @@ def columns_told(settings: Mapping[str, Any], metadata: Mapping[str, str], *, ma
     if made:
         known["Ret."] = "yes" if settings.get("rag") else "no"
     columns = {name.casefold(): name for name in _OF_METADATA} | _OTHER_NAMES
-    told = {columns.get(key.casefold(), key): value for key, value in metadata.items()}
-    return {name: "" if (value := known.get(name)) is None else str(value) for name in _OF_METADATA} | told
+    renamed = {columns.get(key.casefold(), key): value for key, value in metadata.items()}
+    return {name: "" if (value := known.get(name)) is None else str(value) for name in _OF_METADATA} | renamed

@@ -86,26 +86,26 @@ class LEvalQuestion(NamedTuple):
 def read_questions(source: Source) -> list[LEvalQuestion]:
     """What is to be asked, each question once, those on one document one after the other, else in the file's order."""
     every = _every_question(source)
-    asked = [question for question in every if question.evaluation in SCORED]
-    places = {question.content: place for place, question in reversed(list(enumerate(asked)))}
+    scored = [question for question in every if question.evaluation in SCORED]
+    places = {question.content: place for place, question in reversed(list(enumerate(scored)))}
     for question in every:
         if question.evaluation in SCORED:
             continue
         if (place := places.get(question.content)) is None:
-            asked.append(question)
+            scored.append(question)
         else:
-            asked[place] = asked[place]._replace(judged_by=(*asked[place].judged_by, question.evaluation))
+            scored[place] = scored[place]._replace(judged_by=(*scored[place].judged_by, question.evaluation))
     documents: dict[str, int] = {}
-    for question in asked:
+    for question in scored:
         documents.setdefault(question.context, len(documents))
-    return sorted(asked, key=lambda question: documents[question.context])
+    return sorted(scored, key=lambda question: documents[question.context])
 
 
 def judged_questions(source: Source) -> Iterator[tuple[LEvalQuestion, LEvalQuestion]]:
     """Each question for a judge or people in the file's order, and the one that is asked in its place."""
     every = _every_question(source)
-    asked = {question.content: question for question in reversed(every) if question.evaluation in SCORED}
-    return ((one, asked.get(one.content, one)) for one in every if one.evaluation in MARKS)
+    scored = {question.content: question for question in reversed(every) if question.evaluation in SCORED}
+    return ((one, scored.get(one.content, one)) for one in every if one.evaluation in MARKS)
 
 
 def _every_question(source: Source) -> list[LEvalQuestion]:

@@ -201,12 +201,12 @@ class LongBench(Benchmark):
         An E task has numbers "{metric}/0-4k", "/4-8k" and "/8k+" beside it, rounded by numpy as there. A bucket
         without samples, which is NaN officially, is left out.
         """
-        found: list[TaskScore] = []
+        scores: list[TaskScore] = []
         for metric in METRICS[kind_of(task).metric]:
-            found += task_score(metric, rows, metric, 2)
+            scores += task_score(metric, rows, metric, 2)
             if task.endswith("_e"):
-                found += _buckets(metric, rows)
-        return found
+                scores += _buckets(metric, rows)
+        return scores
 
     def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
         return next(iter(task_score(METRICS[kind_of(task).metric][0], rows, METRICS[kind_of(task).metric][0], 2)), None)
@@ -221,16 +221,16 @@ class LongBench(Benchmark):
 
     def result_files(self, run: ScoredRun) -> dict[str, str]:
         """eval.py's result.json, and that of --e; tasks in the paper's order (there: as the folder lists them)."""
-        found: dict[str, dict[str, object]] = {}
+        files: dict[str, dict[str, object]] = {}
         for task, one in numbers(self.aggregate, run.tasks).items():
             head, plain = METRICS[kind_of(task).metric][0], task.removesuffix("_e")
             of_buckets = {name: one.get(f"{head}/{name}") for name in BUCKETS}
-            scores = found.setdefault(f"{folder_of(run.model, task)}/result.json", {})
+            scores = files.setdefault(f"{folder_of(run.model, task)}/result.json", {})
             if plain == task:
                 scores[plain] = one[head].official
             else:  # NaN: numpy's mean of nothing
                 scores[plain] = {name: score.official if score else math.nan for name, score in of_buckets.items()}
-        return {place: json.dumps(scores, ensure_ascii=False, indent=4) for place, scores in found.items()}
+        return {place: json.dumps(scores, ensure_ascii=False, indent=4) for place, scores in files.items()}
 
 
 def _scores(kind: TaskRules, sample: Sample, answer: str) -> list[Score]:
@@ -254,8 +254,8 @@ def _scores(kind: TaskRules, sample: Sample, answer: str) -> list[Score]:
 
 def _buckets(metric: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
     groups = {name: ScoredRows.of(rows).where(partial(_in_bucket, place)) for place, name in enumerate(BUCKETS)}
-    found = [one for bucket, group in groups.items() for one in task_score(f"{metric}/{bucket}", group, metric, None)]
-    return [replace(one, official=numpy_percent(one.estimate.values.tolist(), 2)) for one in found if one.estimate]
+    scores = [one for bucket, group in groups.items() for one in task_score(f"{metric}/{bucket}", group, metric, None)]
+    return [replace(one, official=numpy_percent(one.estimate.values.tolist(), 2)) for one in scores if one.estimate]
 
 
 def _in_bucket(place: int, row: ScoredSample) -> bool:

@@ -27,8 +27,8 @@ _EARLY = frozenset({"samsum", "multi_news"})
 
 def groups(numbers: Numbers) -> list[GroupScore]:
     """Every group that has a task: "category", "category_en", "category_zh", "language", "overall", then E's."""
-    plain = {task: found for task, found in numbers.items() if not task.endswith("_e")}
-    in_e = {task: found for task, found in numbers.items() if task.endswith("_e")}
+    plain = {task: results for task, results in numbers.items() if not task.endswith("_e")}
+    in_e = {task: results for task, results in numbers.items() if task.endswith("_e")}
     return [*_plain(plain), *_e(in_e)]
 
 
@@ -66,13 +66,13 @@ def _e(numbers: Numbers) -> Iterator[GroupScore]:
 
 
 def _categories(heads: Mapping[str, TaskScore], tasks: Collection[str]) -> dict[str, Average]:
-    found = {}
+    groups_found = {}
     for category in CATEGORIES:
         members = [task for task in tasks if kind_of(task).category == category]
         average = Average.of([heads[task] for task in members if task in heads], whole=heads.keys() >= set(members))
         if average:
-            found[category] = average
-    return found
+            groups_found[category] = average
+    return groups_found
 
 
 def _overall(table: Mapping[str, Average]) -> Average | None:

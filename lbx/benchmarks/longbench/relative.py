@@ -57,9 +57,9 @@ def _curve(tasks: Mapping[str, ScoredRows]) -> LengthCurve | None:
 def _stratum(rows: ScoredRows, places: Codes, at: int) -> Stratum:
     """A task's point, linearised: each answer moves the two lengths' means, and the mean of all that they are over."""
     scores = rows.column("score").astype(float)
-    every, first, there = scores.mean(), scores[places == 0].mean(), scores[places == at].mean()
-    point = (there - first) / every
-    moved = np.where(places == at, (scores - there) / (places == at).sum(), 0.0)
+    every, first, at_place = scores.mean(), scores[places == 0].mean(), scores[places == at].mean()
+    point = (at_place - first) / every
+    moved = np.where(places == at, (scores - at_place) / (places == at).sum(), 0.0)
     moved -= np.where(places == 0, (scores - first) / (places == 0).sum(), 0.0)
     values = point + len(scores) * moved / every - point * (scores - every) / every
     return Stratum(1.0, rows.column("samples"), rows.column("clusters"), values)

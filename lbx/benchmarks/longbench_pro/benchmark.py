@@ -175,13 +175,13 @@ class LongBenchPro(Benchmark):
 
         The headline of a summary task is "summary" where every row has one, else "rouge_l", which is partial then.
         """
-        found = []
+        scores = []
         for metric in METRICS[TASKS[task].metric]:
             partial = metric == "rouge_l" and any(row.partial for row in rows)
             for one in task_score(metric, rows, metric, None):
                 if metric != "summary" or one.n == len(rows):
-                    found.append(replace(one, partial=partial))
-        return found
+                    scores.append(replace(one, partial=partial))
+        return scores
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """The official report; see ``longbench_pro_groups``."""

@@ -132,7 +132,7 @@ def _array_spans(view: mmap.mmap) -> list[tuple[int, int]]:
     last = view.rfind(b"}") + 1
     if head is None or not _TAIL.match(view, last):
         return []
-    cuts = [found.span(1) for found in _BETWEEN.finditer(view)]
+    cuts = [match.span(1) for match in _BETWEEN.finditer(view)]
     starts = [head.end(), *(after for _, after in cuts)]
     return list(zip(starts, [*(before for before, _ in cuts), last], strict=True))
 

@@ -111,16 +111,16 @@ def report(rows: Sequence[ScoredSample], *, tries: bool = True) -> list[GroupSco
     if not counted.items:
         return []
     counted = replace(counted, official=tries and _missing(counted) is None)
-    found = _overall("average", counted.averages, counted, answers=counted.answers)
+    numbers = _overall("average", counted.averages, counted, answers=counted.answers)
     for place in range(len(counted.best) if tries else 0):
         items = [item for item in counted.items if item.iteration == place]
-        found += _overall(f"iteration {place + 1}", items, counted)
-    found += _by_category("average", counted.averages, counted, answers=counted.answers)
+        numbers += _overall(f"iteration {place + 1}", items, counted)
+    numbers += _by_category("average", counted.averages, counted, answers=counted.answers)
     for n, best in enumerate(counted.best if tries else (), 1):
-        found += _overall(f"bon@{n}", best, counted)
-        found += _by_category(f"bon@{n}", best, counted)
-        found += _overall(f"pass@{n}", [_passed(item) for item in best], counted)
-    return found
+        numbers += _overall(f"bon@{n}", best, counted)
+        numbers += _by_category(f"bon@{n}", best, counted)
+        numbers += _overall(f"pass@{n}", [_passed(item) for item in best], counted)
+    return numbers
 
 
 def missing_category(tasks: Mapping[str, Sequence[ScoredSample]]) -> str | None:
@@ -184,9 +184,9 @@ def _missing(counted: _Counted) -> str | None:
     """The category over which the official code stops with a KeyError, because no question is of it."""
     for rows in (counted.averages, *counted.best):
         for grouping, names in CATEGORIES.items():
-            there = {_PROPERTIES[grouping](item.sample) for item in rows}
+            present = {_PROPERTIES[grouping](item.sample) for item in rows}
             for name in names:
-                if name not in there:
+                if name not in present:
                     return name
     return None
 
@@ -200,22 +200,22 @@ def _overall(
 def _by_category(
     metric: str, items: Sequence[_ScoredAnswer], counted: _Counted, *, answers: Sequence[_ScoredAnswer] = ()
 ) -> list[GroupScore]:
-    found = []
+    groups = []
     for grouping, names in CATEGORIES.items():
         chosen, of_these = _sorted_by(grouping, items), _sorted_by(grouping, answers)
-        found += [
+        groups += [
             _group(grouping, name, metric, chosen[name], counted, answers=of_these.get(name, ()))
             for name in names
             if name in chosen
         ]
-    return found
+    return groups
 
 
 def _sorted_by(grouping: str, items: Iterable[_ScoredAnswer]) -> dict[str, list[_ScoredAnswer]]:
-    found: dict[str, list[_ScoredAnswer]] = {}
+    by_value: dict[str, list[_ScoredAnswer]] = {}
     for item in items:
-        found.setdefault(_PROPERTIES[grouping](item.row.sample), []).append(item)
-    return found
+        by_value.setdefault(_PROPERTIES[grouping](item.row.sample), []).append(item)
+    return by_value
 
 
 def _group(

@@ -65,16 +65,16 @@ def joined_info(first: str, second: str) -> str | None:
     What the first says of a model stays, but that one of both types is "Mixed".
     """
     try:
-        found, new = (json.loads(text) for text in (first, second))
+        former, new = (json.loads(text) for text in (first, second))
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(former, dict):
         return None
     for name, info in new.items():
-        held = found.setdefault(name, info)
+        held = former.setdefault(name, info)
         if isinstance(held, dict) and [held.get("type"), info["type"]] in _BOTH_TYPES:
             held["type"] = "Mixed"
-    return _json(found)
+    return _json(former)
 
 
 def _json(value: object) -> str:
@@ -99,16 +99,16 @@ def _check(run: ScoredRun) -> None:
 
 def _thinks(run: ScoredRun) -> bool:
     """Whether the answers were asked for with reasoning: as the run or the imported file's name says, else by them."""
-    if not run.made and (said := re.search(r"(non)?thinking", run.file)):
-        return not said[1]
-    asked = run.settings.get("thinking")
-    return bool(asked) if asked is not None else any(line.row().get("thinking") for line in run.lines)
+    if not run.made and (match := re.search(r"(non)?thinking", run.file)):
+        return not match[1]
+    thinking = run.settings.get("thinking")
+    return bool(thinking) if thinking is not None else any(line.row().get("thinking") for line in run.lines)
 
 
 def _limit(run: ScoredRun, limits: Mapping[int, int]) -> int | None:
     if not run.made:
-        said = re.search(r"context-(\d+)", run.file)
-        return int(said[1]) if said else None
+        match = re.search(r"context-(\d+)", run.file)
+        return int(match[1]) if match else None
     window = run.settings.get("context_window")
     return run.settings.get("max_prompt_tokens") or limits.get(window or 0, window)
 
@@ -128,7 +128,7 @@ def _summary(run: ScoredRun, iterations: int) -> dict[str, Any]:
     def by(metric: str, grouping: str) -> dict[str, float]:
         return {name: numbers[grouping, name, metric] for name in CATEGORIES[grouping]}
 
-    found: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "date": run.finished.strftime("%Y-%m-%d"),
         "total_questions_num": len(times),
         "inference_iterations": iterations,
@@ -138,12 +138,12 @@ def _summary(run: ScoredRun, iterations: int) -> dict[str, Any]:
         "average_overall_metric": numbers["overall", "all", "average"],
     }
     for number in range(1, iterations + 1):
-        found[f"inference_iteration_{number}_overall_metric"] = numbers.get(
+        summary[f"inference_iteration_{number}_overall_metric"] = numbers.get(
             ("overall", "all", f"iteration {number}"), 0.0
         )
-    found |= {f"average_{name}_metric": by("average", grouping) for grouping, name in _DIMENSIONS.items()}
+    summary |= {f"average_{name}_metric": by("average", grouping) for grouping, name in _DIMENSIONS.items()}
     for number in range(1, iterations + 1):
         best = {name: by(f"bon@{number}", grouping) for grouping, name in _DIMENSIONS.items()}
-        found[f"BoN-{number}"] = {"overall_metric": numbers["overall", "all", f"bon@{number}"], **best}
-        found[f"pass@{number}"] = numbers["overall", "all", f"pass@{number}"]
-    return found
+        summary[f"BoN-{number}"] = {"overall_metric": numbers["overall", "all", f"bon@{number}"], **best}
+        summary[f"pass@{number}"] = numbers["overall", "all", f"pass@{number}"]
+    return summary

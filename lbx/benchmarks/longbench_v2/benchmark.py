@@ -212,14 +212,14 @@ class LongBenchV2(Benchmark):
         Empty outputs are no part of these; ``accuracy_all`` is over every row, empty ones wrong, and ``empty`` is
         their share. A group without questions, over which the official script stumbles, is left out.
         """
-        said = ScoredRows.of(rows).where(self.counts)
-        groups = {group: _of(said, belongs) for group, belongs in _GROUPS.items()}
-        found = []
+        counted = ScoredRows.of(rows).where(self.counts)
+        groups = {group: _of(counted, belongs) for group, belongs in _GROUPS.items()}
+        scores = []
         for metric in ("accuracy", "compensated"):
-            found += task_score(metric, said, metric, 1)
+            scores += task_score(metric, counted, metric, 1)
             for group, members in groups.items():
-                found += task_score(f"{metric}/{group}", members, metric, 1)
-        return [*found, *task_score("accuracy_all", rows, "accuracy", 1), *task_score("empty", rows, "empty", 1)]
+                scores += task_score(f"{metric}/{group}", members, metric, 1)
+        return [*scores, *task_score("accuracy_all", rows, "accuracy", 1), *task_score("empty", rows, "empty", 1)]
 
     def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
         return next(iter(task_score("accuracy", ScoredRows.of(rows).where(self.counts), "accuracy", 1)), None)
@@ -237,33 +237,33 @@ class LongBenchV2(Benchmark):
         return self._tables(tasks, ("accuracy",))
 
     def _tables(self, tasks: Mapping[str, Sequence[ScoredSample]], metrics: Sequence[str]) -> list[GroupScore]:
-        said = ScoredRows.of(tasks.get(TASK, ())).where(self.counts)
+        counted = ScoredRows.of(tasks.get(TASK, ())).where(self.counts)
         group = partial(_group, metrics)
-        found = group("overall", "all", said)
+        table = group("overall", "all", counted)
         for name, belongs in _GROUPS.items():
             grouping = "difficulty" if name in ("easy", "hard") else "length"
-            found += group(grouping, name, _of(said, belongs))
-        domains = _by_domain(said)
+            table += group(grouping, name, _of(counted, belongs))
+        domains = _by_domain(counted)
         for domain in _ordered(domains, DOMAINS):
-            found += group("domain", domain, said.at([at for places in domains[domain].values() for at in places]))
+            table += group("domain", domain, counted.at([at for places in domains[domain].values() for at in places]))
         for domain in _ordered(domains, DOMAINS):
             for sub_domain in _ordered(domains[domain], DOMAINS.get(domain, ())):
                 name = f"{domain}: {sub_domain}"
-                found += group("sub_domain", name, said.at(domains[domain][sub_domain]), official=False)
-        return found
+                table += group("sub_domain", name, counted.at(domains[domain][sub_domain]), official=False)
+        return table
 
     def result_files(self, run: ScoredRun) -> dict[str, str]:
         """result.py's result.txt. Raises UsageError: a group has no question, over which it stops."""
-        found = {one.metric: one.official for task, rows in run.tasks.items() for one in self.aggregate(task, rows)}
+        officials = {one.metric: one.official for task, rows in run.tasks.items() for one in self.aggregate(task, rows)}
         name, figures = one_line(run.file.rpartition(".")[0]), ["accuracy", *(f"accuracy/{group}" for group in _GROUPS)]
-        if lacking := [figure for figure in figures if figure not in found]:
+        if lacking := [figure for figure in figures if figure not in officials]:
             raise UsageError(
                 f"The run {run.run_id!r} has no answer to a {lacking[0].rpartition('/')[2]} question, on which the "
                 "official result.py stops.",
                 fix="`lbx report RESULTS group_scores` shows what there is.",
             )
         header = "\t".join(["Model", "Overall", *(group.title() for group in _GROUPS)])
-        return {"result.txt": header + "\n" + "\t".join([name, *(str(found[figure]) for figure in figures)])}
+        return {"result.txt": header + "\n" + "\t".join([name, *(str(officials[figure]) for figure in figures)])}
 
     def joined_results(self, place: str, first: str, second: str) -> str | None:
         """A row a model."""
@@ -281,12 +281,12 @@ def _of(rows: ScoredRows, belongs: Callable[[Sample], bool]) -> ScoredRows:
 
 def _by_domain(rows: Sequence[ScoredSample]) -> dict[str, dict[str, list[int]]]:
     """{domain: {sub-domain: the rows' places}}."""
-    found: dict[str, dict[str, list[int]]] = {}
+    levels: dict[str, dict[str, list[int]]] = {}
     for at, row in enumerate(rows):
         domain, sub_domain = row.sample.meta.get("domain"), row.sample.meta.get("sub_domain")
         if domain and sub_domain:
-            found.setdefault(domain, {}).setdefault(sub_domain, []).append(at)
-    return found
+            levels.setdefault(domain, {}).setdefault(sub_domain, []).append(at)
+    return levels
 
 
 def _ordered(names: Iterable[str], known: Iterable[str]) -> list[str]:

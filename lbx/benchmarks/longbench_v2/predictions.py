@@ -57,7 +57,7 @@ class LongBenchV2Format(PredictionFormat):
         if "pred" not in line.values and "judge" not in line.values and line.values.get("error") is not None:
             return Prediction(line, task, name, number, None, error=str(line.values["error"]), iteration=iteration)
         judge = _judge(line)
-        said, letter = _letter(line, judge=judge)
+        answer, letter = _letter(line, judge=judge)
         cot = line.optional_text("response_cot")
         prediction = Prediction(
             line,
@@ -70,7 +70,7 @@ class LongBenchV2Format(PredictionFormat):
             steps=[{"output": cot}] if cot else None,
             reasoning=line.optional_text("reasoning") or None,
             judged=judge,
-            note=f"'pred' is {said!r}, which is no letter: it counts as no answer" if said and not letter else "",
+            note=f"'pred' is {answer!r}, which is no letter: it counts as no answer" if answer and not letter else "",
         )
         assert prediction.sample is not None
         if problem := self.contradiction(prediction, prediction.sample):
@@ -147,14 +147,14 @@ def _judge(line: PredictionLine) -> bool:
 
 def _letter(line: PredictionLine, *, judge: bool) -> tuple[object, str | None]:
     """What ``pred`` is, and which letter that means; where there is no ``pred``, the letter of the response."""
-    said = line.values.get("pred")
+    answer = line.values.get("pred")
     if "pred" not in line.values:
         letter = chosen_letter(line.optional_text("response"))
         if letter is None and judge:
             letter = line.text("answer")
         return letter, letter
-    letter = said.strip(" \t\r\n().:*").upper() if isinstance(said, str) else ""
-    return said, letter if letter in LETTERS else None
+    letter = answer.strip(" \t\r\n().:*").upper() if isinstance(answer, str) else ""
+    return answer, letter if letter in LETTERS else None
 
 
 def _sample(names: tuple[str, str, str], line: PredictionLine, letter: str | None, *, judge: bool) -> Sample:

@@ -206,14 +206,16 @@ def _sorted_by(task: str) -> tuple[list[str], int]:
 
 
 def _keyword_f1(kind: DatasetRules, output: str, reference: str, keywords: object) -> list[Score]:
-    given = keywords if isinstance(keywords, str) else None  # null, 0 and [] count as absent, as officially
-    found = (keyword_gate.keyword_f1_zh if kind.language == "zh" else keyword_gate.keyword_f1)(output, reference, given)
-    if keywords and given is None:
-        found = keyword_gate.KeywordF1(0.0, 0.0, found.ungated, None, KEYWORDS_NO_TEXT)
+    keyword_text = keywords if isinstance(keywords, str) else None  # null, 0 and [] count as absent, as officially
+    score = (keyword_gate.keyword_f1_zh if kind.language == "zh" else keyword_gate.keyword_f1)(
+        output, reference, keyword_text
+    )
+    if keywords and keyword_text is None:
+        score = keyword_gate.KeywordF1(0.0, 0.0, score.ungated, None, KEYWORDS_NO_TEXT)
     return [
-        Score("keyword_f1", found.official, error=found.error),
-        Score("keyword_f1_paper", found.paper, error=found.error),
-        Score("f1", found.ungated),
+        Score("keyword_f1", score.official, error=score.error),
+        Score("keyword_f1_paper", score.paper, error=score.error),
+        Score("f1", score.ungated),
     ]
 
 
@@ -221,10 +223,10 @@ def _group(
     scores: Mapping[str, TaskScore], grouping: str, name: str, members: Sequence[str], *, published: bool = True
 ) -> GroupScore | None:
     """The mean over those of the members that have a score; None of fewer than two, which is no average."""
-    found = [scores[task] for task in members if task in scores]
-    if len(found) < 2:
+    values = [scores[task] for task in members if task in scores]
+    if len(values) < 2:
         return None
-    average = Average.of(found, whole=published and len(found) == len(members))
+    average = Average.of(values, whole=published and len(values) == len(members))
     return average.group(grouping, name, digits=2) if average else None
 
 

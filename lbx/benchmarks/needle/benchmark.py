@@ -251,9 +251,9 @@ class Needle(Benchmark):
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """recall: the share of the asked values that stand in the output as whole numbers."""
-        said = {re.sub("[,，]", "", number) for number in _NUMBER.findall(output.translate(_DIGITS))}
-        found = [value for value in sample.references if value in said]
-        return [Score("recall", len(found) / len(sample.references), " ".join(found) or None)]
+        numbers = {re.sub("[,，]", "", number) for number in _NUMBER.findall(output.translate(_DIGITS))}
+        hits = [value for value in sample.references if value in numbers]
+        return [Score("recall", len(hits) / len(sample.references), " ".join(hits) or None)]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """Mean recall over all lengths and depths; ``official`` is the same in percent."""
@@ -261,15 +261,15 @@ class Needle(Benchmark):
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """Mean recall by "kind", "language", "length" (words and characters apart), "depth", and "overall"."""
-        found: dict[tuple[str, str], list[ScoredSample]] = {}
+        cells: dict[tuple[str, str], list[ScoredSample]] = {}
         rows = [row for scored in tasks.values() for row in scored]
         rows.sort(key=lambda row: (row.sample.length_unit, row.sample.length, row.sample.meta["depth"]))
         for grouping in ("kind", "language", "length", "depth", "overall"):
             for row in rows:
-                found.setdefault((grouping, _group_name(grouping, row.sample)), []).append(row)
+                cells.setdefault((grouping, _group_name(grouping, row.sample)), []).append(row)
         return [
             GroupScore(grouping, name, "recall", one.n, one.score, 100 * one.score, estimate=one.estimate)
-            for (grouping, name), members in found.items()
+            for (grouping, name), members in cells.items()
             for one in task_score("recall", members, "recall", None)
         ]
 
@@ -291,7 +291,7 @@ def _group_name(grouping: str, sample: Sample) -> str:
 def make_sample(settings: NeedleSettings, kind: str, language: str, *, length: int, depth: float, index: int) -> Sample:
     """One sample; the same arguments always give the same one, on every machine and Python."""
     count = {"single": 1, "multikey": settings.multikey_needles, "multiquery": settings.multiquery_needles}[kind]
-    asked = settings.multiquery_asked if kind == "multiquery" else 1
+    n_asked = settings.multiquery_asked if kind == "multiquery" else 1
     words = LANGUAGES[language]
     haystack, places, keys, values = (
         random.Random(f"lbx-needle/{settings.seed}/{language}/{length}/{index}/{part}")  # noqa: S311 - a test, not a secret
@@ -299,14 +299,14 @@ def make_sample(settings: NeedleSettings, kind: str, language: str, *, length: i
     )
     needles = make_needles(keys, values, words, count, settings.value_digits)
     context = make_document(haystack, places, words, needles, length=length, depth=depth)
-    asked_keys = [key for key, _ in needles[:asked]]
+    asked_keys = [key for key, _ in needles[:n_asked]]
     return Sample(
         benchmark=Needle.name,
         task=f"{kind}_{language}",
         sample_id=f"len{length:04d}-depth{round(100 * depth):03d}-{index:02d}",
         context=context,
         question=words.question(asked_keys),
-        references=tuple(value for _, value in needles[:asked]),
+        references=tuple(value for _, value in needles[:n_asked]),
         language=language,
         length=length,
         length_unit=words.unit,

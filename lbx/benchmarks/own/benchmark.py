@@ -119,15 +119,15 @@ class OwnBenchmark(Benchmark):
         """
         named, choices, pattern = (sample.meta.get(key) for key in ("metrics", "choices", "extract"))
         letters = "".join(choices) if isinstance(choices, dict) else ""
-        asked = Asked(sample.references, sample.language, letters)
+        rule = Asked(sample.references, sample.language, letters)
         names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
         known = [name for name in names if name in METRICS]
         if not isinstance(pattern, str):
-            return [Score(name, *METRICS[name](output, asked)) for name in known]
+            return [Score(name, *METRICS[name](output, rule)) for name in known]
         answer = extract(pattern, output)
         if answer is None:
             return [Score(name, 0.0) for name in known]
-        values = {name: METRICS[name](answer, asked) for name in known}
+        values = {name: METRICS[name](answer, rule) for name in known}
         return [
             Score(name, one.value, answer if one.extracted is None else one.extracted) for name, one in values.items()
         ]
@@ -137,18 +137,18 @@ class OwnBenchmark(Benchmark):
         metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
         order = rows[0].sample.meta.get("metrics", []) if rows else []
         ordered = sorted(metrics, key=lambda metric: order.index(metric) if metric in order else len(order))
-        found = [one for metric in ordered for one in task_score(metric, rows, metric, None)]
-        return [replace(one, official=mean(one.estimate.values.tolist(), 100)) for one in found if one.estimate]
+        scores = [one for metric in ordered for one in task_score(metric, rows, metric, None)]
+        return [replace(one, official=mean(one.estimate.values.tolist(), 100)) for one in scores if one.estimate]
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
         """The mean of the tasks' headlines: by language where there are several, and overall."""
-        heads = {task: found[0] for task, rows in tasks.items() if (found := self.aggregate(task, rows))}
+        heads = {task: scores[0] for task, rows in tasks.items() if (scores := self.aggregate(task, rows))}
         languages: dict[str, list[TaskScore]] = {}
         for task, head in heads.items():
             languages.setdefault(tasks[task][0].sample.language, []).append(head)
-        parts = [("language", name, found) for name, found in languages.items()] if len(languages) > 1 else []
+        parts = [("language", name, scores) for name, scores in languages.items()] if len(languages) > 1 else []
         parts += [("overall", "all", list(heads.values()))] if len(heads) > 1 else []
-        averages = [(grouping, name, Average.of(found, whole=True)) for grouping, name, found in parts]
+        averages = [(grouping, name, Average.of(scores, whole=True)) for grouping, name, scores in parts]
         return [average.group(grouping, name) for grouping, name, average in averages if average]
 
     @property
@@ -160,10 +160,10 @@ class OwnBenchmark(Benchmark):
         if path is None:
             return None
         with _told_of(bundle):
-            found = _read(path)
-            if found.name != self.name:
-                raise UsageError(f"{path}: it defines {found.name!r}, and lies in the folder of {self.name!r}.")
-        return found
+            definition = _read(path)
+            if definition.name != self.name:
+                raise UsageError(f"{path}: it defines {definition.name!r}, and lies in the folder of {self.name!r}.")
+        return definition
 
     def _task(self, bundle: Bundle, name: str) -> OwnTask:
         definition = self._definition(bundle)
@@ -204,15 +204,15 @@ def own_names(bundle: Bundle, reserved: Mapping[str, str]) -> list[str]:
         BundleError: one has such a name, or one that cannot be a name.
     """
     folder = bundle.file(FOLDER)
-    found = sorted(path.parent.name for path in folder.glob(f"*/{FILE}")) if folder and folder.is_dir() else []
-    for name in found:
+    names = sorted(path.parent.name for path in folder.glob(f"*/{FILE}")) if folder and folder.is_dir() else []
+    for name in names:
         if name in reserved or not is_name(name):
             raise BundleError(
                 f"The bundle at {bundle.root} has a benchmark of the name {name!r}, which "
                 + (f"means {reserved[name]}." if name in reserved else "cannot be one."),
                 fix="Give it another name where the bundle is made, and make the bundle again.",
             )
-    return found
+    return names
 
 
 def read_for_bundle(path: Path, reserved: Mapping[str, str]) -> tuple[Definition, list[str]]:
@@ -238,8 +238,8 @@ def read_for_bundle(path: Path, reserved: Mapping[str, str]) -> tuple[Definition
 def _questions(sample: Sample, turns: Sequence[str]) -> list[dict[str, str]]:
     """What each of the user's messages asks; the choices are the last one's."""
     choices = "\n".join(f"{letter}. {text}" for letter, text in sample.meta.get("choices", {}).items())
-    asked = [{"question": text, "choices": ""} for text in turns[::2]]
-    return [*asked, {"question": sample.question, "choices": choices}]
+    fields = [{"question": text, "choices": ""} for text in turns[::2]]
+    return [*fields, {"question": sample.question, "choices": choices}]
 
 
 @contextmanager

@@ -65,30 +65,30 @@ def _refuse_unknown(row: DataRow, task: OwnTask) -> None:
 
 def _sample(row: DataRow, benchmark: str, task: OwnTask, number: int, *, cells: bool) -> Sample:
     called = {name: name for name in ALWAYS_READ} | dict(task.fields)
-    given = {ours: _value(row, ours, theirs, cells=cells) for ours, theirs in called.items()}
+    values = {ours: _value(row, ours, theirs, cells=cells) for ours, theirs in called.items()}
     for name in ("references", *sorted(task.variables | ({"choices"} if "accuracy" in task.metrics else set()))):
-        if given[name] is None:
+        if values[name] is None:
             raise wrong(row.where, f"the field {called[name]!r} is missing, the {name} of {task.name!r}")
     for name in ("document", "question"):
-        if given[name] is not None and (not isinstance(given[name], str) or not given[name].strip()):
+        if values[name] is not None and (not isinstance(values[name], str) or not values[name].strip()):
             raise wrong(row.where, f"the field {called[name]!r} should be text that is not blank")
-    choices = _choices(row, given["choices"])
-    document = given["document"] or ""
+    choices = _choices(row, values["choices"])
+    document = values["document"] or ""
     # What is stored of every sample scores it where there is no bundle; what a row does not say is not there.
     more = {
         "extract": task.extract or None,
         "choices": choices or None,
-        "turns": _turns(row, given.get("turns")),
-        "max_new_tokens": _budget(row, given.get("max_new_tokens")),
-        "stop": _stop(row, given.get("stop")),
+        "turns": _turns(row, values.get("turns")),
+        "max_new_tokens": _budget(row, values.get("max_new_tokens")),
+        "stop": _stop(row, values.get("stop")),
     }
     return Sample(
         benchmark=benchmark,
         task=task.name,
-        sample_id=_identifier(row, given["id"], number),
+        sample_id=_identifier(row, values["id"], number),
         context=document,
-        question=given["question"] or "",
-        references=_references(row, given["references"], choices),
+        question=values["question"] or "",
+        references=_references(row, values["references"], choices),
         language=task.language,
         length=len("".join(document.split())) if task.language == "zh" else len(document.split()),
         length_unit="characters" if task.language == "zh" else "words",
@@ -117,8 +117,8 @@ def _turns(row: DataRow, value: object) -> list[str] | None:
     if not isinstance(entries, list) or len(entries) % 2:
         raise wrong(row.where, "the turns should be a list that begins with the user and ends with the assistant")
     for place, entry in enumerate(entries):
-        role, said = (entry.get("role"), entry.get("content")) if isinstance(entry, dict) else (None, None)
-        if role != _ROLES[place % 2] or len(entry) != 2 or not isinstance(said, str) or not said.strip():
+        role, text = (entry.get("role"), entry.get("content")) if isinstance(entry, dict) else (None, None)
+        if role != _ROLES[place % 2] or len(entry) != 2 or not isinstance(text, str) or not text.strip():
             should = f'{{"role": "{_ROLES[place % 2]}", "content": "..."}}'
             raise wrong(row.where, f"number {place + 1} of the turns should be {should}, and not blank")
     return [entry["content"] for entry in entries] or None

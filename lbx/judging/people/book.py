@@ -86,13 +86,13 @@ class Book:
 
     def _read(self, records: Iterable[Mapping[str, Any]]) -> None:
         known = {(key, row.created_at) for key, rows in self._said.items() for row in rows}
-        there = False
+        present = False
         for record in records:
-            there = there or record.get("set", {}).get("set_id") == self.set.set_id
+            present = present or record.get("set", {}).get("set_id") == self.set.set_id
             rows = [row_of(row) for row in record.get("ratings", ()) if row["set_id"] == self.set.set_id]
             if rows := [row for row in rows if (row_key(row), row.created_at) not in known]:
                 self._count(rows, undo=bool(record.get("undo")))
-        if not there:
+        if not present:
             row, items = self.set.rows()
             self._journal.append({"set": row.values(), "items": [item.values() for item in items]})
 
@@ -110,10 +110,10 @@ class Book:
 
     def item(self, rater: str, number: int) -> Item:
         """One of a rater's questions. Raises UsageError: it is not."""
-        found = self._items.get(number)
-        if found is None or found not in self._queues[rater]:
+        item = self._items.get(number)
+        if item is None or item not in self._queues[rater]:
             raise UsageError("This question is not one of yours.")
-        return found
+        return item
 
     def latest(self, rater: str, item: Item) -> list[RatingRow | None]:
         """The last thing said at each place; of a pair there is one."""
@@ -184,10 +184,10 @@ class Book:
 
     def _keys(self, rater: str, item: Item) -> list[list[Key]]:
         """Of each place, the rows that one thing said there makes."""
-        found = self._places.get((rater, item.number))
-        if found is None:
-            found = self._places[rater, item.number] = self._made_keys(rater, item)
-        return found
+        keys = self._places.get((rater, item.number))
+        if keys is None:
+            keys = self._places[rater, item.number] = self._made_keys(rater, item)
+        return keys
 
     def _made_keys(self, rater: str, item: Item) -> list[list[Key]]:
         if self.set.kind == SCORE:

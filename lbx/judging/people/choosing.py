@@ -52,11 +52,11 @@ def rating_set(
     Raises:
         UsageError: there are none; a pair needs two runs.
     """
-    found = _answered(store, runs, patterns)
-    runs = tuple(runs or dict.fromkeys(sorted(answer.run_id for _, item in found for answer in item.answers)))
+    answers = _answered(store, runs, patterns)
+    runs = tuple(runs or dict.fromkeys(sorted(answer.run_id for _, item in answers for answer in item.answers)))
     if kind == PAIR and len(runs) < 2:
         raise UsageError("Pairs need the answers of at least two runs.", fix="Name them: --run A --run B.")
-    common = [(marks, item) for marks, item in found if {a.run_id for a in item.answers} == {*runs}]
+    common = [(marks, item) for marks, item in answers if {a.run_id for a in item.answers} == {*runs}]
     source, chosen = _chosen(common, questions)
     if not chosen:
         raise UsageError(
@@ -133,7 +133,7 @@ def documents(bundle: Bundle, items: Collection[Item]) -> dict[str, str]:
     Of a question whose document nobody knows (an import) it is the one that the bundle's question of that name and
     wording has.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for benchmark, task in sorted({(item.benchmark, item.task) for item in items}):
         here = [item for item in items if (item.benchmark, item.task) == (benchmark, task)]
         wanted = {item.document for item in here} - {""}
@@ -144,7 +144,7 @@ def documents(bundle: Bundle, items: Collection[Item]) -> dict[str, str]:
         for sample in family.samples(bundle, task):
             held = unknown.get(sample.sample_id)
             if held and held.question == sample.question:
-                found[held.document_key] = sample.context
+                texts[held.document_key] = sample.context
             if wanted and (name := sha256_text(sample.context)) in wanted:
-                found[name] = sample.context
-    return found
+                texts[name] = sample.context
+    return texts

@@ -168,7 +168,7 @@ def _write(file: int, line: bytes) -> None:
 
 
 def _records(held: bytes, path: Path) -> list[dict[str, Any]]:
-    found = []
+    records = []
     for number, line in enumerate(held.splitlines(), 1):
         record = record_of(line)
         if record is None:
@@ -176,5 +176,5 @@ def _records(held: bytes, path: Path) -> list[dict[str, Any]]:
                 f"Line {number} of {path} is not a line that lbx wrote: the file is damaged.",
                 fix="Put that line into another file; all other lines can be moved then.",
             )
-        found.append(record)
-    return found
+        records.append(record)
+    return records

@@ -168,12 +168,12 @@ def pairs_of(items: Iterable[Item]) -> tuple[list[Item], int]:
     """Each two answers to a question as an item of their own. Returns them, and how many hold equal answers, which
     are left out: there is nothing to choose.
     """
-    found: list[Item] = []
+    pairs: list[Item] = []
     equal = 0
     for item in items:
         for first, second in combinations(item.answers, 2):
             if first.text == second.text:
                 equal += 1
             else:
-                found.append(replace(item, number=len(found), answers=(first, second)))
-    return found, equal
+                pairs.append(replace(item, number=len(pairs), answers=(first, second)))
+    return pairs, equal

@@ -107,8 +107,8 @@ class Chat:
     def settings(self, own: str | None) -> dict[str, Any]:
         """What of it can change an output, for the ``runs`` table."""
         chosen = self.choose(own)
-        found = {"template_sha256": sha256_text(chosen) if chosen else None, "kwargs": dict(self.kwargs)}
-        return found if self.reasoning is None else {**found, "reasoning": list(self.reasoning)}
+        settings = {"template_sha256": sha256_text(chosen) if chosen else None, "kwargs": dict(self.kwargs)}
+        return settings if self.reasoning is None else {**settings, "reasoning": list(self.reasoning)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,10 +281,10 @@ def _tokenizer(table: Mapping[str, Any], card: Path) -> Weights:
 def _weights(values: Mapping[str, Any], card: Path, name: str = "weights") -> Weights:
     where = f"The model card {card}: [{name}]"
     check_table(values, _WEIGHTS, where)
-    given = [place for place in _PLACES if values.get(place)]
-    if len(given) != 1:
+    places = [place for place in _PLACES if values.get(place)]
+    if len(places) != 1:
         raise UsageError(
-            f"{where} needs exactly one of {', '.join(_PLACES)}; it has {' and '.join(given) or 'none'}.",
+            f"{where} needs exactly one of {', '.join(_PLACES)}; it has {' and '.join(places) or 'none'}.",
             fix="path is a file or folder of this machine, bundle a place under the bundle's data/files, "
             "repo a hub repository inside the bundle.",
         )

@@ -137,15 +137,15 @@ def batches(lengths: Sequence[int], limit: int) -> list[list[int]]:
     Returns:
         The longest texts first, so that memory runs out at once if it will; equal ones in their own order.
     """
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         if not lengths[index]:
             continue
-        if found and (len(found[-1]) + 1) * lengths[found[-1][0]] <= limit:
-            found[-1].append(index)
+        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= limit:
+            groups[-1].append(index)
         else:
-            found.append([index])
-    return found
+            groups.append([index])
+    return groups
 
 
 def unit_rows(vectors: Vectors, name: str) -> Vectors:

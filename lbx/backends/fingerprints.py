@@ -71,8 +71,8 @@ def fingerprint(path: Path, *, whole: bool = False) -> str:
         for file in files:
             digest.update(f"{file.path.name}\0{file.size}\0{file.whole}\0".encode("utf-8", "surrogateescape"))
         with ThreadPoolExecutor(_THREADS) as threads:
-            for found in threads.map(_digest, _reads(files)):
-                digest.update(found)
+            for part in threads.map(_digest, _reads(files)):
+                digest.update(part)
     except OSError as exc:
         raise BackendError(
             f"The model in {path} cannot be read: {exc.filename or path}: {exc.strerror or exc}.",
@@ -83,8 +83,8 @@ def fingerprint(path: Path, *, whole: bool = False) -> str:
 
 def weights_settings(card: ModelCard, path: Path) -> dict[str, str]:
     """What tells a run's weights from others, for ``BackendInfo.settings``."""
-    found = {"weights": fingerprint(path)}
-    return found | {"weights_whole": fingerprint(path, whole=True)} if card.hash_weights else found
+    settings = {"weights": fingerprint(path)}
+    return settings | {"weights_whole": fingerprint(path, whole=True)} if card.hash_weights else settings
 
 
 def head_and_tail(path: Path) -> str:

@@ -179,8 +179,8 @@ def _gguf_values(file: BinaryIO, keys: int) -> Iterator[tuple[str, int | float |
 
 def _number(file: BinaryIO, kind: str) -> int | float:
     (value,) = struct.unpack(f"<{kind}", file.read(struct.calcsize(f"<{kind}")))
-    found: int | float = value
-    return found
+    number: int | float = value
+    return number
 
 
 def _text(file: BinaryIO) -> str:

@@ -47,8 +47,8 @@ class Listed:
     @property
     def state(self) -> str:
         """Whether it is there, and its format of few bits."""
-        there = {True: "present", False: "missing", None: "on a server"}[self.there]
-        return f"{there}, {self.stored_as}" if self.stored_as else there
+        state = {True: "present", False: "missing", None: "on a server"}[self.there]
+        return f"{state}, {self.stored_as}" if self.stored_as else state
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -57,10 +57,10 @@ class Listed:
 def list_models(bundle: Bundle | None = None) -> list[Listed]:
     """Cards and weights in models/ and beside the bundle (without one in this folder), then weights in the bundle."""
     beside = bundle.root.parent if bundle is not None else Path()
-    found = [*_in_folder(CARDS, bundle, cards_only=False), *_in_folder(beside, bundle, cards_only=True)]
+    models = [*_in_folder(CARDS, bundle, cards_only=False), *_in_folder(beside, bundle, cards_only=True)]
     if bundle is not None:
-        found += _in_bundle(bundle)
-    return list({one.name: one for one in found}.values())
+        models += _in_bundle(bundle)
+    return list({one.name: one for one in models}.values())
 
 
 def _in_folder(folder: Path, bundle: Bundle | None, *, cards_only: bool) -> Iterator[Listed]:
@@ -125,24 +125,24 @@ def _weights(name: str, place: Path) -> Listed:
 
 
 def _listed(name: str, kind: str, card: ModelCard, bundle: Bundle | None) -> Listed:
-    found = Listed(name, kind, card.backend, card.embeds, card.context_window)
+    listed = Listed(name, kind, card.backend, card.embeds, card.context_window)
     if card.weights == NOTHING:
-        return replace(found, there=None)
+        return replace(listed, there=None)
     try:
         place = weights_path(card, bundle)
         size = sum(file.stat().st_size for file in model_files(place))
         stored_as = _stored_as(card, place)
     except (LbxError, OSError) as error:
-        return replace(found, problem=error.cause if isinstance(error, LbxError) else str(error))
+        return replace(listed, problem=error.cause if isinstance(error, LbxError) else str(error))
     trained = context_window(place)
-    found = replace(
-        found, context_window=card.context_window or trained, size_bytes=size, stored_as=stored_as, there=True
+    listed = replace(
+        listed, context_window=card.context_window or trained, size_bytes=size, stored_as=stored_as, there=True
     )
     try:
         check_window(card, trained)
     except BackendError as error:
-        return replace(found, problem=error.cause)
-    return found
+        return replace(listed, problem=error.cause)
+    return listed
 
 
 def _stored_as(card: ModelCard, place: Path) -> str:

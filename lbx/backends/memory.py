@@ -15,15 +15,15 @@ from lbx.base.inputs import SMALL, read_input
 
 def available_bytes() -> int | None:
     """Memory that this process may take: what the system has free, and its control groups leave; None: unknown."""
-    found = []
+    amounts = []
     try:
         lines = read_input(Path("/proc/meminfo"), SMALL).decode("ascii").splitlines()
-        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+        amounts += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     except OSError:
         pass
     limit = memory_limit()
-    found += [limit.free] if limit else []
-    return min(found, default=None)
+    amounts += [limit.free] if limit else []
+    return min(amounts, default=None)
 
 
 _UNLIMITED = 1 << 60  # version 1 writes "none" as a number near 2**63
@@ -47,17 +47,17 @@ def memory_limit(system: Path = Path("/")) -> MemoryLimit | None:
     Args:
         system: the folder in which proc and sys lie, for tests.
     """
-    found = [_memory_v2(group) for group in _groups(system, "")]
-    found += [_memory_v1(group) for group in _groups(system, "memory")]
-    return min((limit for limit in found if limit), key=lambda limit: limit.free, default=None)
+    limits = [_memory_v2(group) for group in _groups(system, "")]
+    limits += [_memory_v1(group) for group in _groups(system, "memory")]
+    return min((limit for limit in limits if limit), key=lambda limit: limit.free, default=None)
 
 
 def cpu_limit(system: Path = Path("/")) -> float | None:
     """How many cores' worth of time the groups grant, e.g. 1.5; None where none sets a quota."""
-    found = [_quota(_words(group / "cpu.max")) for group in _groups(system, "")]
+    quotas = [_quota(_words(group / "cpu.max")) for group in _groups(system, "")]
     for group in _groups(system, "cpu"):
-        found.append(_quota(_words(group / "cpu.cfs_quota_us") + _words(group / "cpu.cfs_period_us")))
-    return min((cores for cores in found if cores), default=None)
+        quotas.append(_quota(_words(group / "cpu.cfs_quota_us") + _words(group / "cpu.cfs_period_us")))
+    return min((cores for cores in quotas if cores), default=None)
 
 
 def _memory_v2(group: Path) -> MemoryLimit | None:

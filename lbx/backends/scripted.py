@@ -97,12 +97,12 @@ class ScriptedBackend:
     ) -> Iterator[tuple[int, RequestResult]]:
         """In their order."""
         for index, request in enumerate(requests):
-            said: RequestResult
+            result: RequestResult
             try:
-                said = self._answer(request)
+                result = self._answer(request)
             except (PromptError, BackendError) as exc:
-                said = exc
-            yield index, said
+                result = exc
+            yield index, result
 
     def takes_system(self) -> bool:
         return False

@@ -71,8 +71,8 @@ def resolve_embedder(text: str, *, bundle: Bundle | None = None, threads: int | 
 def full_path(model: str) -> str:
     """Where the card, file or folder lies that ``resolve_model`` takes a name for; the name itself, where none does."""
     path, card = expanded(Path(model)), CARDS / f"{model}.toml"
-    found = card if "/" not in model and card.is_file() and path.suffix != ".toml" else path
-    return str(found.absolute()) if found.exists() else model
+    path_given = card if "/" not in model and card.is_file() and path.suffix != ".toml" else path
+    return str(path_given.absolute()) if path_given.exists() else model
 
 
 def _with_threads(card: ModelCard, threads: int | None) -> ModelCard:
@@ -219,21 +219,21 @@ def _place(card: ModelCard, bundle: Bundle | None) -> Path:
     if bundle is None:
         what = weights.bundle or weights.repo
         raise UsageError(f"The model {card.name} lies in the bundle ({what}).", fix="Say which: --bundle DIR.")
-    found = bundle.file(weights.bundle) if weights.bundle else bundle.snapshot("model", weights.repo, weights.revision)
-    if found is None:
+    path = bundle.file(weights.bundle) if weights.bundle else bundle.snapshot("model", weights.repo, weights.revision)
+    if path is None:
         what = weights.bundle or weights.repo + (f" at {weights.revision}" if weights.revision else "")
         raise BackendError(
             f"The bundle {bundle.root} does not hold {what}, which the model {card.name} needs.",
             fix="Add it as a source to a recipe, and make the bundle again.",
         )
-    return found
+    return path
 
 
 def _gguf(card: ModelCard, folder: Path) -> Path:
     """The one GGUF model of a folder: a file, or the first part of a split one."""
     every = sorted(p for p in folder.rglob("*.gguf") if p.is_file())
-    found = sorted(p for p in folder.glob(card.weights.file) if p.is_file()) if card.weights.file else every
-    models = [p for p in found if is_first_gguf(p)]
+    files = sorted(p for p in folder.glob(card.weights.file) if p.is_file()) if card.weights.file else every
+    models = [p for p in files if is_first_gguf(p)]
     if len(models) == 1:
         return models[0]
     names = ", ".join(str(p.relative_to(folder)) for p in (models or every)) or "none"

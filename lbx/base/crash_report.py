@@ -99,9 +99,9 @@ def sentence(said: str, safe: str) -> str:
 
 def _main(pipe: str, safe: str) -> None:
     with os.fdopen(int(pipe), "rb") as stream:
-        said = stream.read()
-    if said.startswith(_FATAL.encode()) or _FAREWELL not in said:
-        sys.stderr.write(sentence(said.decode("utf-8", "replace"), safe))
+        output = stream.read()
+    if output.startswith(_FATAL.encode()) or _FAREWELL not in output:
+        sys.stderr.write(sentence(output.decode("utf-8", "replace"), safe))
 
 
 if __name__ == "__main__":

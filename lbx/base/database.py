@@ -117,9 +117,9 @@ def _parquet(sql: str, paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], t
     places = [re.sub(r"[*?\[]", r"[\g<0>]", str(path.resolve())) for path in paths]
     try:
         with _locked([*(path.resolve() for path in paths), *map(Path, places)], threads=1) as connection:
-            found = connection.execute(sql, [places])
-            names = [column[0] for column in found.description or []]
-            while batch := found.fetchmany(_BATCH):
+            rows = connection.execute(sql, [places])
+            names = [column[0] for column in rows.description or []]
+            while batch := rows.fetchmany(_BATCH):
                 for values in batch:
                     yield names, values
     except duckdb.Error as exc:

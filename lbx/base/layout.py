@@ -117,13 +117,13 @@ class Bundle:
                 f"{ref} names no commit, but {commit[:80]!r}.",
                 fix="Do not trust this bundle; check it with `lbx verify`.",
             )
-        found = self._inside(folder / "snapshots" / commit)
-        return found if found.is_dir() else None
+        path = self._inside(folder / "snapshots" / commit)
+        return path if path.is_dir() else None
 
     def file(self, to: str) -> Path | None:
         """A file of an https or path source by its place under data/files, or None where it is not there."""
-        found = self._inside(self.root / FILES / to)
-        return found if found.exists() else None
+        path = self._inside(self.root / FILES / to)
+        return path if path.exists() else None
 
     def _inside(self, path: Path) -> Path:
         """The path, which a file or a card has named: it must not lead out of the bundle, by ``..`` or by a link."""

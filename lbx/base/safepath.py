@@ -21,8 +21,8 @@ def leave_out_working_folder() -> None:
         here = ""
     if not sys.flags.safe_path and sys.path[:1] in ([""], [here]):
         del sys.path[0]
-    if given := os.environ.get("PYTHONPATH"):
-        entries = given.split(os.pathsep)
+    if path := os.environ.get("PYTHONPATH"):
+        entries = path.split(os.pathsep)
         for place in [os.path.abspath(entry) for entry in entries if not os.path.isabs(entry)]:
             if place in sys.path:
                 sys.path.remove(place)

@@ -128,8 +128,8 @@ def from_table(cls: type[T], table: Mapping[str, Any], where: str) -> T:
 
 def _kind(hint: Any) -> Any:
     """What a value's type must be; what may also be None can only be left out of a table."""
-    given = [part for part in get_args(hint) if part is not NoneType] if get_origin(hint) is UnionType else [hint]
-    return get_origin(given[0]) or given[0]
+    kinds = [part for part in get_args(hint) if part is not NoneType] if get_origin(hint) is UnionType else [hint]
+    return get_origin(kinds[0]) or kinds[0]
 
 
 def wrong(where: object, what: str, fix: str = "") -> UsageError:

@@ -200,13 +200,13 @@ def _parse_fetch(
         match = _FETCH_LINE.fullmatch(line)
         if match is None or match[1] != base["name"]:
             raise _wrong(where, f"line {number} of {FETCH} names no file of the base")
-        there, size, path = unquote(match[2]), int(match[3]), match[4]
+        url, size, path = unquote(match[2]), int(match[3]), match[4]
         if path not in entries or entries[path].size != size or path in fetched:
             raise _wrong(where, f"{FETCH} and {MANIFEST} disagree about {path!r}", "Do not trust this bundle.")
-        reason = why_unsafe(there) or ("" if there.startswith(PAYLOAD) else "it is not a payload file")
+        reason = why_unsafe(url) or ("" if url.startswith(PAYLOAD) else "it is not a payload file")
         if reason:
-            raise _wrong(where, f"{FETCH} takes {there!r} of the base, and {reason}", "Do not trust it.")
-        fetched[path] = there
+            raise _wrong(where, f"{FETCH} takes {url!r} of the base, and {reason}", "Do not trust it.")
+        fetched[path] = url
     return fetched
 
 

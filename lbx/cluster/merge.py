@@ -155,7 +155,7 @@ def _add_up(store: Store, merging: Merging, merged: Merged) -> None:
 
 def _behind(store: Store, run: str, name: str) -> int:
     """Answers that ``lbx score`` has something to do for: those for judges and people alone have no score."""
-    found = store.query(
+    rows = store.query(
         """
         SELECT count(*) FROM generations g
         JOIN runs r ON r.run_id = g.run_id AND (r.settings->>'judged') IS DISTINCT FROM 'true'
@@ -168,7 +168,7 @@ def _behind(store: Store, run: str, name: str) -> int:
         """,
         [BENCHMARKS[name].metric_version, run, name, MARKS if BENCHMARKS[name].judge else ()],
     )
-    return int(found.rows[0][0])
+    return int(rows.rows[0][0])
 
 
 def _close_runs(store: Store, merged: Merged) -> None:
@@ -184,9 +184,9 @@ def _close_runs(store: Store, merged: Merged) -> None:
 
 def gaps(store: Store, plan: ShardPlan) -> list[Gap]:
     """What of a shard plan a results file lacks."""
-    found: list[Gap] = []
+    gaps_found: list[Gap] = []
     for run in plan.runs:
-        there = {
+        stored = {
             SampleKey(*row)
             for row in store.query(
                 "SELECT benchmark, task, sample_id, iteration FROM generations WHERE run_id = ?", [run]
@@ -199,8 +199,8 @@ def gaps(store: Store, plan: ShardPlan) -> list[Gap]:
                 for benchmark, _, name in [task.partition("/")]
                 for sample_id, _ in places.values()
                 for n in range(plan.iterations[task])
-                if (key := SampleKey(benchmark, name, sample_id, n)) not in there
+                if (key := SampleKey(benchmark, name, sample_id, n)) not in stored
             ]
             if missing:
-                found.append(Gap(number, run, missing))
-    return sorted(found, key=lambda gap: gap.shard)
+                gaps_found.append(Gap(number, run, missing))
+    return sorted(gaps_found, key=lambda gap: gap.shard)

@@ -274,10 +274,10 @@ def submit(script: Path, *, after: str = "") -> str:
     done = _call("sbatch", "--parsable", *waiting, str(script))
     if done.returncode:
         raise LbxError(f"sbatch refused: {' '.join(done.stderr.split()) or done.returncode}.")
-    found = re.match(r"(\d+)", done.stdout)
-    if not found:
+    match = re.match(r"(\d+)", done.stdout)
+    if not match:
         raise LbxError(f"sbatch said {done.stdout.strip()!r}, which is not a job id.")
-    return found[1]
+    return match[1]
 
 
 def states(array_id: str) -> dict[int, str] | None:

@@ -56,16 +56,16 @@ def status(folder: RunFolder) -> list[ShardStatus]:
 def _shard(folder: RunFolder, plan: ShardPlan, number: int, known: dict[int, str] | None) -> ShardStatus:
     answered, failed = _counts(folder.shard(number), plan)
     expected = plan.expected(number)
-    said = _last_line(folder.log(number))
+    line = _last_line(folder.log(number))
     if answered + failed >= expected:
         state = "done"
     elif known is None:
-        state = "begun" if answered or failed or said else "missing"
+        state = "begun" if answered or failed or line else "missing"
     elif number in known:
         state = _GOING.get(known[number], known[number].lower())
     else:
-        state = "failed" if answered or failed or said or folder.output(number).exists() else "missing"
-    return ShardStatus(number, state, answered, failed, expected, said)
+        state = "failed" if answered or failed or line or folder.output(number).exists() else "missing"
+    return ShardStatus(number, state, answered, failed, expected, line)
 
 
 def _counts(path: Path, plan: ShardPlan) -> tuple[int, int]:

@@ -91,8 +91,8 @@ def export(
     targets = {_target(directory, place, ", ".join(run_ids)): pieces for place, pieces in files.items()}
     grown = directory / (BENCHMARKS[form.name].growing_result or ".")
     if grows := grown in targets and grown.is_file():
-        there = read_input(grown, _LARGEST_GROWN).decode("utf-8", "backslashreplace")  # which is no JSON
-        targets[grown] = _joined(form, grown.name, [there], targets[grown])
+        text = read_input(grown, _LARGEST_GROWN).decode("utf-8", "backslashreplace")  # which is no JSON
+        targets[grown] = _joined(form, grown.name, [text], targets[grown])
     if not force:
         _refuse_existing(path for path in targets if not (grows and path == grown))
     _write_all(targets)
@@ -162,8 +162,8 @@ def _target(directory: Path, name: str, run_id: str) -> Path:
 
 
 def _answered(store: Store, run_id: str) -> list[str]:
-    found = store.query("SELECT DISTINCT benchmark FROM generations WHERE run_id = ? ORDER BY ALL", [run_id])
-    return [row[0] for row in found.rows]
+    benchmarks = store.query("SELECT DISTINCT benchmark FROM generations WHERE run_id = ? ORDER BY ALL", [run_id])
+    return [row[0] for row in benchmarks.rows]
 
 
 def _nothing(store: Store, form: PredictionFormat, run_id: str) -> UsageError:
@@ -261,11 +261,15 @@ def _made_files(
 
 
 def _refuse_existing(targets: Iterable[Path]) -> None:
-    there = [path for path in targets if path.exists()]
-    if there:
-        more = f" and {len(there) - 1} more {'files' if len(there) > 2 else 'file'} already exist" if there[1:] else ""
+    existing = [path for path in targets if path.exists()]
+    if existing:
+        more = (
+            f" and {len(existing) - 1} more {'files' if len(existing) > 2 else 'file'} already exist"
+            if existing[1:]
+            else ""
+        )
         fix = "Give another folder, or replace them with --force."
-        raise UsageError(f"{there[0]}{more or ' already exists'}.", fix=fix)
+        raise UsageError(f"{existing[0]}{more or ' already exists'}.", fix=fix)
 
 
 def _write_all(targets: Mapping[Path, Sequence[str]]) -> None:

@@ -96,8 +96,8 @@ def understand(
         reading = (match_judged if judged else match)(form, bundle, reading)
     name = run_id or f"{model}-{form.name}-{reading.content_sha256[:8]}"
     judge = BENCHMARKS[form.name].judge if judged else None
-    told = judge.settings_of([row.line for row in reading.rows]) if judge else {}
-    return Understood(form, reading, name, model, bundle, metadata, told)
+    settings = judge.settings_of([row.line for row in reading.rows]) if judge else {}
+    return Understood(form, reading, name, model, bundle, metadata, settings)
 
 
 def _refuse_verdicts(path: Path) -> None:
@@ -229,8 +229,8 @@ def published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool 
     if _is_there(store, run_id, reading.content_sha256):
         return run_id
     reading = match_judged(form, bundle, reading)
-    told = {"published": True, "length_hint": length_hint}
-    done = write_predictions(store, Understood(form, reading, run_id, name, bundle, told=told))
+    metadata = {"published": True, "length_hint": length_hint}
+    done = write_predictions(store, Understood(form, reading, run_id, name, bundle, told=metadata))
     store.finish_run(done.run_id, "done")
     return done.run_id
 

@@ -104,11 +104,11 @@ def _no_judge(form: str, run_id: str) -> UsageError:
 
 def _imported(store: Store, run_id: str, settings: Mapping[str, Any]) -> tuple[str, list[str]]:
     held = "SELECT count(*), count(source_row) FROM generations WHERE run_id = ? AND benchmark = ?"
-    ((rounds, told),) = store.query(held, [run_id, NAME]).rows
+    ((rounds, stored_settings),) = store.query(held, [run_id, NAME]).rows
     if "rubric" not in settings:
         raise _no_judge(settings["imported"], run_id)
     files = stored_files(store, run_id, settings)
-    if len(files) != 1 or told != files[0].rows or rounds != 2 * told:
+    if len(files) != 1 or stored_settings != files[0].rows or rounds != 2 * stored_settings:
         raise not_whole(store, run_id)
     rows = store.query(
         "SELECT source_row FROM generations WHERE run_id = ? AND source_row IS NOT NULL ORDER BY created_at", [run_id]
@@ -147,28 +147,28 @@ def _pairs(
             )
         rounds.setdefault(key, {})[row["answer_first"] is not False] = row
     # A question that both are to judge is asked once, and is two rows where both kinds of questions were asked.
-    asked = {marks[0] for *_, marks in rounds if len(marks) == 1}
+    marks_asked = {marks[0] for *_, marks in rounds if len(marks) == 1}
     pairs: dict[str, list[JudgedPair]] = {}
     whole = [both for both in rounds.values() if len(both) == 2]
     names = _labels(store, form, {both[True][name] for both in whole for name in ("run_id", "against_run_id")})
     for both in whole:
         judged, against = names[both[True]["run_id"]], names[both[True]["against_run_id"]]
         pair = _pair(store, form, rubric, run["model"], (judged, against), both=both)
-        pairs.setdefault(f"{judged}.pred.judge.jsonl", []).extend([pair] * rows_of(both[True]["marks"], asked))
+        pairs.setdefault(f"{judged}.pred.judge.jsonl", []).extend([pair] * rows_of(both[True]["marks"], marks_asked))
     return pairs, len(rounds) - len(whole)
 
 
 def _labels(store: Store, form: JudgeForm, runs: set[str]) -> dict[str, str]:
     """How the benchmark's files call each run's model."""
     answers = format_named(form.benchmark)
-    found = {}
+    labels = {}
     for run_id, model, settings in store.query("SELECT run_id, model, settings FROM runs").rows:
         if run_id in runs:
-            found[run_id] = file_part(answers.label(model, json.loads(settings)))
-    if missing := sorted(runs - found.keys()):
+            labels[run_id] = file_part(answers.label(model, json.loads(settings)))
+    if missing := sorted(runs - labels.keys()):
         raise _no_answers(store, missing[0])
-    twice = [label for label, times in Counter(found.values()).items() if times > 1]
-    return {run_id: file_part(run_id) if label in twice else label for run_id, label in found.items()}
+    twice = [label for label, times in Counter(labels.values()).items() if times > 1]
+    return {run_id: file_part(run_id) if label in twice else label for run_id, label in labels.items()}
 
 
 def _no_answers(store: Store, run_id: str) -> StoreError:
@@ -197,6 +197,6 @@ def _pair(
         "".join(fill_format(rubric.user, {**shown, "a": a, "b": b}, document="document", source=rubric.source))
         for a, b in (texts, texts[::-1])
     )
-    said = [NO_ANSWER if row["error"] is not None else row["output"] or "" for row in (first, second)]
+    answers = [NO_ANSWER if row["error"] is not None else row["output"] or "" for row in (first, second)]
     at = second["created_at"].replace(tzinfo=UTC).timestamp()
-    return form.pair(judge, names, (one, other), (said[0], said[1]), at)
+    return form.pair(judge, names, (one, other), (answers[0], answers[1]), at)

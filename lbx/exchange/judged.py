@@ -64,31 +64,31 @@ def match_judged(form: PredictionFormat, bundle: Bundle, reading: PredictionFile
     held = [task.name for task in family.tasks(bundle, family.open_tasks) if family.is_open(task.name)]
     if not held:
         raise family.no_data(bundle, f"any of the open tasks of {form.name}")
-    asked: dict[object, list[tuple[int, Sample]]] = defaultdict(list)
+    samples_of: dict[object, list[tuple[int, Sample]]] = defaultdict(list)
     for task in held:
         for place, sample in enumerate(bundled_samples(form, bundle, task)):
-            asked[sample.question, sample.references].append((place, sample))
+            samples_of[sample.question, sample.references].append((place, sample))
     times: Counter[object] = Counter()
-    found, alone = [], Alone(form, 0)
+    matched, alone = [], Alone(form, 0)
     for row in reading.rows:
         assert row.sample is not None
         mark = row.sample.meta["evaluation"]
-        pairs = asked.get((row.sample.question, row.sample.references), ())
+        pairs = samples_of.get((row.sample.question, row.sample.references), ())
         free = [pair for pair in pairs if (pair[1].key, mark) not in times]
         if not free:
-            known = (row.sample.question, row.sample.references) in asked
-            found.append(alone.row(row, why_unmatched(known=known)))
+            known = (row.sample.question, row.sample.references) in samples_of
+            matched.append(alone.row(row, why_unmatched(known=known)))
             continue
         place, sample = next((pair for pair in free if mark in marks_in(pair[1].meta)), free[0])
-        found.append(
+        matched.append(
             replace(
                 row, task=sample.task, sample_id=sample.sample_id, position=place, sample=sample,
                 iteration=times[sample.key],
             )
         )  # fmt: skip
         times.update([sample.key, (sample.key, mark)])
-    refuse_strangers(bundle, found)
-    return replace(reading, tasks=by_task(found))
+    refuse_strangers(bundle, matched)
+    return replace(reading, tasks=by_task(matched))
 
 
 def by_task(rows: Sequence[Prediction]) -> dict[str, list[Prediction]]:

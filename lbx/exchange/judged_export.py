@@ -43,20 +43,20 @@ def export_judged(
         raise UsageError(f"There are no answers for a judge called {metric!r}.", fix=f"Known are {', '.join(metrics)}.")
     judge = metrics[metric]
     every = BENCHMARKS[judge.benchmark].judged(bundle)
-    asked = [(sample, mark) for sample, mark in every if mark in judge.answer_files[metric]]
+    wanted = [(sample, mark) for sample, mark in every if mark in judge.answer_files[metric]]
     files: dict[str, list[str]] = {}
     left_out: Counter[str] = Counter()
     for run_id in dict.fromkeys(runs):
         check_runs(store, [run_id])
         (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
-        model, rows = _rows(store, judge, run, bundle, asked)
+        model, rows = _rows(store, judge, run, bundle, wanted)
         if not rows:
             asks = as_command("lbx", "run", "--tasks", judge.benchmark)
             raise UsageError(
                 f"The run {run_id!r} has no answer to a question of {metric} in the bundle at {bundle.root}.",
                 fix=f"`{asks}` asks them together with those that metrics score.",
             )
-        left_out["not answered"] += len(asked) - len(rows)
+        left_out["not answered"] += len(wanted) - len(rows)
         if files.setdefault(f"{model}.pred.jsonl", rows) is not rows:
             raise UsageError(
                 f"Two of the runs are of {model}, and would be one file.", fix="Export one after the other."

@@ -290,17 +290,17 @@ def _unknown_sample(form: JudgeForm, row: JudgedPair) -> Sample:
 def _samples(store: Store, given: Judgements) -> tuple[dict[int, _StoredRun], dict[Question, Sample]]:
     """The runs of the results file by the side that they are, and each question's sample."""
     rows = given.rows
-    told = [row.told for row in rows if row.told]
-    questions = list(dict.fromkeys(one[:2] for one in told))
+    models = [row.told for row in rows if row.told]
+    questions = list(dict.fromkeys(one[:2] for one in models))
     runs = _stored_runs(store, given.form.benchmark, questions)
     sides: dict[int, _StoredRun] = {}
     samples: dict[Question, Sample] = {}
-    for side in (0, 1) if told else ():
-        able = [run for run in runs if run.gave_all(told, side, samples)]
+    for side in (0, 1) if models else ():
+        able = [run for run in runs if run.gave_all(models, side, samples)]
         named = [run for run in able if run.is_called(rows[0].names[side])]
         if named or len(able) == 1:
             sides[side] = run = (named or able)[0]
-            samples |= {one[:2]: known[0] for one in told if (known := run.answer(one, side))}
+            samples |= {one[:2]: known[0] for one in models if (known := run.answer(one, side))}
     return sides, samples or _new_samples(store, given, questions)
 
 
@@ -321,7 +321,7 @@ def _stored_runs(store: Store, benchmark: str, questions: Sequence[Question]) ->
 
 def _new_samples(store: Store, given: Judgements, questions: Sequence[Question]) -> dict[Question, Sample]:
     """The bundle's samples, or such as an import of the compared answers themselves would have; written."""
-    samples = {asked: judged_sample(given.form.benchmark, *asked, LLM) for asked in questions}
+    samples = {key: judged_sample(given.form.benchmark, *key, LLM) for key in questions}
     if given.bundle is None or not questions:
         store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(samples.values())])
         return samples

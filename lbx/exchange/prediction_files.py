@@ -84,11 +84,11 @@ def read(form: PredictionFormat, path: Path, *, e: bool = False) -> PredictionFi
     if not form.folder:
         return _one_file(form, path)
     e = e or "pred_e" in path.absolute().parts
-    found, ignored = _task_files(form, path, e)
+    task_files, ignored = _task_files(form, path, e)
     tasks: dict[str, list[Prediction]] = {}
     files = []
     digest = hashlib.sha256()
-    for task, file in found.items():
+    for task, file in task_files.items():
         data = read_bytes(file)
         content = split(file, data)
         tasks[task] = form.read(task, content.lines)
@@ -113,7 +113,7 @@ def file_entry(path: Path, task: str | None, content: Content) -> dict[str, Any]
 
 def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, Path], tuple[str, ...]]:
     """The files of a folder by their tasks, and what else is in it; or the one file that was named itself."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     ignored, others = [], []
     for entry in [path] if path.is_file() else sorted(path.iterdir()):
         name = entry.name
@@ -129,15 +129,15 @@ def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, 
                 others.append((entry, task))
                 continue
             raise _unknown(form, entry, task)
-        if task in found:
+        if task in files:
             raise UsageError(
-                f"{path} holds two files of the task {task}: {found[task].name} and {name}.", fix="Leave one of them."
+                f"{path} holds two files of the task {task}: {files[task].name} and {name}.", fix="Leave one of them."
             )
-        found[task] = entry
-    if not found:
+        files[task] = entry
+    if not files:
         raise _unknown(form, *others[0]) if others else _nothing(form, path)
     order = {task: place for place, task in enumerate(form.known_tasks)}
-    return dict(sorted(found.items(), key=lambda item: order[item[0]])), tuple(ignored)
+    return dict(sorted(files.items(), key=lambda item: order[item[0]])), tuple(ignored)
 
 
 def task_named(form: PredictionFormat, file: Path, e: bool) -> str:
@@ -150,9 +150,9 @@ def _named_inside(form: PredictionFormat, file: Path, e: bool) -> str | None:
     """The one task whose name stands in the file's between other words, as in "qasper-MODEL.jsonl"; else None."""
     stem = file.name.removesuffix(".gz").removesuffix(".jsonl")
     inside = {
-        (found.start(), found.end()): found[0]
+        (match.start(), match.end()): match[0]
         for name in form.known_tasks
-        for found in re.finditer(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", stem)
+        for match in re.finditer(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", stem)
     }
     # "qasper" stands in "qasper_e" as well: only what stands in no longer name counts.
     whole = {
@@ -237,21 +237,21 @@ def _matched(form: PredictionFormat, samples: list[Sample], predictions: list[Pr
     places: dict[tuple[int, object], deque[int]] = {}
     for place, sample in enumerate(samples):
         free[form.identity(sample)].append(place)
-    found, alone = [], Alone(form, len(samples))
+    matched, alone = [], Alone(form, len(samples))
     for prediction in predictions:
         identity = form.identity(prediction.sample) if prediction.sample else prediction.sample_id
         left = places.setdefault((prediction.iteration, identity), deque(free.get(identity, ())))
         problem = _problem(form, prediction, samples[left[0]]) if left else ""
         if left and not problem:
             sample, place = samples[left[0]], left.popleft()
-            found.append(replace(prediction, sample=sample, sample_id=sample.sample_id, position=place))
+            matched.append(replace(prediction, sample=sample, sample_id=sample.sample_id, position=place))
         elif not left and form.free_standing(prediction):
-            found.append(prediction)
+            matched.append(prediction)
         else:
             why = why_unmatched(known=bool(free.get(identity)))
             why = f"it answers the bundle's {samples[left[0]].key}, but {problem}" if problem else why
-            found.append(alone.row(prediction, why))
-    return (_by_place(form, samples, predictions) if any(map(unmatched, found)) else []) or found
+            matched.append(alone.row(prediction, why))
+    return (_by_place(form, samples, predictions) if any(map(unmatched, matched)) else []) or matched
 
 
 def why_unmatched(*, known: bool) -> str:
@@ -263,11 +263,11 @@ def why_unmatched(*, known: bool) -> str:
 
 def _all_alone(form: PredictionFormat, predictions: list[Prediction]) -> list[Prediction]:
     """The rows of a task that is not in the bundle; the first one's note speaks for all."""
-    alone, found, why = Alone(form, 0), [], "its task is not in the bundle (the same holds for all its rows)"
+    alone, answers, why = Alone(form, 0), [], "its task is not in the bundle (the same holds for all its rows)"
     for prediction in predictions:
-        found.append(alone.row(prediction, why) if prediction.sample else prediction)
-        why = "" if unmatched(found[-1]) else why
-    return found
+        answers.append(alone.row(prediction, why) if prediction.sample else prediction)
+        why = "" if unmatched(answers[-1]) else why
+    return answers
 
 
 class Alone:
@@ -304,12 +304,12 @@ def _by_place(form: PredictionFormat, samples: list[Sample], predictions: list[P
     pairs = list(zip(predictions, samples, strict=False))
     if len(pairs) < len(predictions) or not all(form.same_place(*pair) for pair in pairs):
         return []
-    found = [
+    matched = [
         replace(prediction, sample=sample, sample_id=sample.sample_id, position=place)
         for place, (prediction, sample) in enumerate(pairs)
     ]
     note = "from here on, rows differ from the bundle and are matched by position and reference answer"
-    return [replace(found[0], note=note), *found[1:]]
+    return [replace(matched[0], note=note), *matched[1:]]
 
 
 def _problem(form: PredictionFormat, prediction: Prediction, sample: Sample) -> str:

@@ -21,8 +21,8 @@ _IN_THE_DATA, _AS_IMPORTED = "a.position, g.iteration", "g.created_at"
 
 def answered_tasks(store: Store, form: PredictionFormat, run_id: str) -> list[str]:
     """The tasks that a run has generations of, in the paper's order."""
-    found = store.query("SELECT DISTINCT task FROM generations WHERE run_id = ? AND benchmark = ?", [run_id, form.name])
-    tasks = {row[0] for row in found.rows}
+    rows = store.query("SELECT DISTINCT task FROM generations WHERE run_id = ? AND benchmark = ?", [run_id, form.name])
+    tasks = {row[0] for row in rows.rows}
     return [task for task in form.known_tasks or sorted(tasks) if task in tasks]
 
 
@@ -43,8 +43,8 @@ def stored_answers(
     for row in rows:
         sample = stored_sample(form.name, row["task"], row)
         steps = json.loads(row["steps"]) if row["steps"] else []
-        said = row["output"] or "", row["reasoning"], steps, row["source_row"] or "{}"
-        yield StoredAnswer(sample, row["position"], row["iteration"], *said)
+        answer = row["output"] or "", row["reasoning"], steps, row["source_row"] or "{}"
+        yield StoredAnswer(sample, row["position"], row["iteration"], *answer)
 
 
 _JUDGED = """
@@ -118,6 +118,6 @@ class _Scores:
     def line(self, answer: StoredAnswer, row: Any) -> Iterator[ScoredLine]:
         """The answer with its scores; nothing where it has none, as rows for a judge."""
         sample = answer.sample
-        if found := self._found.get((sample.task, sample.sample_id, answer.iteration)):
-            scores, lacks, failed = found
+        if texts := self._found.get((sample.task, sample.sample_id, answer.iteration)):
+            scores, lacks, failed = texts
             yield ScoredLine(ScoredSample(sample, scores, answer.iteration, lacks), answer.output, row, failed)

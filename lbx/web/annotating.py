@@ -66,11 +66,11 @@ class AnnotationPages:
         return str(self._dataset.line(place).checked()[DOCUMENT]) if 0 <= place < len(self._dataset) else None
 
     def _common(self, request: Request) -> dict[str, Any]:
-        told, self._told = self._told, ""
+        notice, self._told = self._told, ""
         data = self._dataset
         return {
             "root": request.scope["root_path"],
-            "told": told,
+            "told": notice,
             "file": data.path.name,
             "out": data.out.name if data.out else "",
             "changed": data.changed,
@@ -83,8 +83,8 @@ class AnnotationPages:
     def _list(self, request: Request) -> Response:
         wanted = request.query_params.get("q", "").strip()
         first = max(1, number_in(request.query_params.get("from", "")))
-        found: Sequence[int] = list(self._dataset.search(wanted)) if wanted else range(len(self._dataset))
-        rows = [self._row(place) for place in islice(found, first - 1, first - 1 + SHOWN)]
+        places: Sequence[int] = list(self._dataset.search(wanted)) if wanted else range(len(self._dataset))
+        rows = [self._row(place) for place in islice(places, first - 1, first - 1 + SHOWN)]
         return page(
             "annotations.html",
             **self._common(request),
@@ -93,7 +93,7 @@ class AnnotationPages:
             rows=rows,
             wanted=wanted,
             first=first,
-            found=len(found),
+            found=len(places),
             step=SHOWN,
         )
 

@@ -98,7 +98,7 @@ class BrowsingPages:
         except LbxError as error:
             return "", str(error)
         steps = [str(one.get("text") or one["error"]) for one in made]
-        text = steps[0] + "".join(f"\n\n[step {step}]\n{said}" for step, said in enumerate(steps[1:], 2))
+        text = steps[0] + "".join(f"\n\n[step {step}]\n{output}" for step, output in enumerate(steps[1:], 2))
         key = f"prompt-{sha256_text(text)[:24]}"
         self._prompts[key] = text
         while len(self._prompts) > _PROMPTS_KEPT:
@@ -109,30 +109,30 @@ class BrowsingPages:
     # The list
 
     def _choice(self, request: Request) -> Choice:
-        asked = request.query_params
-        runs = [asked["run"]] if asked.get("run") else list(self._runs)
-        tasks = [asked["task"]] if asked.get("task") else list(self._tasks)
-        mark = asked.get("mark", "")
+        query = request.query_params
+        runs = [query["run"]] if query.get("run") else list(self._runs)
+        tasks = [query["task"]] if query.get("task") else list(self._tasks)
+        mark = query.get("mark", "")
         return Choice(
             runs=runs,
             tasks=tasks,
             mark=mark if mark in (*LISTED, "any") else "",
-            at_least=_share(asked.get("least", "")),
-            below=_share(asked.get("below", "")),
-            text=asked.get("q", "").strip(),
+            at_least=_share(query.get("least", "")),
+            below=_share(query.get("below", "")),
+            text=query.get("q", "").strip(),
         )
 
     def _list(self, request: Request) -> Response:
         choice = self._choice(request)
         first = number_in(request.query_params.get("from", "")) or 1
         with self._store() as store:
-            found = count_answers(store, choice)
+            count = count_answers(store, choice)
             rows = list_answers(store, choice, SHOWN, skip=first - 1).dicts()
             runs = self._runs or run_names(store)
             tasks = self._tasks or [
                 row[0] for row in store.query("SELECT DISTINCT benchmark || '/' || task FROM samples ORDER BY ALL").rows
             ]
-        asked = _asked(request)
+        query = _asked(request)
         return page(
             "answers.html",
             root=request.scope["root_path"],
@@ -140,27 +140,27 @@ class BrowsingPages:
             file=self._results.name,
             document=None,
             has_document=None,
-            found=found,
+            found=count,
             first=first,
             step=SHOWN,
-            rows=[{**row, "link": _link("/answer", asked, at=first + place)} for place, row in enumerate(rows)],
-            before=_link("/", asked, **{"from": max(1, first - SHOWN)}) if first > 1 else "",
-            after=_link("/", asked, **{"from": first + SHOWN}) if first + SHOWN <= found else "",
-            asked={name: asked.get(name, "") for name in _FILTERS},
+            rows=[{**row, "link": _link("/answer", query, at=first + place)} for place, row in enumerate(rows)],
+            before=_link("/", query, **{"from": max(1, first - SHOWN)}) if first > 1 else "",
+            after=_link("/", query, **{"from": first + SHOWN}) if first + SHOWN <= count else "",
+            asked={name: query.get(name, "") for name in _FILTERS},
             choices={"run": runs, "task": tasks, "mark": [*LISTED, "any"]},
         )
 
     # An answer
 
     def _answer(self, request: Request) -> Response:
-        choice, asked = self._choice(request), _asked(request)
+        choice, query = self._choice(request), _asked(request)
         at = number_in(request.query_params.get("at", "")) or 1
         with self._store() as store:
-            found = count_answers(store, choice)
+            count = count_answers(store, choice)
             answer = answer_at(store, choice, at - 1)
             judged, rated = opinions(store, answer) if answer else ([], [])
         if answer is None:
-            return refused("There is no such answer.", f"The list has {found:,}.", status=404)
+            return refused("There is no such answer.", f"The list has {count:,}.", status=404)
         shows_prompt = request.query_params.get("show") == "prompt"
         digest = answer.values["context_sha256"]
         key, compared = self._rebuilt(answer) if shows_prompt else ("", "")
@@ -175,11 +175,11 @@ class BrowsingPages:
             judged=[{**one, "said": _said(one)} for one in judged],
             rated=[{**one, "said": _said(one)} for one in rated],
             at=at,
-            found=found,
-            back=_link("/", asked, **{"from": (at - 1) // SHOWN * SHOWN + 1}),
-            before=_link("/answer", asked, at=at - 1) if at > 1 else "",
-            after=_link("/answer", asked, at=at + 1) if at < found else "",
-            other=_link("/answer", asked, at=at, **({} if shows_prompt else {"show": "prompt"})),
+            found=count,
+            back=_link("/", query, **{"from": (at - 1) // SHOWN * SHOWN + 1}),
+            before=_link("/answer", query, at=at - 1) if at > 1 else "",
+            after=_link("/answer", query, at=at + 1) if at < count else "",
+            other=_link("/answer", query, at=at, **({} if shows_prompt else {"show": "prompt"})),
             shows_prompt=shows_prompt,
             compared=compared,
             document=document,

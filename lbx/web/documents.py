@@ -60,8 +60,8 @@ class Document:
 
     def find(self, wanted: str) -> Hits:
         """All places where it stands, one behind the other, whatever its case and its compatible forms (NFKC)."""
-        total, found = self._folded.find(_shown(wanted))
-        return Hits(total, [(*self._place(start), *self._place(end - 1, 1)) for start, end in found])
+        total, spans = self._folded.find(_shown(wanted))
+        return Hits(total, [(*self._place(start), *self._place(end - 1, 1)) for start, end in spans])
 
     def _place(self, at: int, more: int = 0) -> tuple[int, int]:
         block = bisect_right(self._starts, at) - 1
@@ -79,13 +79,13 @@ def blocks_of(text: str) -> list[str]:
     """A text in parts, so that a browser need not lay out what is out of sight. Cut behind line breaks where there are
     any, else behind spaces.
     """
-    found, at = [], 0
+    blocks, at = [], 0
     while len(text) - at > BLOCK:
         cut = text.rfind("\n", at + BLOCK // 2, at + BLOCK) + 1 or text.rfind(" ", at + BLOCK // 2, at + BLOCK) + 1
         cut = cut or at + BLOCK
-        found.append(text[at:cut])
+        blocks.append(text[at:cut])
         at = cut
-    return [*found, text[at:]]
+    return [*blocks, text[at:]]
 
 
 @functools.cache
@@ -113,7 +113,7 @@ class _Folded:
         A hit begins and ends between characters: "e" is not in "é".
         """
         folded = "".join(map(_fold, wanted))
-        found: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
         total = 0
         # No such hit can begin or end inside of a character, so that all can be counted at once.
         simple = not self._marks and not self._inside & {*folded[:1], *folded[-1:]}
@@ -122,12 +122,12 @@ class _Folded:
             start, end = self._back(at), self._back(at + len(folded))
             whole = start is not None and end is not None and not self._goes_on(end)
             if whole and total < MOST_HITS:
-                found.append((start, end))  # type: ignore[arg-type]  # neither is None
+                spans.append((start, end))  # type: ignore[arg-type]  # neither is None
             elif whole and simple:
-                return total + self._text.count(folded, at), found
+                return total + self._text.count(folded, at), spans
             total += whole
             at = self._text.find(folded, at + (len(folded) if whole else 1))
-        return total, found
+        return total, spans
 
     def _goes_on(self, end: int) -> bool:
         return end < len(self._own) and unicodedata.combining(self._own[end]) != 0

@@ -63,8 +63,8 @@ class Gate:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 kept = [pair for pair in message["headers"] if pair[0].decode() not in _HEADERS]
-                said = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
-                message = {**message, "headers": kept + said}
+                headers = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+                message = {**message, "headers": kept + headers}
             await send(message)
 
         if scope["type"] != "http":
@@ -138,9 +138,9 @@ class Gate:
         return answer
 
     def _of(self, secret: str, kind: str) -> Person | None:
-        given = secret.encode("utf-8", "replace")
-        found = None
+        candidate = secret.encode("utf-8", "replace")
+        match = None
         for person in self._people:
-            if hmac.compare_digest(getattr(person, kind).encode(), given):
-                found = person
-        return found
+            if hmac.compare_digest(getattr(person, kind).encode(), candidate):
+                match = person
+        return match

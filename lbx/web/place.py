@@ -34,8 +34,8 @@ class Place:
     @property
     def tunnel(self) -> str:
         """What brings it to another machine's browser."""
-        there = str(self.uds.absolute()) if self.uds else f"{self.host}:{self.port}"
-        return as_command("ssh", "-L", f"{self.port}:{there}", f"{_user()}@{socket.gethostname()}")
+        address = str(self.uds.absolute()) if self.uds else f"{self.host}:{self.port}"
+        return as_command("ssh", "-L", f"{self.port}:{address}", f"{_user()}@{socket.gethostname()}")
 
     def answers_to(self, header: str) -> bool:
         """Whether a request's Host is this place, not a name that somebody made to point here.

@@ -99,11 +99,11 @@ class RatingPages:
 
     def _answers(self, rater: str, item: Item) -> list[dict[str, Any]]:
         values, rows = self._book.values(rater, item), self._book.latest(rater, item)
-        found = []
+        answers = []
         for at, group in enumerate(self._book.set.shown(item, rater)):
             row = rows[at] if at < len(rows) else None
             value = values[at] if at < len(values) and self._book.set.kind == SCORE else None
-            found.append(
+            answers.append(
                 {
                     "place": at,
                     "letter": letter(at),
@@ -113,7 +113,7 @@ class RatingPages:
                     "comment": (row.comment if row else None) or "",
                 }
             )
-        return found
+        return answers
 
     def _pair(self, rater: str, item: Item) -> dict[str, Any]:
         (row,), (value,) = self._book.latest(rater, item), self._book.values(rater, item)
@@ -144,9 +144,9 @@ class RatingPages:
         was_done = self._book.is_done(rater, item)
         typed = self._typed(rater, item, fields)
         undone = self._undone(rater, item) if done == "undo" else ""  # before what came along becomes the last
-        said = self._said(rater, item, typed, done)
+        problems = self._said(rater, item, typed, done)
         since = self._since.get((rater, item.number))
-        new = self._book.say(rater, item, said, seconds=None if since is None else time.monotonic() - since)
+        new = self._book.say(rater, item, problems, seconds=None if since is None else time.monotonic() - since)
         if undone:
             return undone
         if done in ("next", "skip"):
@@ -162,21 +162,21 @@ class RatingPages:
     def _typed(self, rater: str, item: Item, fields: Mapping[str, str]) -> dict[int, str]:
         """{place: its comment} where that was changed on the page."""
         held = [(row.comment if row else None) or "" for row in self._book.latest(rater, item)]
-        given = {place: fields.get(f"comment-{place}", comment) for place, comment in enumerate(held)}
-        return {place: comment for place, comment in given.items() if comment.strip() != held[place]}
+        comments = {place: fields.get(f"comment-{place}", comment) for place, comment in enumerate(held)}
+        return {place: comment for place, comment in comments.items() if comment.strip() != held[place]}
 
     def _said(self, rater: str, item: Item, typed: Mapping[int, str], done: str) -> list[Opinion]:
         """Everything that came with a button: what it stands for, and each comment that was changed."""
         rated = self._rated(done)
-        said = []
+        problems = []
         for place, value in enumerate(self._book.values(rater, item)):
             if rated and rated[0] == place:
-                said.append(Opinion(place, rated[1], typed.get(place)))
+                problems.append(Opinion(place, rated[1], typed.get(place)))
             elif place in typed or (done == "skip" and value is None):
-                said.append(Opinion(place, self._as_said(value), typed.get(place)))
-        if rated and rated[0] not in {one.place for one in said}:
+                problems.append(Opinion(place, self._as_said(value), typed.get(place)))
+        if rated and rated[0] not in {one.place for one in problems}:
             raise UsageError("There is no such answer.")
-        return said
+        return problems
 
     def _as_said(self, value: float | str | None) -> int | str | None:
         return int(value) if isinstance(value, float) else value
@@ -184,14 +184,14 @@ class RatingPages:
     def _rated(self, done: str) -> tuple[int, int | str] | None:
         """The place and the value that a button stands for; None for a button of another kind."""
         if self._book.set.kind == SCORE:
-            found = re.fullmatch(r"rate-([0-9]{1,3})-(-?[0-9]{1,6})", done)
-            value: int | str = int(found[2]) if found else 0
+            match = re.fullmatch(r"rate-([0-9]{1,3})-(-?[0-9]{1,6})", done)
+            value: int | str = int(match[2]) if match else 0
         else:
-            found = re.fullmatch(r"rate-(0)-(a|b|tie|both_bad)", done)
-            value = found[2] if found else ""
-        if found is None and done not in ("save", "next", "skip", "undo", "back"):
+            match = re.fullmatch(r"rate-(0)-(a|b|tie|both_bad)", done)
+            value = match[2] if match else ""
+        if match is None and done not in ("save", "next", "skip", "undo", "back"):
             raise UsageError("No page of lbx sends such a form.", fix="Nothing was saved.")
-        return (int(found[1]), value) if found else None
+        return (int(match[1]), value) if match else None
 
     def _words(self, rater: str, item: Item, done: str) -> str:
         rated, place = self._rated(done), self._place_of(rater, item)

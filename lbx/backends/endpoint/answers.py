@@ -29,28 +29,28 @@ def parameters(request: Request, kind: str, *, with_stop: bool) -> dict[str, Any
         kind: one of ``SERVERS``; unknown servers are sent OpenAI's parameters, and others only where they matter.
     """
     sampling = request.sampling
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "max_tokens": request.max_new_tokens + request.thinking_tokens,
         "temperature": sampling.temperature,
     }
     if with_stop:
-        found["stop"] = list(request.stop)
+        values["stop"] = list(request.stop)
     if sampling.temperature:
-        found |= {"top_p": sampling.top_p, "seed": seed(request)}
+        values |= {"top_p": sampling.top_p, "seed": seed(request)}
         known = kind in (*LLAMA, *_TORCH)
         if sampling.top_k or known:
-            found["top_k"] = sampling.top_k or (-1 if kind in _TORCH else 0)
+            values["top_k"] = sampling.top_k or (-1 if kind in _TORCH else 0)
         if sampling.min_p or known:
-            found["min_p"] = sampling.min_p
+            values["min_p"] = sampling.min_p
         if kind == "llama-server":  # its own order cuts first and heats then; transformers, vLLM and lbx heat first
-            found["samplers"] = ["temperature", "top_k", "top_p", "min_p"]
+            values["samplers"] = ["temperature", "top_k", "top_p", "min_p"]
     if kind in LLAMA:
-        found["repeat_penalty"] = 1.0
+        values["repeat_penalty"] = 1.0
     if kind in _TORCH:
-        found["repetition_penalty"] = 1.0
+        values["repetition_penalty"] = 1.0
     if request.min_new_tokens and kind in ("llama-cpp-python", *_TORCH):
-        found["min_tokens"] = request.min_new_tokens
-    return found
+        values["min_tokens"] = request.min_new_tokens
+    return values
 
 
 def seed(request: Request) -> int:
@@ -148,9 +148,9 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
         closed = bool(answer) or reply.finish_reason == "stop"
         spoken = reply.reasoning
     else:
-        found, answer = split_reasoning(text, opened=request.opens_reasoning, marks=marks)
-        reasoning = found  # type: ignore[assignment]
-        closed = None if found is None else text.find(marks.close, opening_end(text, marks.open)) >= 0
+        split, answer = split_reasoning(text, opened=request.opens_reasoning, marks=marks)
+        reasoning = split  # type: ignore[assignment]
+        closed = None if split is None else text.find(marks.close, opening_end(text, marks.open)) >= 0
         spoken = _spoken(text, marks, opened=request.opens_reasoning)
     # What stood before the block is kept in front of the answer; stop strings end only what is behind the block.
     behind = answer if reply.reasoning is not None or not closed else _behind(text, marks)
@@ -210,10 +210,10 @@ def _up_to_stop(request: Request, answer: str, tokenizer: Tokenizer) -> str | No
     start = 0
     if request.min_new_tokens:
         start = len(tokenizer.decode(tokenizer.encode(answer, special=False)[: request.min_new_tokens]))
-    found = [at for stop in request.stop if stop and (at := answer.find(stop, start)) >= 0]
+    ends = [at for stop in request.stop if stop and (at := answer.find(stop, start)) >= 0]
     words = max(start, len(answer) - len(answer.lstrip()))
-    found += [at for stop in request.stop_tokens if (at := answer.find(stop, words)) >= 0]
-    return answer[: min(found)] if found else None
+    ends += [at for stop in request.stop_tokens if (at := answer.find(stop, words)) >= 0]
+    return answer[: min(ends)] if ends else None
 
 
 def _reasoning_tokens(reply: Reply, reasoning: str | None, tokenizer: Tokenizer) -> int:

@@ -175,8 +175,8 @@ class EndpointBackend:
         if self._wire.api == "completions":
             return {"prompt": text}
         kwargs = {"chat_template_kwargs": dict(self._chat_kwargs)} if self._chat_kwargs else {}
-        said = text.removeprefix(request.system).removesuffix("".join(request.turns))
-        messages = conversation(said, request.turns)
+        document = text.removeprefix(request.system).removesuffix("".join(request.turns))
+        messages = conversation(document, request.turns)
         if request.system and text.startswith(request.system):
             messages.insert(0, {"role": "system", "content": request.system})
         return {"messages": messages, **kwargs}
@@ -187,14 +187,14 @@ class EndpointBackend:
         payload = {"model": self._facts.model, **prompt, **parameters(request, kind, with_stop=with_stop)}
         start = time.perf_counter()
         try:
-            found = self._server.post(self._wire.path, payload)
+            server_reply = self._server.post(self._wire.path, payload)
         except UnreachableError as exc:
             raise self._unreachable(request, exc, start) from exc
         except RefusedError as exc:
             raise self._refused(request, exc) from exc
         with self._lock:
             self._unanswered = 0
-        reply = read_reply(found, time.perf_counter() - start)
+        reply = read_reply(server_reply, time.perf_counter() - start)
         self._check_count(request, reply)
         return reply
 

@@ -61,13 +61,15 @@ class EndpointEmbedder:
         prefix = self._options.query_prefix if query else self._options.document_prefix
         rows: Vectors = np.zeros((len(texts), self.info.dimensions), np.float32)
         limit = self._options.max_characters or None
-        asked = [(row, text) for row, text in enumerate(encodable(prefix + text)[:limit] for text in texts) if text]
-        for start in range(0, len(asked), self._options.batch_texts):
-            part = asked[start : start + self._options.batch_texts]
-            found = self._ask([text for _, text in part])
-            if len(found[0]) != self.info.dimensions:
-                raise self._wrong(f"vectors of {len(found[0])} numbers after vectors of {self.info.dimensions}")
-            rows[[row for row, _ in part]] = found
+        rows_and_texts = [
+            (row, text) for row, text in enumerate(encodable(prefix + text)[:limit] for text in texts) if text
+        ]
+        for start in range(0, len(rows_and_texts), self._options.batch_texts):
+            part = rows_and_texts[start : start + self._options.batch_texts]
+            vectors = self._ask([text for _, text in part])
+            if len(vectors[0]) != self.info.dimensions:
+                raise self._wrong(f"vectors of {len(vectors[0])} numbers after vectors of {self.info.dimensions}")
+            rows[[row for row, _ in part]] = vectors
         return unit_rows(rows, self.info.name)
 
     def close(self) -> None:
@@ -79,7 +81,7 @@ class EndpointEmbedder:
         if self._options.dimensions:
             payload["dimensions"] = self._options.dimensions
         try:
-            found = self._server.post("/embeddings", payload)
+            reply = self._server.post("/embeddings", payload)
         except UnreachableError as exc:
             raise self._server.explain(exc) from exc
         except RefusedError as exc:
@@ -90,7 +92,7 @@ class EndpointEmbedder:
                 fix="If one is too long for the model, set max_characters in its card or take smaller chunks; if they "
                 "are too many, lower batch_texts.",
             ) from exc
-        return self._vectors(found, len(texts))
+        return self._vectors(reply, len(texts))
 
     def _vectors(self, found: Mapping[str, Any], count: int) -> list[list[float]]:
         """The vectors in an answer, in the order of the texts, whatever order they came in."""

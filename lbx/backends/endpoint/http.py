@@ -117,16 +117,16 @@ class Server:
         body = payload if root else {**self._extra, **payload}
         response = self._patiently("POST", url, body, unready_only=unready_only)
         try:
-            found = response.json()
+            document = response.json()
         except ValueError as exc:
             raise BackendError(
                 f"The server {self.url} answered with something that is not JSON: {self._excerpt(response.text)!r}.",
                 fix="Check the card's url: it ends in /v1 for most servers, and no proxy may answer in the server's "
                 "place.",
             ) from exc
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             raise BackendError(f"The server {self.url} answered {self._excerpt(response.text)!r}, not an object.")
-        return found
+        return document
 
     def is_alive(self) -> bool:
         """Whether it answers anything at all now, asked once."""
@@ -210,10 +210,10 @@ class Server:
             raise UnreachableError("the run has ended")
 
     def _problem(self, response: HttpResponse, unready_only: bool) -> Exception:
-        said = self._said(response)
+        message = self._said(response)
         if response.status in _UNAVAILABLE:
-            return UnreachableError(f"{response.status}: {said}" if said else str(response.status))
-        return RefusedError(response.status, said)
+            return UnreachableError(f"{response.status}: {message}" if message else str(response.status))
+        return RefusedError(response.status, message)
 
     @staticmethod
     def _may_pass(status: int, unready_only: bool) -> bool:
@@ -222,12 +222,12 @@ class Server:
     def _said(self, response: HttpResponse) -> str:
         """The message in an error's body, wherever the server puts it."""
         try:
-            found = response.json()
+            body = response.json()
         except ValueError:
             return self._excerpt(response.text)
-        while isinstance(found, dict):
-            found = next((found[k] for k in ("error", "message", "detail", "msg") if found.get(k)), "")
-        return self._excerpt(found if isinstance(found, str) else json.dumps(found))
+        while isinstance(body, dict):
+            body = next((body[k] for k in ("error", "message", "detail", "msg") if body.get(k)), "")
+        return self._excerpt(body if isinstance(body, str) else json.dumps(body))
 
     def _excerpt(self, text: str) -> str:
         line = re.sub(r"\s+", " ", text).strip()

@@ -67,13 +67,13 @@ def groups(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
     Groups come in the order of their first prompts.
     """
     keys = [tuple(prompt) for prompt in prompts]
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     for index in sorted(range(len(keys)), key=keys.__getitem__):
-        if found and _alike(keys[found[-1][-1]], keys[index]):
-            found[-1].append(index)
+        if groups and _alike(keys[groups[-1][-1]], keys[index]):
+            groups[-1].append(index)
         else:
-            found.append([index])
-    return sorted(found, key=min)
+            groups.append([index])
+    return sorted(groups, key=min)
 
 
 def _alike(one: Sequence[int], other: Sequence[int]) -> bool:

@@ -95,7 +95,7 @@ def _kind(server: Server, models: Mapping[str, Mapping[str, Any]], options: Endp
 def _version(server: Server, kind: str, known: str) -> str:
     places = {"vllm": ("/version",), "sglang": ("/server_info", "/get_server_info")}.get(kind, ())
     for place in places:
-        found = table_of(server.get(place, root=True)).get("version")
-        if found:
-            return str(found)
+        version = table_of(server.get(place, root=True)).get("version")
+        if version:
+            return str(version)
     return known

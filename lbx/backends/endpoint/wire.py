@@ -93,13 +93,13 @@ def _check_same_tokens(server: Server, facts: Facts, bare: Sequence[int]) -> Non
     path, name, extra = _TOKENIZERS[facts.kind]
     try:
         payload = {"model": facts.model, name: _PROBE, **extra}
-        found = server.post(path, payload, root=True, unready_only=True).get("tokens")
+        tokens = server.post(path, payload, root=True, unready_only=True).get("tokens")
     except RefusedError:
         return
     except UnreachableError as exc:
         raise server.explain(exc) from exc
-    if isinstance(found, list) and found != bare and found[1:] != bare:  # the first may be a BOS
-        raise _other_tokens(server, len(bare), len(found))
+    if isinstance(tokens, list) and tokens != bare and tokens[1:] != bare:  # the first may be a BOS
+        raise _other_tokens(server, len(bare), len(tokens))
 
 
 def _read_tokens(
@@ -107,12 +107,12 @@ def _read_tokens(
 ) -> int | None:
     """How many tokens the server reads in a prompt; None where it does not say."""
     try:
-        found = server.post(path, {"model": facts.model, **prompt, "max_tokens": 1}, unready_only=True)
+        reply = server.post(path, {"model": facts.model, **prompt, "max_tokens": 1}, unready_only=True)
     except (RefusedError, UnreachableError) as exc:
         if refusable and isinstance(exc, RefusedError):
             raise
         raise server.explain(exc) from exc
-    return read_reply(found, 0.0).prompt_tokens
+    return read_reply(reply, 0.0).prompt_tokens
 
 
 def _other_tokens(server: Server, mine: int, read: int | None) -> BackendError:

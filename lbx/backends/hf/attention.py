@@ -90,9 +90,9 @@ class InParts:
     @classmethod
     def layout(cls, module: Any, key: torch.Tensor) -> Layout | None:
         """What the tokens of this layer's attention see."""
-        given: Layout | None = getattr(key, LAYOUT, None)
+        layout: Layout | None = getattr(key, LAYOUT, None)
         at = getattr(module, "layer_idx", None)
-        return cls._layouts[at] if given is None and at is not None and at < len(cls._layouts) else given
+        return cls._layouts[at] if layout is None and at is not None and at < len(cls._layouts) else layout
 
 
 def _attention(
@@ -152,14 +152,14 @@ def _seen(
     out, total = _over(query, key, value, parts[0], how)
     if len(parts) == 1 and how.sinks is None:
         return out
-    found = out.float()
+    outputs = out.float()
     for part in parts[1:]:
         out, lse = _over(query, key, value, part, how)
-        found = torch.lerp(found, out.float(), torch.sigmoid(lse - total)[..., None])
+        outputs = torch.lerp(outputs, out.float(), torch.sigmoid(lse - total)[..., None])
         total = torch.logaddexp(total, lse)
     if how.sinks is not None:
-        found = found * torch.sigmoid(total - how.sinks.float()[:, None])[..., None]
-    return found.to(out.dtype)
+        outputs = outputs * torch.sigmoid(total - how.sinks.float()[:, None])[..., None]
+    return outputs.to(out.dtype)
 
 
 class _Heads(NamedTuple):
@@ -223,12 +223,12 @@ def _computed(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
     if value_size < size:  # the kernels want one size
         heads = heads._replace(value=torch.nn.functional.pad(heads.value, (0, size - value_size)))
     if device == "cpu":
-        found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        outputs = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             *heads[:3], 0.0, heads.causal, attn_mask=heads.mask, scale=heads.how.scale
         )
     else:
-        found = _by_flash(heads) or _by_efficient(heads) or _by_hand(heads)
-    return found[0].narrow(-1, 0, value_size), found[1]
+        outputs = _by_flash(heads) or _by_efficient(heads) or _by_hand(heads)
+    return outputs[0].narrow(-1, 0, value_size), outputs[1]
 
 
 def _by_flash(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:

@@ -140,7 +140,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     chunk = 0 if whole else options.prefill_chunk
     window = _window(card, model.config.get_text_config(decoder=True), options)
     wishes = _generation_config(weights)
-    penalty, told = left_out(wishes.get("repetition_penalty"))
+    penalty, note = left_out(wishes.get("repetition_penalty"))
     kv_bytes = kv_bytes_per_token(model.config, model.dtype.itemsize)
     kv_cells = (
         max(window, options.kv_cells)
@@ -179,7 +179,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         on_gpu=device.type == "cuda",
         notes=((f"{card.name} is computed in {dtype.name}: {dtype.reason}.",) if options.dtype == AUTO else ())
         + ((f"{card.name} is stored as {stored_as}.",) if stored_as else ())
-        + told,
+        + note,
     )
     return HfBackend(model, tokenizer, info, eos_ids, chunk, options.max_sequences, kv_cells)
 
@@ -229,9 +229,9 @@ def _window(card: ModelCard, config: Any, options: HfOptions) -> int:
 
 
 def _hardware(torch: Any, device: Any, model: Any) -> dict[str, Any]:
-    found = {"torch": torch.__version__, "threads": torch.get_num_threads(), "device": str(device)}
+    hardware = {"torch": torch.__version__, "threads": torch.get_num_threads(), "device": str(device)}
     if device.type == "cuda":
-        found |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
+        hardware |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
         places = {str(parameter.device) for parameter in model.parameters()}
-        return found | ({"devices": sorted(places)} if len(places) > 1 else {})
-    return found | {"cpu": torch.backends.cpu.get_cpu_capability()}
+        return hardware | ({"devices": sorted(places)} if len(places) > 1 else {})
+    return hardware | {"cpu": torch.backends.cpu.get_cpu_capability()}

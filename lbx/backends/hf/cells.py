@@ -156,8 +156,8 @@ class CellStore(Cache):  # type: ignore[misc]  # transformers is not typed
     @property
     def layouts(self) -> list[Layout | None]:
         """What this pass's tokens see in each layer."""
-        given = self.now.layouts
-        return [given.get(layer.reach) if isinstance(layer, CellLayer) else None for layer in self.layers]
+        layouts = self.now.layouts
+        return [layouts.get(layer.reach) if isinstance(layer, CellLayer) else None for layer in self.layers]
 
     @property
     def cell_bytes(self) -> int:
@@ -225,12 +225,12 @@ class States:
         """Put the states of these sequences, or of one that is new, into the layers, in this order."""
         if sequences == self._growing:
             return
-        found = [self._state(sequence) for sequence in sequences]
+        states = [self._state(sequence) for sequence in sequences]
         leaving = [one for one in self._growing if one is not None and one not in sequences]
         self._waiting |= {sequence: _cloned(self._state(sequence)) for sequence in leaving}
         self._growing = []
         for at, layer in enumerate(self._layers):
-            _put(layer, [state[at] for state in found if state])
+            _put(layer, [state[at] for state in states if state])
         for sequence in sequences:
             self._waiting.pop(sequence, None)
         self._growing = list(sequences)

@@ -33,10 +33,10 @@ def check_complete(model: Any, report: Mapping[str, Any], folder: Path) -> None:
         BackendError: names the tensors.
     """
     if other := sorted(report.get("mismatched_keys", ()), key=str):
-        name, there, wanted = other[0]
+        name, shape, wanted = other[0]
         raise BackendError(
             f"The weights in {folder} are not those of the model in its config.json: {len(other)} tensors have another "
-            f"shape, e.g. {name} {tuple(there)}, not {tuple(wanted)}.",
+            f"shape, e.g. {name} {tuple(shape)}, not {tuple(wanted)}.",
             fix=_FIX_OTHER_MODEL,
         )
     if lacking := sorted(map(str, report.get("missing_keys", ()))):

@@ -145,8 +145,8 @@ class HfCopies:
         self._held[item.sequence] = (cache, held)
         if not item.wants_logits or logits is None:
             return None
-        found: Logits = logits[0, -1].float().cpu().numpy()
-        return found
+        row: Logits = logits[0, -1].float().cpu().numpy()
+        return row
 
 
 def _copied(cache: DynamicCache | OwnCache) -> DynamicCache | OwnCache:

@@ -149,11 +149,11 @@ def scaled_by_power(parts: Parts, weight: StoredWeight) -> Any:
 def fours_shape(group: int) -> Callable[[StoredWeight], Shape]:
     def shape(weight: StoredWeight) -> Shape:
         *rest, columns = weight.shapes["weight"]
-        found = (*rest, 2 * columns)
-        weight.must_be("scale", _blocked(found, (1, group)))
+        shape = (*rest, 2 * columns)
+        weight.must_be("scale", _blocked(shape, (1, group)))
         for part in weight.shapes.keys() & {"scale_2", "global"}:
-            weight.must_be(part, (), (1,), (1, 1), (*found[:-2], 1), (*found[:-2], 1, 1), found[:-2])
-        return found
+            weight.must_be(part, (), (1,), (1, 1), (*shape[:-2], 1), (*shape[:-2], 1, 1), shape[:-2])
+        return shape
 
     return shape
 

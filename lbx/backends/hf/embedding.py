@@ -60,10 +60,10 @@ class SentenceTransformersEmbedder:
             raise BackendError(f"The embedding model {self.info.name} is closed.")
         clean = [encodable(text) for text in texts]
         prompt = self._prompts[query]
-        found = np.zeros((len(clean), self.info.dimensions), np.float32)
+        vectors = np.zeros((len(clean), self.info.dimensions), np.float32)
         for batch in batches(self._lengths(clean, prompt), self._options.batch_tokens):
-            found[batch] = self._encode([clean[i] for i in batch], prompt)
-        return unit_rows(found, self.info.name)
+            vectors[batch] = self._encode([clean[i] for i in batch], prompt)
+        return unit_rows(vectors, self.info.name)
 
     def close(self) -> None:
         self._model = None
@@ -344,9 +344,9 @@ def _set_max_length(model: Any, wanted: int, card: ModelCard) -> None:
 
 
 def _max_tokens(model: Any, card: ModelCard) -> int:
-    found = model.max_seq_length
-    if not found or found > 1 << 30:  # transformers writes 1e30 where a tokenizer does not say
+    limit = model.max_seq_length
+    if not limit or limit > 1 << 30:  # transformers writes 1e30 where a tokenizer does not say
         raise BackendError(
             f"The files of {card.name} do not say how long a text may be.", fix="Set max_length in its card."
         )
-    return int(found)
+    return int(limit)

@@ -59,7 +59,7 @@ def processor_features(torch: Any) -> frozenset[str]:
     """
     if not torch.backends.mkldnn.is_available():
         return frozenset()
-    return frozenset(name for name, there in torch.cpu.get_capabilities().items() if there is True)
+    return frozenset(name for name, present in torch.cpu.get_capabilities().items() if present is True)
 
 
 def go_offline() -> None:
@@ -154,9 +154,9 @@ def long_from(config: Any) -> int | None:
     text = config.get_text_config(decoder=True)
     rope = getattr(text, "rope_parameters", None)
     tables = [rope, *rope.values()] if isinstance(rope, dict) else []
-    found = [
+    lengths = [
         table.get("original_max_position_embeddings") or getattr(text, "original_max_position_embeddings", None)
         for table in tables
         if isinstance(table, dict) and table.get("rope_type") == "longrope"
     ]
-    return int(found[0]) if len(found) == 1 and found[0] else None
+    return int(lengths[0]) if len(lengths) == 1 and lengths[0] else None

@@ -78,12 +78,12 @@ def default_cells(torch: Any, model: Any, *, window: int, max_sequences: int, kv
 
 def _layer_devices(model: Any) -> list[Any]:
     """The device of each layer."""
-    found: dict[str, Any] = {}
+    devices: dict[str, Any] = {}
     for name, parameter in model.named_parameters():
         layer = re.match(r"(.*?\.\d+)\.", name)
         if layer:
-            found.setdefault(layer[1], parameter.device)
-    return list(found.values())
+            devices.setdefault(layer[1], parameter.device)
+    return list(devices.values())
 
 
 def _free(torch: Any, device: Any, options: HfOptions) -> int | None:
@@ -205,8 +205,8 @@ def _concrete(kind: Any, config: Any) -> tuple[Any, Any]:
 
     Auto classes look into a folder, and there is none once the weights are dense.
     """
-    found = kind._model_mapping[type(config)]
-    concrete = found[0] if isinstance(found, tuple | list) else found
+    config_class = kind._model_mapping[type(config)]
+    concrete = config_class[0] if isinstance(config_class, tuple | list) else config_class
     of_text = config.sub_configs.get("text_config")
     return concrete, config.get_text_config() if of_text and concrete.config_class == of_text else config
 

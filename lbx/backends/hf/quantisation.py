@@ -23,19 +23,19 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     text = config.get("text_config")
     for table in (config, text if isinstance(text, dict) else {}):
         for key in ("quantization_config", "compression_config"):
-            if isinstance(found := table.get(key), dict):
-                nested = found.get("quantization")
-                return {**found, **nested} if isinstance(nested, dict) else found
-    found = _json(folder / "hf_quant_config.json").get("quantization")
-    return {"quant_method": "modelopt", **found} if isinstance(found, dict) else None
+            if isinstance(settings := table.get(key), dict):
+                nested = settings.get("quantization")
+                return {**settings, **nested} if isinstance(nested, dict) else settings
+    settings = _json(folder / "hf_quant_config.json").get("quantization")
+    return {"quant_method": "modelopt", **settings} if isinstance(settings, dict) else None
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(read_input(path, _LIMIT))
+        value = json.loads(read_input(path, _LIMIT))
     except (OSError, ValueError, RecursionError):
         return {}  # loading says what is wrong with it
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def method_of(settings: Mapping[str, Any] | None) -> str:
@@ -55,22 +55,22 @@ def method_of(settings: Mapping[str, Any] | None) -> str:
 
 def settings_of_weight(name: str, settings: Mapping[str, Any] | None, metadata: Mapping[str, str]) -> dict[str, Any]:
     """The settings of one weight."""
-    found = dict(settings or {})
+    own_settings = dict(settings or {})
     module = name.removesuffix(".weight")
-    groups = found.get("config_groups")
-    if method_of(found).startswith("compressed-tensors") and isinstance(groups, dict):
+    groups = own_settings.get("config_groups")
+    if method_of(own_settings).startswith("compressed-tensors") and isinstance(groups, dict):
         group = _group_of(module, [one for one in groups.values() if isinstance(one, dict)])
-        found |= {"format": group.get("format") or found.get("format"), **_table(group.get("weights"))}
-    layers = found.get("quantized_layers")
+        own_settings |= {"format": group.get("format") or own_settings.get("format"), **_table(group.get("weights"))}
+    layers = own_settings.get("quantized_layers")
     if isinstance(layers, dict):
-        found |= _table(layers.get(module))
-    found["quant_method"] = method_of(found)
-    if found["quant_method"] == "torchao":
+        own_settings |= _table(layers.get(module))
+    own_settings["quant_method"] = method_of(own_settings)
+    if own_settings["quant_method"] == "torchao":
         try:
-            found["quant_method"] += f":{json.loads(metadata[name])['_type']}"
+            own_settings["quant_method"] += f":{json.loads(metadata[name])['_type']}"
         except (KeyError, ValueError, TypeError):
-            found["quant_method"] += ":unknown"
-    return found
+            own_settings["quant_method"] += ":unknown"
+    return own_settings
 
 
 def _table(value: object) -> dict[str, Any]:

@@ -207,11 +207,11 @@ class HfSequences:
 
     def _in_turns(self, items: Sequence[Extend]) -> list[Logits | None]:
         """Sequences with states: those that grow by one token together, the others one after the other."""
-        found: list[Logits | None] = [None] * len(items)
+        rows: list[Logits | None] = [None] * len(items)
         for turn in self._turns(items):
             for place, logits in zip(turn, self._extend(list(turn.values())), strict=True):
-                found[place] = logits if items[place].wants_logits else None
-        return found
+                rows[place] = logits if items[place].wants_logits else None
+        return rows
 
     def _turns(self, items: Sequence[Extend]) -> Iterator[dict[int, Extend]]:
         """What each pass is to compute, by the items' places."""
@@ -255,10 +255,10 @@ class HfSequences:
                 mask = self._masked(row, cells, room, positions)
             logits = self._computed(row, positions, mask, [int(ends[at]) - 1 for at in wanted])
         self._cell_bytes = self._cell_bytes or self._store.cell_bytes
-        found: list[Logits | None] = [None] * len(items)
-        for at, said in zip(wanted, logits, strict=True):
-            found[order[at]] = said
-        return found
+        rows: list[Logits | None] = [None] * len(items)
+        for at, row_logits in zip(wanted, logits, strict=True):
+            rows[order[at]] = row_logits
+        return rows
 
     def _computed(
         self,
@@ -282,7 +282,11 @@ class HfSequences:
             logits = logits[wanted, -1]
         elif logits.shape[1] != len(wanted):
             logits = logits[0, wanted]
-        return [said.copy() for said in logits.float().cpu().numpy().reshape(len(wanted), -1)] if wanted else []
+        return (
+            [row_logits.copy() for row_logits in logits.float().cpu().numpy().reshape(len(wanted), -1)]
+            if wanted
+            else []
+        )
 
     def _begin(
         self,

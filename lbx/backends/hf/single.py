@@ -60,10 +60,10 @@ class Forward:
             arguments["logits_to_keep"] = keep
         if self._positions:  # a model whose first layer is recurrent would ask that one, which keeps no count
             arguments["position_ids"] = positions.to(self._device)
-        found = self._model(input_ids=ids.to(self._device), use_cache=True, **arguments)
+        output = self._model(input_ids=ids.to(self._device), use_cache=True, **arguments)
         if own:
-            cache.held = found[self._cache]
-        return found.logits
+            cache.held = output[self._cache]
+        return output.logits
 
 
 def goes_in_pieces(model: Any, name: str) -> bool:
@@ -127,8 +127,8 @@ def _at_once(model: Any, tokens: Sequence[int]) -> torch.Tensor:
     """The logits behind these tokens by the model's own defaults, positions and all."""
     with torch.inference_mode():
         logits = model(input_ids=torch.tensor([tokens], device=input_device(model)), use_cache=False).logits
-    found: torch.Tensor = logits[0, -1].float()
-    return found
+    row: torch.Tensor = logits[0, -1].float()
+    return row
 
 
 def _last(model: Any, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -137,8 +137,8 @@ def _last(model: Any, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
     for piece in pieces:
         logits = forward(piece, cache, held)
         held += len(piece)
-    found: torch.Tensor = logits[0, -1].float()
-    return found
+    row: torch.Tensor = logits[0, -1].float()
+    return row
 
 
 def _distance(logits: torch.Tensor, whole: torch.Tensor) -> float:

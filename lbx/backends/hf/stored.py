@@ -171,9 +171,9 @@ def _tensors(folder: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
     tensors: dict[str, StoredTensor] = {}
     metadata: dict[str, str] = {}
     for file in sorted(set(places.values())):
-        found, said = _header(folder / file)
-        tensors |= found
-        metadata |= said
+        header, header_metadata = _header(folder / file)
+        tensors |= header
+        metadata |= header_metadata
     for name, file in places.items():
         if name not in tensors or tensors[name].file != file:
             where = f"in {tensors[name].file}" if name in tensors else "in none of its files"
@@ -189,8 +189,8 @@ def _header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
         with _opened(path, "np") as file:  # checks that offsets, shapes and number formats fit together
             names = list(file.keys())
             slices = [(name, file.get_slice(name)) for name in names]
-            found = {name: StoredTensor(path.name, one.get_dtype(), tuple(one.get_shape())) for name, one in slices}
-            return found, dict(file.metadata() or {})
+            tensors = {name: StoredTensor(path.name, one.get_dtype(), tuple(one.get_shape())) for name, one in slices}
+            return tensors, dict(file.metadata() or {})
     except Exception as exc:  # safetensors has its own bare exception class
         raise BackendError(
             f"{path} cannot be read: {first_line(exc).rstrip('.')}.",
@@ -213,9 +213,9 @@ def _grouped(tensors: Mapping[str, StoredTensor]) -> tuple[dict[str, dict[str, s
     """{weight: {part: tensor}} of what may be quantised, and all other tensors."""
     groups: dict[str, dict[str, str]] = {}
     for name in tensors:
-        if (found := _SUFFIX.match(name)) is None:
+        if (match := _SUFFIX.match(name)) is None:
             continue
-        stem, suffix = found.groups()
+        stem, suffix = match.groups()
         main = next((one for one in (f"{stem}.weight", stem) if one in tensors), None)
         part = _PARTS[suffix]
         if part in ("weight", "blocks"):

@@ -32,8 +32,8 @@ class HfTokenizer:
 
     @property
     def bos_id(self) -> int | None:
-        found: int | None = self._tokenizer.bos_token_id
-        return found
+        token: int | None = self._tokenizer.bos_token_id
+        return token
 
     @property
     def bos_token(self) -> str:

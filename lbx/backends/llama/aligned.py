@@ -252,7 +252,7 @@ def _positions(state: NDArray[np.uint8], sequence: int) -> list[NDArray[np.int32
     """
     numbers = state[: len(state) // 4 * 4].view(np.int32)
     starts = np.flatnonzero((numbers[:-1] == 0) & (numbers[1:] == 1))
-    found = []
+    views = []
     for start in starts:
         for size in range(3, 9):
             records = numbers[start : start + size * GRAIN]
@@ -264,5 +264,5 @@ def _positions(state: NDArray[np.uint8], sequence: int) -> list[NDArray[np.int32
                 and (table[:, 1] == 1).all()
                 and (table[:, -1] == sequence).all()
             ):
-                found.append(table[:, 0])
-    return found
+                views.append(table[:, 0])
+    return views

@@ -107,7 +107,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     }
     title, hardware = format_title(weights), _hardware(options, room)
     slow = "" if on_gpu(llama_cpp, options) else slow_format(title, hardware["features"])
-    penalty, told = left_out(_recommended_number(llama_cpp, model, "penalty_repeat"))
+    penalty, note = left_out(_recommended_number(llama_cpp, model, "penalty_repeat"))
     info = BackendInfo(
         name="llamacpp",
         version=f"llama-cpp-python {llama_cpp.__version__}",
@@ -126,7 +126,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         kv_cells=room.cells,
         on_gpu=cache_on_gpu(llama_cpp, options),
         shares_weights=not cache_on_gpu(llama_cpp, options),  # it maps the file
-        notes=_notes() + told + ((slow,) if slow else ()),
+        notes=_notes() + note + ((slow,) if slow else ()),
     )
     memory = LlamaSequences(
         llama_cpp,

@@ -73,12 +73,12 @@ class LlamaEmbedder:
             raise BackendError(f"The embedding model {self.info.name} is closed.")
         prefix = self._options.query_prefix if query else self._options.document_prefix
         tokens = [self._tokens(prefix + text) for text in texts]
-        found = np.zeros((len(tokens), self.info.dimensions), np.float32)
+        vectors = np.zeros((len(tokens), self.info.dimensions), np.float32)
         longest_first = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))  # one context serves them all
         for index in longest_first:
             if tokens[index]:
-                found[index] = self._vector(tokens[index])
-        return unit_rows(found, self.info.name)
+                vectors[index] = self._vector(tokens[index])
+        return unit_rows(vectors, self.info.name)
 
     def close(self) -> None:
         self._drop_context()

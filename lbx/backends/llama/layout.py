@@ -115,7 +115,7 @@ class Blocks:
         Args:
             items: (sequence, by how many tokens it is to grow); nothing has changed until ``grow``.
         """
-        free, found = self._users == 0, []
+        free, assigned = self._users == 0, []
         for sequence, tokens in items:
             missing, held = self.missing(sequence, tokens), self._blocks[sequence]
             above = held[-1] + 1 if held else 0
@@ -123,8 +123,8 @@ class Blocks:
             if len(blocks) < missing:
                 return None
             free[blocks] = False
-            found.append([int(block) for block in blocks])
-        return found
+            assigned.append([int(block) for block in blocks])
+        return assigned
 
     def grow(self, sequence: int, tokens: int, blocks: Sequence[int]) -> NDArray[np.int64]:
         """Let a sequence grow into its last block and these; the cells of its new tokens, shape (tokens,)."""
@@ -156,11 +156,11 @@ class Blocks:
 
     def holders(self) -> dict[int, tuple[int, list[int]]]:
         """For each block in use, in rising order: its place in a sequence, and who holds it there."""
-        found: dict[int, tuple[int, list[int]]] = {}
+        holders: dict[int, tuple[int, list[int]]] = {}
         for sequence, blocks in enumerate(self._blocks):
             for place, block in enumerate(blocks):
-                found.setdefault(block, (place, []))[1].append(sequence)
-        return dict(sorted(found.items()))
+                holders.setdefault(block, (place, []))[1].append(sequence)
+        return dict(sorted(holders.items()))
 
     def move(self, block: int, place: int, holders: Sequence[int], target: int) -> None:
         """Let those who hold a block at that place hold a free one instead."""

@@ -60,10 +60,10 @@ def _on_abort(message: bytes | None) -> None:
     """llama.cpp's assertions end the process, whatever Python does: say why in a sentence, without its backtrace."""
     if log.debug:
         return
-    said = (message or b"").decode("utf-8", "replace").strip()
-    said = re.sub(r"^\S*/", "", said)  # the path of the source file on the machine that built the wheel
+    text = (message or b"").decode("utf-8", "replace").strip()
+    text = re.sub(r"^\S*/", "", text)  # the path of the source file on the machine that built the wheel
     sys.stderr.write(
-        f"llama.cpp gave up: {said}. The model file is probably damaged: compare its hash with the source's (for a "
+        f"llama.cpp gave up: {text}. The model file is probably damaged: compare its hash with the source's (for a "
         "bundle: lbx verify). Results committed so far are kept. --debug shows a backtrace.\n"
     )
     sys.stderr.flush()
@@ -114,15 +114,15 @@ def load_model(llama_cpp: Any, path: Path, *, n_gpu_layers: int, repack: bool) -
     log.clear()
     model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
     if not model:
-        said = log.said()
-        if unknown := _UNKNOWN_ARCHITECTURE.search(said):
+        cause = log.said()
+        if unknown := _UNKNOWN_ARCHITECTURE.search(cause):
             raise BackendError(
                 f"llama.cpp cannot load {path}: this version does not know the architecture {unknown[1]}.",
                 fix="lbx pins the newest llama.cpp that it was tested with; transformers may know the model: give the "
                 "folder with its config.json and safetensors.",
             )
         raise BackendError(
-            f"llama.cpp cannot load {path}: {said}.",
+            f"llama.cpp cannot load {path}: {cause}.",
             fix="The file may be cut off or made for another version of llama.cpp: compare its size and hash with "
             "the source's (for a bundle: lbx verify).",
         )
@@ -164,8 +164,8 @@ def _backends(package: Path) -> list[Path]:
     """Libraries beside llama.cpp's that it can load: CPU variants, and GPUs' where it was built for any."""
     folder = os.environ.get(FOLDER_VARIABLE, "")
     places = [Path(folder)] if folder else [package / "lib", package.parent / "bin"]
-    found = sorted(file for place in places for file in place.glob("libggml-*.so"))
-    return [file for file in found if not file.name.startswith("libggml-base")]
+    files = sorted(file for place in places for file in place.glob("libggml-*.so"))
+    return [file for file in files if not file.name.startswith("libggml-base")]
 
 
 def _register_variants(llama_cpp: Any) -> None:
@@ -197,10 +197,10 @@ def cpu_variant() -> dict[str, str]:
     llama_cpp = library()
     chosen, refused = variants_tried()
     features = " ".join(llama_cpp.llama_print_system_info().decode("utf-8", "replace").split())
-    said = {"variant": chosen.variant, "file": chosen.file, "features": features}
+    variant = {"variant": chosen.variant, "file": chosen.file, "features": features}
     if refused:
-        said["variants_refused"] = "; ".join(f"{one.variant} {one.problem}" for one in refused)
-    return said
+        variant["variants_refused"] = "; ".join(f"{one.variant} {one.problem}" for one in refused)
+    return variant
 
 
 def _mapped_files() -> list[str]:

@@ -111,8 +111,8 @@ class LlamaSequences:
                 failure = f"code {code}: {log.said()}"
             else:
                 self._cells.settle()
-                found = [None if row is None else self._logits(row) for row in rows]
-                failure = self._fault(found)
+                logits = [None if row is None else self._logits(row) for row in rows]
+                failure = self._fault(logits)
             if failure:
                 self._forget()
         if failure:
@@ -121,7 +121,7 @@ class LlamaSequences:
                 fix="If memory ran out (on a GPU, its own), lower kv_cells, context_window or n_gpu_layers in the "
                 "model card.",
             )
-        return found
+        return logits
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
         for sequence in (source, *targets):

@@ -174,5 +174,5 @@ def metadata(llama_cpp: Any, model: Any, key: str) -> str | None:
 
 def own_chat_template(llama_cpp: Any, model: Any) -> str | None:
     """The chat template in the GGUF header, or None for a base model."""
-    found = llama_cpp.llama_model_chat_template(model, None)
-    return found.decode("utf-8", "replace") if found else None
+    template = llama_cpp.llama_model_chat_template(model, None)
+    return template.decode("utf-8", "replace") if template else None

@@ -162,12 +162,12 @@ class Ggml:
 
     def buffer_types(self) -> list[Any]:
         """Where weights can lie: the kinds that rearrange them, then the plain one."""
-        found: list[Any] = []
+        types: list[Any] = []
         if address := self._address("ggml_backend_dev_get_extra_bufts"):
             extra = ctypes.CFUNCTYPE(ctypes.POINTER(_POINTER), _POINTER)(address)(self.device)
-            while extra and extra[len(found)]:
-                found.append(extra[len(found)])
-        return [*found, self.backend_dev_buffer_type(self.device)]
+            while extra and extra[len(types)]:
+                types.append(extra[len(types)])
+        return [*types, self.backend_dev_buffer_type(self.device)]
 
     def _address(self, name: str) -> Any:
         return self.backend_reg_get_proc_address(self.backend_dev_backend_reg(self.device), name.encode())
@@ -183,8 +183,8 @@ class Product:
         self._ggml, self._weights, self._size = ggml, weights, size
         rows, columns, tokens, experts = size
         self._shape = tokens, USED if experts else 1, rows
-        self._contexts = there, here = ggml.context(), ggml.context()
-        self._matrix = ggml.new_tensor_3d(there, weights.number, columns, rows, experts or 1)
+        self._contexts = first, here = ggml.context(), ggml.context()
+        self._matrix = ggml.new_tensor_3d(first, weights.number, columns, rows, experts or 1)
         self._chosen = None
         if experts:
             self._inputs = ggml.new_tensor_3d(here, _F32, columns, 1, tokens)
@@ -196,7 +196,7 @@ class Product:
         self._graph = ggml.new_graph(here)
         ggml.build_forward_expand(self._graph, self._result)
         self._buffers = [
-            ggml.backend_alloc_ctx_tensors_from_buft(there, buffer_type),
+            ggml.backend_alloc_ctx_tensors_from_buft(first, buffer_type),
             ggml.backend_alloc_ctx_tensors_from_buft(here, ggml.backend_dev_buffer_type(ggml.device)),
         ]
         self.supported = bool(ggml.backend_dev_supports_op(ggml.device, self._result))
@@ -279,13 +279,13 @@ def tokens_per_second(ggml: Ggml, weights: Weights) -> float:
 
 def scores(files: list[str]) -> dict[str, int]:
     """What each variant says of this processor; 0 where it does not load."""
-    found = {}
+    by_type = {}
     for file in files:
         try:
-            found[file] = int(ctypes.CDLL(file).ggml_backend_score())
+            by_type[file] = int(ctypes.CDLL(file).ggml_backend_score())
         except (OSError, AttributeError):
-            found[file] = 0
-    return found
+            by_type[file] = 0
+    return by_type
 
 
 def check(library: str, variant: str | None) -> dict[str, Any]:
@@ -293,11 +293,16 @@ def check(library: str, variant: str | None) -> dict[str, Any]:
     ggml = Ggml(library)
     stored = ggml.weights()  # before there is a variant
     ggml.use(variant)
-    found = dict(errors(ggml, stored))
+    by_type = dict(errors(ggml, stored))
     # A NaN is no number below the bound.
-    wrong = [f"{what}: error {error:.1e}" for what, error in found.items() if not error < LARGEST_ERROR]
+    wrong = [f"{what}: error {error:.1e}" for what, error in by_type.items() if not error < LARGEST_ERROR]
     speed = 0.0 if wrong else tokens_per_second(ggml, next(one for one in stored if one.name == "Q4_K"))
-    return {"products": len(found), "worst": max(found.values()), "wrong": "; ".join(wrong[:2]), "tokens_per_s": speed}
+    return {
+        "products": len(by_type),
+        "worst": max(by_type.values()),
+        "wrong": "; ".join(wrong[:2]),
+        "tokens_per_s": speed,
+    }
 
 
 def main(job: str, library: str, *files: str) -> None:

@@ -80,8 +80,8 @@ def choose(library: Path, files: Sequence[Path] | None) -> tuple[Trial, list[Tri
         refused.append(trial)
     if not refused:
         raise _nothing(f"llama.cpp has no CPU code for this machine ({platform.machine()}).")
-    told = "; ".join(f"{trial.variant} {trial.problem}" for trial in refused)
-    raise _nothing(f"llama.cpp computes wrongly on this processor: {told}.")
+    reasons = "; ".join(f"{trial.variant} {trial.problem}" for trial in refused)
+    raise _nothing(f"llama.cpp computes wrongly on this processor: {reasons}.")
 
 
 def _nothing(cause: str) -> BackendError:
@@ -106,9 +106,9 @@ def _scores(library: Path, files: Sequence[Path]) -> dict[str, int]:
     except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         done = _run("scores", library, *files)
     if done is not None and done.returncode == 0:
-        found: dict[str, int] = json.loads(done.stdout)
-        _remember(place, found)
-        return found
+        scores_by_file: dict[str, int] = json.loads(done.stdout)
+        _remember(place, scores_by_file)
+        return scores_by_file
     if len(files) == 1:
         return {str(files[0]): 0}
     return {name: score for file in files for name, score in _scores(library, [file]).items()}
@@ -145,16 +145,16 @@ def _tried(library: Path, file: Path | None) -> tuple[Trial, bool]:
     done = _run("check", library, *([file] if file else []))
     if done is None:
         return Trial(name, path, f"did not finish its trial in {_PATIENCE_S:.0f} s", 0.0), False
-    said = done.stdout.splitlines() or ["its first product"]
+    lines = done.stdout.splitlines() or ["its first product"]
     if done.returncode == 0:
-        found = json.loads(said[-1])
-        problem = f"multiplies wrongly ({found['wrong']})" if found["wrong"] else ""
-        return Trial(name, path, problem, found["tokens_per_s"]), True
+        trial = json.loads(lines[-1])
+        problem = f"multiplies wrongly ({trial['wrong']})" if trial["wrong"] else ""
+        return Trial(name, path, problem, trial["tokens_per_s"]), True
     if done.returncode > 0:
         why = (done.stderr.splitlines() or ["it gave no reason"])[-1]
         return Trial(name, path, f"could not be tried ({why})", 0.0), False
     number = signal.Signals(-done.returncode)
-    return Trial(name, path, f"died ({number.name}) of {said[-1]}", 0.0), number in _ITS_OWN_DEATHS
+    return Trial(name, path, f"died ({number.name}) of {lines[-1]}", 0.0), number in _ITS_OWN_DEATHS
 
 
 def _run(job: str, *paths: Path) -> CompletedProcess[str] | None:

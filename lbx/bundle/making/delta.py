@@ -60,11 +60,11 @@ class BaseBundle:
 
     @cached_property
     def files(self) -> tuple[HeldFile, ...]:
-        found = []
+        files = []
         for source in self.sources:
             allowed = set(source.get("allowed", ()))
-            found += [held_file(file, allowed) for file in source["files"]]
-        return tuple(sorted(found, key=lambda file: file.path))
+            files += [held_file(file, allowed) for file in source["files"]]
+        return tuple(sorted(files, key=lambda file: file.path))
 
     @cached_property
     def _by_content(self) -> dict[tuple[str, str, int], dict[str, HeldFile]]:

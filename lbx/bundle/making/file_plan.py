@@ -88,8 +88,8 @@ class Planner:
         """
         planned = []
         for source in sources:
-            found = self._plan_one(source)
-            planned.append(replace(found, items=tuple(self._from_base(item) for item in found.items)))
+            plans = self._plan_one(source)
+            planned.append(replace(plans, items=tuple(self._from_base(item) for item in plans.items)))
         names = PathSet()
         for entry in planned:
             _check_formats(entry)
@@ -167,12 +167,12 @@ class Planner:
         return Planned(source, record, (PlannedFile(f"{IMAGES}/{name}", name, file, file.size),))
 
     def _plan_path(self, source: PathSource) -> Planned:
-        found = _local_files(source)
-        chosen = _choose(found, source.files, source, f"{source.path}")
-        files = _read_local([found[name] for name in chosen], self._progress)
-        ends = {name: found[name].resolve() for name in chosen}
+        local_files = _local_files(source)
+        chosen = _choose(local_files, source.files, source, f"{source.path}")
+        files = _read_local([local_files[name] for name in chosen], self._progress)
+        ends = {name: local_files[name].resolve() for name in chosen}
         links = tuple(f"{name} -> {end}" for name, end in ends.items() if not end.is_relative_to(source.full_path))
-        read = {name: files[found[name]] for name in chosen}
+        read = {name: files[local_files[name]] for name in chosen}
         record = {"kind": "path", "path": source.path, "licence": source.licence}
         if source.to:
             single = source.full_path.is_file()
@@ -253,7 +253,7 @@ def _local_files(source: PathSource) -> dict[str, Path]:
             f"{source.origin}: there is nothing at path = {source.path!r}, that is {root}.",
             fix="The path is relative to the recipe. If it is built by an earlier step, run that first.",
         )
-    found: dict[str, Path] = {}
+    by_name: dict[str, Path] = {}
     for folder, folders, files in os.walk(root, onerror=_raise):
         for name in [*folders, *files]:
             path = Path(folder, name)
@@ -261,8 +261,8 @@ def _local_files(source: PathSource) -> dict[str, Path]:
                 continue
             if not path.is_file():
                 raise UsageError(f"{source.origin}: {path} is neither a file nor a folder, or a link to a folder.")
-            found[path.relative_to(root).as_posix()] = path
-    return found
+            by_name[path.relative_to(root).as_posix()] = path
+    return by_name
 
 
 def _raise(error: OSError) -> None:

@@ -24,7 +24,7 @@ def read_image(path: Path) -> list[dict[str, str]]:
     Raises:
         UsageError: there is no file, or it is not an OCI archive (a plain tar with oci-layout and index.json).
     """
-    found: dict[str, Any] = {}
+    config: dict[str, Any] = {}
     try:
         with open_input(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
@@ -32,9 +32,9 @@ def read_image(path: Path) -> list[dict[str, str]]:
                 if name in ("oci-layout", "index.json") and member.isfile() and member.size <= _INDEX_LIMIT:
                     content = tar.extractfile(member)
                     assert content is not None
-                    found[name] = json.load(content)
-        manifests = found["index.json"]["manifests"]
-        found["oci-layout"]["imageLayoutVersion"]
+                    config[name] = json.load(content)
+        manifests = config["index.json"]["manifests"]
+        config["oci-layout"]["imageLayoutVersion"]
         images = [{"name": str((m.get("annotations") or {}).get(_NAME, "")), "digest": m["digest"]} for m in manifests]
     except OSError as exc:
         raise UsageError(f"The image {path} cannot be read: {exc.strerror}.", fix="Check the path.") from exc

@@ -172,8 +172,8 @@ def _source(entry: Any, path: Path, number: int) -> Source:
         raise UsageError(f"{where} is not a table.", fix="Write [[source]], then one key on each line.")
     kind = entry.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        found = "has no kind" if kind is None else f"has the unknown kind {kind!r}"
-        raise UsageError(f"{where} {found}.", fix=nearest(str(kind), KINDS))
+        problem = "has no kind" if kind is None else f"has the unknown kind {kind!r}"
+        raise UsageError(f"{where} {problem}.", fix=nearest(str(kind), KINDS))
     keys = {f.name: list if f.name in _LISTS else str for f in fields(KINDS[kind]) if f.name not in _NOT_IN_TOML}
     _check(entry, {"kind": str, **keys}, _REQUIRED[kind], f"{where}:")
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items() if k != "kind"}

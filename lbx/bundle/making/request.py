@@ -85,8 +85,8 @@ def write_request(
         raise UsageError(f"A request is a .json file, not {file}.", fix=f"Call it {file.with_suffix('.json').name}.")
     recipe, base = load_recipes(paths, name), read_base(have) if have else None
     sources = [_carried(source, base) for source in recipe.sources]
-    asked = [_asked(source, base) for source in sources]
-    if all(line.state == "held" for line in asked):
+    sources_asked = [_asked(source, base) for source in sources]
+    if all(line.state == "held" for line in sources_asked):
         raise UsageError(f"Nothing is missing: {have} holds every source.", fix="Use it as it is.")
     held = [dict(source.record) for source in sources if isinstance(source, HeldSource)]
     content = {
@@ -99,7 +99,7 @@ def write_request(
         "base": {"name": base.name, "digest": base.digest, "sources": _lists(base)} if base else None,
     }
     _write(file, json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
-    return RequestResult(file, recipe.name, base.name if base else "", base.digest if base else "", asked)
+    return RequestResult(file, recipe.name, base.name if base else "", base.digest if base else "", sources_asked)
 
 
 def read_inputs(paths: Sequence[Path], name: str | None = None) -> tuple[Recipe, BaseBundle | None]:

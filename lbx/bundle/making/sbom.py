@@ -66,22 +66,22 @@ def _ref(source: Mapping[str, Any]) -> str:
 def _component(source: Mapping[str, Any]) -> dict[str, Any]:
     kind = {"model": "machine-learning-model", "image": "container"}.get(_nature(source), "data")
     group, _, name = label_of(source).rpartition("/")
-    found: dict[str, Any] = {"type": kind, "bom-ref": _ref(source), "name": name}
-    found |= {"group": group} if group else {}
-    found |= {"version": source["commit"]} if source.get("commit") else {}
-    found |= {"purl": purl} if (purl := _purl(source)) else {}
-    found |= {"licenses": licences} if (licences := _licences(str(source.get("licence", "")))) else {}
+    component: dict[str, Any] = {"type": kind, "bom-ref": _ref(source), "name": name}
+    component |= {"group": group} if group else {}
+    component |= {"version": source["commit"]} if source.get("commit") else {}
+    component |= {"purl": purl} if (purl := _purl(source)) else {}
+    component |= {"licenses": licences} if (licences := _licences(str(source.get("licence", "")))) else {}
     if kind == "data":
-        found["data"] = [{"type": "dataset", "name": name}]
+        component["data"] = [{"type": "dataset", "name": name}]
     if len(source["files"]) == 1:
-        found["hashes"] = _hashes(source["files"][0])
+        component["hashes"] = _hashes(source["files"][0])
     if address := _address(source):
         # A hash here is of what the address gives, which for a repository is a page.
         whole = {"hashes": _hashes(source["files"][0])} if source["kind"] == "https" else {}
-        found["externalReferences"] = [{"type": "distribution", "url": address, **whole}]
-    found["properties"] = _properties(source)
-    found["components"] = [_file(file, _ref(source)) for file in source["files"]]
-    return found
+        component["externalReferences"] = [{"type": "distribution", "url": address, **whole}]
+    component["properties"] = _properties(source)
+    component["components"] = [_file(file, _ref(source)) for file in source["files"]]
+    return component
 
 
 def _nature(source: Mapping[str, Any]) -> str:
@@ -152,5 +152,5 @@ def _properties(source: Mapping[str, Any]) -> list[dict[str, str]]:
     values = {"lbx:kind": source["kind"]}
     if source["kind"] == "hub":
         values |= {"lbx:revision": source["revision"], "lbx:gated": str(source["gated"]).lower()}
-    found = [{"name": key, "value": str(value)} for key, value in values.items()]
-    return found + [{"name": "lbx:allowed", "value": path} for path in source["allowed"]]
+    properties = [{"name": key, "value": str(value)} for key, value in values.items()]
+    return properties + [{"name": "lbx:allowed", "value": path} for path in source["allowed"]]

@@ -41,13 +41,13 @@ class Base:
         Bundle(self.root)
         self._delta = delta
         self._asked = f"{contents.base['name']} {contents.base['digest']}".strip()
-        found = {path: self._find(contents.entries[path], there) for path, there in contents.fetched.items()}
-        if missing := [f"{contents.fetched[path]}" for path, file in found.items() if file is None]:
+        located = {path: self._find(contents.entries[path], name) for path, name in contents.fetched.items()}
+        if missing := [f"{contents.fetched[path]}" for path, file in located.items() if file is None]:
             raise BundleError(
                 f"{self.root} lacks what {delta} takes from its base ({len(missing)}): {first_names(missing)}.",
                 fix=f"Give the unpacked folder of the bundle that it was made against ({self._asked}) with --base.",
             )
-        self._files: Mapping[str, Path] = {path: file for path, file in found.items() if file is not None}
+        self._files: Mapping[str, Path] = {path: file for path, file in located.items() if file is not None}
 
     def _find(self, entry: ManifestEntry, there: str) -> Path | None:
         """Where the base says it has the content: the place that the delta names, or another with the same sum."""
@@ -69,8 +69,8 @@ class Base:
 
     @cached_property
     def _places(self) -> dict[str, str]:
-        there = (self.root / MANIFEST).is_file()
-        text = read_input(self.root / MANIFEST, TAGS_LIMIT).decode("utf-8", "replace") if there else ""
+        complete = (self.root / MANIFEST).is_file()
+        text = read_input(self.root / MANIFEST, TAGS_LIMIT).decode("utf-8", "replace") if complete else ""
         return {line[:64]: line[66:] for line in text.splitlines() if ".." not in line and line[66:67] != "/"}
 
     def lend(self, entry: ManifestEntry, target: Path, tally: Tally) -> None:

@@ -127,13 +127,13 @@ def verify_folder(
     clock = Clock()
     Bundle(root)  # refuses what is no bundle at all before the whole folder is walked
     try:
-        found = files_below(root)
-        tags = read_tags(root, found)
+        present = files_below(root)
+        tags = read_tags(root, present)
         signatures = _judge(root, tags, trust)
         contents = parse_tags(tags, f"{root}")
         if not unsafe:
             require_safe(root, contents)
-        files = set(found)
+        files = set(present)
         problems = [f"{path} (not part of the bundle)" for path in sorted(files - set(tags) - set(contents.entries))]
         tally = Tally(progress or silent, "verify", contents.payload_bytes)
         allowed = allowed_files(contents)
@@ -144,8 +144,8 @@ def verify_folder(
             return compare(root / entry.path, entry, tally) or _why_unsafe(root / entry.path, entry, allowed)
 
         entries = sorted(contents.entries.values(), key=lambda entry: -entry.size)
-        told = dict(zip((entry.path for entry in entries), in_parallel(work, entries, tally), strict=True))
-        problems += [problem for path in contents.entries for problem in told[path]]
+        results = dict(zip((entry.path for entry in entries), in_parallel(work, entries, tally), strict=True))
+        problems += [problem for path in contents.entries for problem in results[path]]
     except OSError as exc:
         raise BundleError(f"{root} cannot be read: {exc}.") from exc
     if problems:
@@ -202,15 +202,15 @@ def _why_unsafe(path: Path, entry: ManifestEntry, allowed: frozenset[str]) -> li
 
 def files_below(root: Path) -> list[str]:
     """Every file below ``root``; a link or device there is none of the bundle's."""
-    found = []
+    paths = []
     for folder, folders, files in os.walk(root):
         for path in (Path(folder, name) for name in [*folders, *files]):
             name = path.relative_to(root).as_posix()
             if path.is_symlink() or not (path.is_dir() or path.is_file()):
                 raise BundleError(f"{root}: {name} is not a regular file.", fix="Unpack the archive again.")
             if path.is_file():
-                found.append(name)
-    return sorted(found)
+                paths.append(name)
+    return sorted(paths)
 
 
 def _report(

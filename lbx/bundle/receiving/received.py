@@ -76,20 +76,20 @@ def locate(given: Path, judge: Judge) -> Received:
     if given.is_dir():
         raise BundleError(f"{given} is a folder, not an archive.", fix="Give the NAME.tar that `lbx bundle` wrote.")
     name = given.name.removesuffix(".sig")
-    asked = split_name(given.name)
+    split = split_name(given.name)
     stem = (
-        name.removesuffix(SUMS) if name.endswith(SUMS) else re.sub(r"\.tar(\.zst)?$", "", asked[0] if asked else name)
+        name.removesuffix(SUMS) if name.endswith(SUMS) else re.sub(r"\.tar(\.zst)?$", "", split[0] if split else name)
     )
     sums = given.with_name(stem + SUMS)
     text = _read_small(sums)
     if text is None:
         if given.name.endswith((SUMS, f"{SUMS}.sig")):
             raise BundleError(f"There is no {sums}.", fix="Copy it from where the archive was made.")
-        return _without_sums(given, given.with_name(asked[0]) if asked else given)
+        return _without_sums(given, given.with_name(split[0]) if split else given)
     judge(sums, text, _read_small(sums.with_name(f"{sums.name}.sig")))
     listed = _parse_sums(text, sums)
     archive = (split_name(next(iter(listed))) or (given.name, 0))[0]
-    a_volume = asked is not None and asked[1] > 0
+    a_volume = split is not None and split[1] > 0
     if given.name not in listed and (a_volume or (given.exists() and not name.endswith(SUMS))):
         raise BundleError(f"{sums} does not list {given.name}.", fix="Copy both again, under their own names.")
     _refuse_foreign(given.parent, stem, listed, sums.name)
@@ -125,9 +125,9 @@ def _no_volumes(given: Path, missing: Sequence[str], sums: Path) -> BundleError:
 
 def _require_file(path: Path) -> None:
     if not path.exists():
-        there = ", ".join(sorted(p.name for p in path.parent.glob("*.tar*"))) if path.parent.is_dir() else ""
+        archives = ", ".join(sorted(p.name for p in path.parent.glob("*.tar*"))) if path.parent.is_dir() else ""
         raise BundleError(
-            f"There is no archive {path}.", fix=f"Archives there: {there}." if there else "Check the path."
+            f"There is no archive {path}.", fix=f"Archives there: {archives}." if archives else "Check the path."
         )
     fix = "Give the NAME.tar that `lbx bundle` wrote."
     if not path.is_file():
@@ -166,8 +166,8 @@ def _parts(folder: Path, archives: Sequence[str]) -> Iterator[tuple[str, int]]:
 
 
 def _refuse_foreign(folder: Path, stem: str, listed: Mapping[str, str], sums: str) -> None:
-    found = _parts(folder, (f"{stem}.tar", f"{stem}.tar.zst"))
-    foreign = sorted(name for name, _ in found if name not in listed)
+    others = _parts(folder, (f"{stem}.tar", f"{stem}.tar.zst"))
+    foreign = sorted(name for name, _ in others if name not in listed)
     if foreign:
         raise BundleError(
             f"{', '.join(foreign[:10])} beside {sums} belongs to another or an older archive, not to this one.",
@@ -260,8 +260,8 @@ def check_volumes(
         for block in joined.blocks(joined.starts[number], size):
             digest.update(block)
             tally.add(name, len(block))
-        found = digest.hexdigest()
-        return VolumeResult(name, size, found, "intact" if found == received.listed[name] else "changed")
+        sha256 = digest.hexdigest()
+        return VolumeResult(name, size, sha256, "intact" if sha256 == received.listed[name] else "changed")
 
     results = in_parallel(examine, range(len(received.volumes)), tally)
     wrong = [describe_volume(result, results) for result in results if result.result != "intact"]

@@ -157,11 +157,11 @@ class TrustedArchive:
 
     def _in_parallel(self, sink: Sink, tally: Tally, name_all: bool) -> tuple[list[str], set[str]]:
         """All headers first, then the largest file first, so that no thread is left alone with it in the end."""
-        found = []
+        results = []
         for entry, offset in self._listed():
             self._tar.skip()
-            found.append((entry, offset))
-        seen = {entry.path for entry, _ in found}
+            results.append((entry, offset))
+        seen = {entry.path for entry, _ in results}
         missing = sorted(self.contents.entries.keys() - seen - self.contents.fetched.keys())
         if missing and not name_all:
             raise damage(self._archive, [f"{path} (missing)" for path in missing], _COPY_AGAIN)
@@ -176,9 +176,9 @@ class TrustedArchive:
                 self.look(entry, io.BufferedReader(Extent(proven, offset, entry.size)))
             return problems
 
-        jobs = sorted(found, key=lambda job: -job[0].size)
-        told = dict(zip((entry.path for entry, _ in jobs), in_parallel(work, jobs, tally), strict=True))
-        return [problem for entry, _ in found for problem in told[entry.path]], seen
+        jobs = sorted(results, key=lambda job: -job[0].size)
+        results_of = dict(zip((entry.path for entry, _ in jobs), in_parallel(work, jobs, tally), strict=True))
+        return [problem for entry, _ in results for problem in results_of[entry.path]], seen
 
     def _listed(self) -> Iterator[tuple[ManifestEntry, int]]:
         """The payload's members; whoever takes one must read or skip it before the next."""
@@ -314,10 +314,10 @@ def unsafe_files(contents: Contents) -> list[str]:
 
 def require_safe(where: Path, contents: Contents) -> None:
     """Refuse what its recipe has let through by name, for those who overrule it. Raises BundleError."""
-    if found := unsafe_files(contents):
+    if unsafe := unsafe_files(contents):
         raise BundleError(
-            f"{where} is refused: its recipe lets unsafe files through ({len(found)}), and --refuse-unsafe takes none: "
-            f"{first_names(found)}.",
+            f"{where} is refused: its recipe lets unsafe files through ({len(unsafe)}), and "
+            f"--refuse-unsafe takes none: {first_names(unsafe)}.",
             fix="Have it made again without them, or give the command without --refuse-unsafe.",
         )
 

@@ -34,19 +34,19 @@ def check_unchanged(root: Path, progress: Progress | None = None, *, hashes: boo
         return f"hashes of all {verify_folder(root, progress).files:,} files"
     Bundle(root)
     try:
-        found = {path: (root / path).lstat() for path in files_below(root)}
-        contents = parse_tags(read_tags(root, found), f"{root}")
-        payload = {path: status for path, status in found.items() if path.startswith(PAYLOAD)}
+        states = {path: (root / path).lstat() for path in files_below(root)}
+        contents = parse_tags(read_tags(root, states), f"{root}")
+        payload = {path: status for path, status in states.items() if path.startswith(PAYLOAD)}
         problems = [f"{path} (not part of the bundle)" for path in payload if path not in contents.entries]
         problems += [f"{path} (missing)" for path in contents.entries if path not in payload]
         entries = [entry for path, entry in contents.entries.items() if path in payload]
         problems += [f"{entry.path} (changed)" for entry in entries if payload[entry.path].st_size != entry.size]
-        unpacked = found[TAG_MANIFEST].st_mtime_ns
+        unpacked = states[TAG_MANIFEST].st_mtime_ns
         younger = [entry for entry in entries if payload[entry.path].st_mtime_ns > unpacked]
         tally = Tally(progress or silent, "verify", sum(entry.size for entry in younger))
         if not problems:
-            told = in_parallel(lambda entry: compare(root / entry.path, entry, tally), younger, tally)
-            problems = [problem for wrong in told for problem in wrong]
+            results = in_parallel(lambda entry: compare(root / entry.path, entry, tally), younger, tally)
+            problems = [problem for wrong in results for problem in wrong]
     except OSError as exc:
         raise BundleError(f"{root} cannot be read: {exc}.") from exc
     if problems:

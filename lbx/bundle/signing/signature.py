@@ -112,8 +112,8 @@ def sign(data: bytes, key: Path) -> bytes:
             f"Signing needs ssh-keygen, and it cannot be started: {exc.strerror}.", fix="Install OpenSSH's client."
         ) from exc
     if done.returncode or not done.stdout:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["nothing"]
-        raise UsageError(f"ssh-keygen does not sign with {key}: {said[-1]}.", fix="Give another key.")
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["nothing"]
+        raise UsageError(f"ssh-keygen does not sign with {key}: {lines[-1]}.", fix="Give another key.")
     try:
         check(parse(done.stdout, "the new signature"), data, "the new signature")
     except BundleError as exc:
@@ -278,14 +278,14 @@ def _options(text: str) -> dict[str, str]:
 
 def _in_pattern_list(name: str, patterns: str) -> bool:
     """OpenSSH's rule (ssh_config(5), PATTERNS): ``*`` and ``?`` alone are special, and one ``!pattern`` decides."""
-    found = False
+    matched = False
     for pattern in patterns.split(","):
         bare = pattern.removeprefix("!")
         if re.fullmatch("".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in bare), name):
             if bare != pattern:
                 return False
-            found = True
-    return found
+            matched = True
+    return matched
 
 
 def _time(text: str | None) -> datetime | None:
@@ -295,8 +295,8 @@ def _time(text: str | None) -> datetime | None:
     digits = text.removesuffix("Z")
     if len(digits) not in (8, 12, 14):
         raise ValueError(f"a time {text}")
-    found = datetime.strptime(digits, "%Y%m%d%H%M%S"[: {8: 6, 12: 10, 14: 12}[len(digits)]])
-    return found.replace(tzinfo=UTC) if text.endswith("Z") else found.astimezone()
+    moment = datetime.strptime(digits, "%Y%m%d%H%M%S"[: {8: 6, 12: 10, 14: 12}[len(digits)]])
+    return moment.replace(tzinfo=UTC) if text.endswith("Z") else moment.astimezone()
 
 
 def find_key(signature: Signature, keys: Sequence[TrustedKey]) -> tuple[TrustedKey | None, str]:

@@ -14,10 +14,11 @@ from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Mode, Sample, ScoredSample, Truncation
 from lbx.benchmarks import LongBenchV2
-from lbx.benchmarks.longbench_v2.benchmark import DOMAINS, PROMPT, PROMPTS, TASK
+from lbx.benchmarks.longbench_v2.benchmark import DOMAINS, PROMPTS, TASK
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 FIELDS = ("domain", "sub_domain", "difficulty", "length", "question", "choice_A", "choice_B", "choice_C", "choice_D")
+PROMPT = f"{PROMPTS}/0shot.txt"
 ROW = {"_id": "x", **{name: f" {name} " for name in FIELDS}, "answer": "C", "context": " c $Q$ "}
 
 

@@ -39,6 +39,7 @@ from lbx.store.rows import (
     unequal,
 )
 from lbx.store.same_samples import complete_samples, other_sample
+from lbx.store.snapshots import Snapshot, connect_to_read
 from lbx.store.views import VIEWS
 
 _FAILED = "error IS NOT NULL"
@@ -57,11 +58,13 @@ class Store:
     Args:
         path: the file. Missing or empty is made new, unless read_only.
         read_only: open beside other readers; nothing is created or migrated.
+        beside_writer: open to read what is committed, whoever writes the file; see ``lbx.store.snapshots``.
         beside: the only other files that may be read or written through it.
         threads: at most so many work on a query; 0 for one a core.
         after_commit: called after every commit.
 
     Attributes:
+        snapshot: what is read instead of a file that is being written.
         completed: (benchmark, task)s of which samples were completed that were there already: numbers that other runs
             have of them are made of less than is known now (``lbx.scoring.adding_up.add_up_completed``).
 
@@ -75,16 +78,22 @@ class Store:
         path: Path,
         *,
         read_only: bool = False,
+        beside_writer: bool = False,
         beside: Sequence[Path] = (),
         threads: int = 0,
         after_commit: Callable[[Store], None] | None = None,
     ) -> None:
         self.path = path
-        self.read_only = read_only
+        self.read_only = read_only = read_only or beside_writer
+        self.snapshot: Snapshot | None = None
         self.completed: set[tuple[str, str]] = set()
         self._after_commit = after_commit
         with uninterrupted():
-            self._connection, made = connect(path, read_only, beside, threads)
+            made = False
+            if beside_writer:
+                self._connection, self.snapshot = connect_to_read(path, beside, threads)
+            else:
+                self._connection, made = connect(path, read_only, beside, threads)
             try:
                 prepare(self._connection, path, made=made, read_only=read_only)
             except BaseException:

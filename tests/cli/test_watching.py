@@ -77,7 +77,7 @@ def test_a_log_that_goes_away_ends_no_run(tmp_path: Path) -> None:
 def test_a_session_says_how_it_ended(tmp_path: Path, error: type[BaseException] | None, status: str) -> None:
     def go() -> None:
         watch = Watch(RunMeter(None, 2), Listener())
-        with watched(store, [RUN], None, watch, workers=3, spec={"lbx_run": 1}):
+        with watched(store, [RUN], None, watch, done=[0], workers=3, spec={"lbx_run": 1}):
             watch.sample(row(prompt_tokens=100, cached_tokens=40, output_tokens=5, prefill_s=2.0, decode_s=1.0))
             assert store.query("SELECT status FROM sessions").rows == [("running",)]
             if error is not None:

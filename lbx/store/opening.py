@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import duckdb
 
@@ -18,6 +19,8 @@ _START = 12
 """Bytes that tell what a file is."""
 
 _PATIENCE_S, _PAUSE_S = 5.0, 0.1
+WRITERS: WeakValueDictionary[Path, object] = WeakValueDictionary()
+"""{file: what writes it} of this process. DuckDB's lock on a file goes as soon as its process closes it anywhere."""
 
 
 class InUseError(StoreError):
@@ -64,6 +67,8 @@ def connect(
     Raises:
         StoreError: in words.
     """
+    if path.resolve() in WRITERS:
+        raise StoreError(f"{path} cannot be opened twice: this process writes it.", fix="Read it in another process.")
     if read_only and not path.exists():
         raise StoreError(
             f"There is no results file at {path}.", fix="`lbx run -o FILE` writes one.", command="lbx run --help"

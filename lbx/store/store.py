@@ -22,7 +22,7 @@ from lbx.base.records import SampleKey
 from lbx.store import numbers
 from lbx.store.contents import refuse_foreign
 from lbx.store.inserting import as_parameter, insert, rows_of_json
-from lbx.store.opening import check_place, connect, first_line
+from lbx.store.opening import WRITERS, check_place, connect, first_line
 from lbx.store.preparing import make_views, prepare, transaction
 from lbx.store.rows import (
     BenchmarkRow,
@@ -94,10 +94,13 @@ class Store:
                 self._connection, self.snapshot = connect_to_read(path, beside, threads)
             else:
                 self._connection, made = connect(path, read_only, beside, threads)
+            if not read_only:
+                WRITERS[path.resolve()] = self
             try:
                 prepare(self._connection, path, made=made, read_only=read_only)
             except BaseException:
                 self._connection.close()
+                WRITERS.pop(path.resolve(), None)
                 raise
 
     @classmethod
@@ -134,6 +137,8 @@ class Store:
                 reason = first_line(exc)
             with contextlib.suppress(duckdb.Error):
                 self._connection.close()
+        if not self.read_only:
+            WRITERS.pop(self.path.resolve(), None)
         if not self.read_only and (logs := files_of(self.path)[1:]):
             raise StoreError(
                 f"{self.path} could not be closed{reason and f': {reason}'}. Every committed row is safe, but part of "

@@ -249,9 +249,9 @@ def test_a_file_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
             connection.execute(f"DELETE FROM lbx_schema WHERE version >= {version}")
             connection.execute(f"INSERT INTO lbx_schema VALUES ({version}, now()::TIMESTAMP)")
     for output_format in ("table", "markdown", "json", "html", "latex", "csv", "parquet"):
-        for name in said:
+        for name, words in said.items():
             command = ("report", paths[name], "leaderboard", "-f", output_format, "-o", tmp_path / "out")
-            _is_refused(Lbx()(*command), said[name])
+            _is_refused(Lbx()(*command), words)
     assert not (tmp_path / "out").exists()
 
 

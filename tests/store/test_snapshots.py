@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -9,12 +10,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from store_rows import fill
+from store_rows import RUN, fill, generation, sample, score
 
 from lbx.base.errors import StoreError
-from lbx.base.processes import PIPE, Popen, start_python
-from lbx.store import Store, snapshots
-from lbx.store.sessions import progress_of_runs
+from lbx.base.processes import PIPE, Popen, run_tool, start_python
+from lbx.store import SessionRow, Store, snapshots
+from lbx.store.copies import copied
+from lbx.store.sessions import keep_sessions, progress_of_runs
 
 _COMMITS = """
 import random, sys
@@ -164,6 +166,36 @@ def test_no_copy_takes_the_room_that_the_run_needs(path: Path, tmp_path: Path, m
     assert left(tmp_path) == []
 
 
+def test_on_a_disk_without_room_for_a_copy_it_lies_elsewhere(path: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if run_tool(["mount", "-t", "tmpfs", "-o", "size=32M", "tmpfs", str(small)], capture_output=True).returncode:
+        pytest.skip("needs root and a kernel that lets it mount a tmpfs")
+    try:
+        on_it = small / path.name
+        on_it.write_bytes(path.read_bytes())
+        with written(on_it), Store(on_it, beside_writer=True) as store:
+            assert store.snapshot is not None and not store.snapshot.path.is_relative_to(small)
+            assert store.query("SELECT run_id FROM runs").rows == [("r1",)]
+            assert left(small) == []
+    finally:
+        run_tool(["umount", str(small)], check=True)
+
+
+def test_a_copy_that_a_run_on_another_disk_makes_says_so(tmp_path: Path) -> None:
+    target, disk = tmp_path / "results.duckdb", tmp_path / "disk"
+    disk.mkdir()
+    with copied(target, disk, 1e-9, pytest.fail) as copies, Store(copies.path, after_commit=copies.when_due) as store:
+        store.begin_run(RUN)
+        keep_sessions(store, [SessionRow("r1", 1, 0, {}, done_before=40, to_ask=1_200)])
+        store.write(samples=[sample()], generations=[generation()], scores=[score()])
+        with Store(target, beside_writer=True) as reader:
+            assert reader.snapshot is not None and reader.snapshot.path == target
+            assert progress_of_runs(reader) == {"r1": "running, 41 of 1,240"}
+    with Store(target, beside_writer=True) as reader:
+        assert progress_of_runs(reader) == {}
+
+
 def test_other_commands_are_refused_and_say_who_reads(path: Path) -> None:
     with written(path), pytest.raises(StoreError, match=r"in use by another process .* `lbx report`, `show`"):
         Store(path, read_only=True)
@@ -173,3 +205,16 @@ def test_a_pipe_in_the_place_of_the_lock_holds_nobody_up(path: Path) -> None:
     os.mkfifo(path.with_name(f".{path.name}.lock"))
     with Store(path, beside_writer=True) as store:
         assert store.snapshot is None
+
+
+def test_a_process_does_not_read_what_it_writes(path: Path) -> None:
+    """To close the file anywhere in it would take DuckDB's lock from the file: two processes could write it."""
+    other = "import sys, duckdb; duckdb.connect(sys.argv[1])"
+    with Store(path):
+        for ways in ({"beside_writer": True}, {"read_only": True}, {}):
+            with pytest.raises(StoreError, match="this process writes it"):
+                Store(path, **ways)  # type: ignore[arg-type]
+        with start_python(other, str(path), stderr=PIPE) as process:
+            assert b"Could not set lock" in process.communicate()[1]
+    with Store(path, read_only=True) as store:
+        assert store.query("SELECT run_id FROM runs").rows == [("r1",)]

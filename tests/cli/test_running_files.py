@@ -95,10 +95,12 @@ def test_every_reader_reads_beside_the_writer(lbx: Lbx, bundle: Path, model: Pat
         listed, shown = lbx("show", path), lbx("show", path, f"needle/{row['id']}")
         Store(other).close()
         beside = lbx("sql", other, "SELECT count(*) AS n FROM live.generations", "--attach", f"live={path}")
+        table = tmp_path / "runs.parquet"
+        exported = lbx("sql", path, "FROM runs", "--format", "parquet", "-o", table)
         with api.open_results(path) as results:
             running, as_of = results.running, results.as_of
         assert process.poll() is None, "all of it while the run goes on"
-    for done in (asked, screen, view, page, listed, shown, beside):
+    for done in (asked, screen, view, page, listed, shown, beside, exported):
         assert done.returncode == 0, done.stderr
         assert f"results.duckdb is being written (PID {process.pid})" in done.stderr, done.stderr
         assert re.search(r"committed by \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", done.stderr)

@@ -218,3 +218,10 @@ def test_a_process_does_not_read_what_it_writes(path: Path) -> None:
             assert b"Could not set lock" in process.communicate()[1]
     with Store(path, read_only=True) as store:
         assert store.query("SELECT run_id FROM runs").rows == [("r1",)]
+
+
+def test_a_file_that_has_just_been_made_holds_nothing_yet(tmp_path: Path) -> None:
+    path = tmp_path / "new.duckdb"
+    made = "import sys, duckdb; c = duckdb.connect(sys.argv[1]); print(1, flush=True); input()"
+    with written(path, made), pytest.raises(StoreError, match=r"holds nothing yet.* look again"):
+        Store(path, beside_writer=True)

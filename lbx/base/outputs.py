@@ -220,11 +220,12 @@ def _locked_folder(to: Path) -> tuple[Path, int]:
             os.close(handle)
 
 
-def sweep(to: Path) -> None:
-    """Remove passing folders beside ``to`` whose process is gone and whose lock is free. Raises OSError."""
+def sweep(to: Path) -> list[Path]:
+    """Remove passing folders beside ``to`` whose process is gone and whose lock is free; says which. Raises OSError."""
+    removed: list[Path] = []
     pattern = re.compile(re.escape(_prefix(to)) + r"(\d+)-.*")
     if not os.access(to.parent, os.R_OK):  # one may write to a folder and not see what is in it
-        return
+        return removed
     for path in sorted(to.parent.iterdir()):
         match = pattern.fullmatch(path.name)
         if match is None or _alive(int(match[1])):
@@ -235,7 +236,9 @@ def sweep(to: Path) -> None:
             free = lock(handle)
             if free or (free is None and time.time() - path.stat().st_mtime > _LONG_AGO_S):
                 shutil.rmtree(path, ignore_errors=True)
+                removed.append(path)
             os.close(handle)
+    return removed
 
 
 def _prefix(to: Path) -> str:

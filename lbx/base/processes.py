@@ -11,8 +11,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from lbx.base.inputs import SMALL, read_input
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -85,10 +90,14 @@ def run_tool(command: Sequence[str], **options: Any) -> subprocess.CompletedProc
     return subprocess.run([program, *command[1:]], **options)  # noqa: PLW1510 (``check`` is the caller's)
 
 
-def lock(descriptor: int) -> bool | None:
-    """Lock an open file or folder until it is closed; False where another process has it, None where none can."""
+def lock(descriptor: int, *, shared: bool = False) -> bool | None:
+    """Lock an open file or folder until it is closed; False where another process has it, None where none can.
+
+    Args:
+        shared: beside others that lock it so.
+    """
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
@@ -99,6 +108,17 @@ def lock(descriptor: int) -> bool | None:
 def try_lock(descriptor: int) -> bool:
     """``lock``; True, too, on a file system without locks."""
     return lock(descriptor) is not False
+
+
+def process_began(process: int | None) -> datetime | None:
+    """When a process of this machine was started; None where that is not known."""
+    try:
+        text = read_input(Path(f"/proc/{process}/stat"), SMALL)
+        ticks = int(text.rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return datetime.fromtimestamp(boot + ticks / os.sysconf("SC_CLK_TCK"), UTC)
 
 
 def find_tool(name: str) -> str | None:

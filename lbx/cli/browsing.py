@@ -10,6 +10,7 @@ from lbx.cli.output import note
 from lbx.cli.read_options import Browse
 from lbx.cli.showing import rebuilt_prompts
 from lbx.cli.web import of_web
+from lbx.scoring.reading import say_moment
 from lbx.store import Store
 from lbx.store.answers import StoredAnswer, tasks_named
 from lbx.store.runs import runs_named
@@ -22,7 +23,8 @@ def browse(options: Browse) -> None:
     """See ``lbx browse``."""
     pages_of: type[BrowsingPages] = of_web("web.browsing:BrowsingPages")
     results = options.results
-    with Store(results, read_only=True) as store:
+    with Store(results, beside_writer=True) as store:
+        say_moment(store)
         runs, tasks = runs_named(store, options.runs), tasks_named(store, options.tasks)
     opened = Bundle(options.bundle) if options.bundle else None
 

@@ -14,9 +14,10 @@ from lbx.cli.read_options import Sql
 from lbx.cli.tables import check_output, show_sheets
 from lbx.report import render
 from lbx.report.cells import Sheet, plain_columns
-from lbx.scoring.reading import read_added_up
+from lbx.scoring.reading import read_added_up, say_moment
 from lbx.store import Store, Table
 from lbx.store.queries import asked, attach_files, count_rows, export_parquet, named_files
+from lbx.store.snapshots import Snapshot
 
 _MOST_ROWS = 1_000
 """Of a table for people, whose columns cannot be fitted before its last row is known."""
@@ -47,10 +48,18 @@ def answer_query(options: Sql) -> None:
 def _opened(results: Path, attached: Sequence[str], part: Path | None = None) -> Iterator[Store]:
     """The results file with others beside it; on one thread where a parquet file is to be written."""
     files = named_files(attached, results)
+    snapshots = {name: snapshot for name, path in files.items() if (snapshot := _snapshot(path))}
+    files |= {name: snapshot.path for name, snapshot in snapshots.items()}
     beside = [*files.values(), *([part] if part else [])]
     with read_added_up(results, beside=beside, threads=1 if part else 0) as store:
         attach_files(store, files, read_added_up)
         yield store
+
+
+def _snapshot(path: Path) -> Snapshot | None:
+    with Store(path, beside_writer=True) as store:
+        say_moment(store)
+        return store.snapshot
 
 
 def _show_table(store: Store, query: str, output: Path | None) -> None:

@@ -20,6 +20,7 @@ from lbx.report import page as pages
 from lbx.report.alike import marked
 from lbx.report.boards import BOARDS
 from lbx.report.cells import Sheet, sheet
+from lbx.report.headings import headed, progress
 from lbx.report.shapes import BOARD, Wanted
 from lbx.scoring.reading import read_added_up
 from lbx.store import Table
@@ -68,7 +69,7 @@ def report(options: Report) -> None:
         note(f"{_export(results, names, versions, wanted, parquet_file(output)):,} rows in {output}")
     elif output_format is ReportFormat.HTML:
         answer_text(_page(results, names if view else (), versions, wanted, options.chars), output)
-    made = {}
+    made = Tables()
     if output_format not in (ReportFormat.PARQUET, ReportFormat.HTML):
         made = _read(results, names, versions, wanted, in_bold=output_format is ReportFormat.LATEX)
         _write(made, output_format, output, ascii_only=options.ascii_only)
@@ -122,15 +123,22 @@ def _check_published(names: Sequence[str]) -> None:
         )
 
 
+class Tables(dict[str, Table]):
+    """Reports' rows, and what their headings say of runs that go on."""
+
+    progress = ""
+
+
 def _read(
     results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted, *, in_bold: bool
-) -> dict[str, Table]:
+) -> Tables:
     """The reports' rows; with ``in_bold`` the paper's say which cannot be told from the best."""
     if results is None:
-        return {name: reports.read(None, name, wanted) for name in names}
+        return Tables({name: reports.read(None, name, wanted) for name in names})
     with read_added_up(results) as store:
         store.use_metric_versions(versions)
-        found = {}
+        found = Tables()
+        found.progress = progress(store, wanted.runs)
         for name in names:
             try:
                 found[name] = reports.read(store, name, wanted)
@@ -156,7 +164,7 @@ def _page(
 def _overview(results: Path, versions: Mapping[str, int], wanted: Wanted) -> Sequence[Sheet]:
     with read_added_up(results) as store:
         store.use_metric_versions(versions)
-        return overviews.sheets(store, wanted, results)
+        return headed(overviews.sheets(store, wanted, results), progress(store, wanted.runs))
 
 
 def _export(
@@ -169,7 +177,7 @@ def _export(
         return reports.write_parquet(store, names[0], wanted, place)
 
 
-def _write(tables: dict[str, Table], output_format: ReportFormat, output: Path | None, *, ascii_only: bool) -> None:
+def _write(tables: Tables, output_format: ReportFormat, output: Path | None, *, ascii_only: bool) -> None:
     if output_format is ReportFormat.JSON:
         one = next(iter(tables.values())) if len(tables) == 1 else None
         answer_json(render.json_pieces(one.columns, one.rows) if one else render.json_of_tables(tables), output)
@@ -178,10 +186,11 @@ def _write(tables: dict[str, Table], output_format: ReportFormat, output: Path |
         (one,) = tables.values()
         answer_text(render.csv_pieces(one.columns, one.rows), output)
         return
-    if len(tables) > 1:
-        tables = {name: table for name, table in tables.items() if table.rows} or dict([next(iter(tables.items()))])
+    shown = {name: table for name, table in tables.items() if table.rows} or dict([next(iter(tables.items()))])
     in_text = output_format is ReportFormat.TABLE
-    sheets = (one for name, table in tables.items() for one in _sheets(name, table, curves=in_text))
+    sheets = (
+        one for name, table in shown.items() for one in headed(_sheets(name, table, curves=in_text), tables.progress)
+    )
     if in_text:
         show_sheets(sheets, output, ascii_only=ascii_only)
     elif output_format is ReportFormat.LATEX:

@@ -16,13 +16,15 @@ from lbx.cli.read_options import Show
 from lbx.cli.tables import show_table
 from lbx.report import render
 from lbx.report.cells import plain_columns
+from lbx.report.headings import headline, progress
 from lbx.running.judge_spec import spec_of
 from lbx.running.sent_prompts import SentPrompt, rebuilt
 from lbx.running.sent_prompts import prompts as sent_prompts
+from lbx.scoring.reading import say_moment
 from lbx.store import Store, Table
 from lbx.store.answers import Choice, StoredAnswer, find_answers, list_answers, patterns
 from lbx.store.runs import runs_named
-from lbx.store.sessions import newest_spec
+from lbx.store.sessions import newest_spec, progress_of_runs
 
 _SHOWN = 2000
 """Characters of a text that are shown without --full, half from each end."""
@@ -87,23 +89,27 @@ def _ends(text: str) -> str:
 def show_answers(options: Show) -> None:
     """See ``lbx show``."""
     as_json = options.as_json
-    with Store(options.results, read_only=True) as store:
+    with Store(options.results, beside_writer=True) as store:
+        say_moment(store)
         runs = runs_named(store, options.runs)
+        how_far = progress(store, runs)
         if options.sample is None:
             table = list_answers(store, Choice(runs, patterns=patterns(options.tasks)), options.rows)
             if as_json:
                 answer_json(render.json_pieces(table.columns, table.rows))
             else:
                 rows = [tuple(f"{v:.4f}" if isinstance(v, float) else v for v in row) for row in table.rows]
-                show_table("Answers", plain_columns(Table(table.columns, rows)))
+                show_table(headline("Answers", how_far), plain_columns(Table(table.columns, rows)))
             return
         answers = find_answers(store, options.sample, runs)
+        going_on = progress_of_runs(store)
     found = [_told(answer, options) for answer in answers]
     if as_json:
         answer_json(json.dumps(found, ensure_ascii=False, default=str))
         return
     for answer, told in zip(answers, found, strict=True):
-        answer_text("\n".join(_lines_of_answer(answer, told, full=options.full)) + "\n\n")
+        head = ", ".join(filter(None, (f"== {answer.key}, run {answer.run_id}", going_on.get(answer.run_id))))
+        answer_text("\n".join([head, *_lines_of_answer(answer, told, full=options.full)]) + "\n\n")
 
 
 def _told(answer: StoredAnswer, options: Show) -> dict[str, Any]:
@@ -134,7 +140,6 @@ def rebuilt_prompts(
 
 def _lines_of_answer(answer: StoredAnswer, told: dict[str, Any], *, full: bool) -> Iterator[str]:
     row = answer.values
-    yield f"== {answer.key}, run {answer.run_id}"
     choices = [("choice", f"{letter}. {text}") for letter, text in answer.choices.items()]
     references = [("reference", str(one)) for one in row["references"]]
     for name, text in (("question", row["question"]), *choices, *references):

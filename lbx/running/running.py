@@ -16,6 +16,7 @@ from lbx.backends.embedding import check_embedder
 from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import Bundle
+from lbx.base.outputs import sweep
 from lbx.benchmarks import BENCHMARKS, of_embedding
 from lbx.bundle import check_unchanged
 from lbx.planning.memory_use import Free
@@ -132,6 +133,8 @@ def _place_to_write(
     output: Path, scratch: Path | None, minutes: float
 ) -> Iterator[tuple[Path, Callable[[Store], None] | None]]:
     """Where to write, and what to call after each commit: with a ``scratch`` folder, see ``lbx.store.copies``."""
+    if output.parent.is_dir() and (left := sweep(output.resolve())):
+        log.info(f"Removed what killed processes have left: {', '.join(map(str, left))}")
     if scratch is None:
         yield output, None
         return
@@ -185,7 +188,8 @@ def _ask(
         outlook = look_ahead_of_run(store, asker, done, free, workers=workers, listener=listener) if free else None
         first = run.tasks[0].full_name if run.tasks else ""
         watch = Watch(RunMeter(outlook, total), listener, log_file, first, lambda: asker.process_ids)
-        with watched(store, rows, outlook, watch, workers=workers, spec=run.spec.to_json()):
+        counts = list(map(len, done))
+        with watched(store, rows, outlook, watch, done=counts, workers=workers, spec=run.spec.to_json()):
             size = JobSize.for_workers(workers, total)
             outcomes = Runner(run_ids, agendas, store, done, watch, asker, size).run()
     return dict(zip(run_ids, outcomes, strict=True))

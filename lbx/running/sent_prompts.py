@@ -142,7 +142,7 @@ def _with_summaries(run: ResolvedRun, run_id: str, results: Path) -> ResolvedRun
     if not run.spec.summaries:
         return run
     summaries = summaries_of(run.tasks, run.selection, run.spec.summaries)
-    with Store(results, read_only=True) as store:
+    with Store(results, beside_writer=True) as store:
         rows = store.query("SELECT settings->>'summarizer' FROM runs WHERE run_id = ?", [run_id]).rows
         return replace(run, document=stored(store, rows[0][0], summaries, run.bundle))
 

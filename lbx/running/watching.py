@@ -219,6 +219,7 @@ def watched(
     outlook: Outlook | None,
     watch: Watch,
     *,
+    done: Sequence[int],
     workers: int,
     spec: Mapping[str, Any],
 ) -> Iterator[None]:
@@ -227,14 +228,19 @@ def watched(
     Args:
         rows: of the runs that are made together.
         outlook: None where nothing was counted.
+        done: of each run, how many answers stand.
         workers: as ``RunSpec.workers``.
         spec: what the session was asked to do.
 
     Raises:
         StoreError: the results file cannot be written.
     """
+    now = datetime.now(UTC)
     begun = [_begun(row, next_session(store, row.run_id), workers, outlook, run) for run, row in enumerate(rows)]
-    begun = [dataclasses.replace(row, spec=spec) for row in begun]
+    begun = [
+        dataclasses.replace(row, spec=spec, started_at=now, done_before=count)
+        for row, count in zip(begun, done, strict=True)
+    ]
     keep_sessions(store, begun)
 
     def end(status: str) -> None:
@@ -354,6 +360,7 @@ def _begun(row: RunRow, session: int, workers: int, outlook: Outlook | None, run
     return dataclasses.replace(
         begun,
         planned_samples=plan.samples,
+        to_ask=plan.samples + plan.refused,
         planned_prompt_tokens=plan.prompt_tokens,
         planned_distinct_tokens=plan.distinct_tokens,
         planned_new_tokens=expected * plan.new_tokens // max(1, outlook.total.new_tokens),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from lbx.store import Store
 from lbx.store.results import Results
+
+log = logging.getLogger("lbx")
 
 _UNFINISHED = """
     WITH scored AS (
@@ -37,10 +40,20 @@ def add_up_unfinished(store: Store) -> None:
         add_up_named(store, run_id, name, version, ended=ended)
 
 
+def say_moment(store: Store) -> None:
+    """Log as of when a file is read that is being written."""
+    if store.snapshot is not None:
+        log.info(f"{store.path} {store.snapshot}.")
+
+
 def read_added_up(path: Path, *, beside: Sequence[Path] = (), threads: int = 0) -> Store:
-    """A results file, open to read, with numbers of all its answers. Arguments and errors as of ``Store``."""
-    store = Store(path, read_only=True, beside=beside, threads=threads)
+    """A results file, open to read, with numbers of all its answers: of those committed, where it is being written.
+
+    Arguments and errors as of ``Store``.
+    """
+    store = Store(path, beside_writer=True, beside=beside, threads=threads)
     try:
+        say_moment(store)
         add_up_unfinished(store)
     except BaseException:
         store.close()
@@ -49,9 +62,9 @@ def read_added_up(path: Path, *, beside: Sequence[Path] = (), threads: int = 0) 
 
 
 def open_results(path: str | os.PathLike[str]) -> Results:
-    """Open a results file to read. See ``Results``.
+    """Open a results file to read; of one that is being written, what is committed. See ``Results``.
 
     Raises:
-        StoreError: it is no results file, or a run is writing it.
+        StoreError: it is no results file.
     """
     return Results(read_added_up(Path(path)))

@@ -24,7 +24,7 @@ from lbx.base.interrupts import uninterrupted
 from lbx.base.outputs import open_kept, whole_file, write_whole
 from lbx.base.processes import try_lock
 from lbx.base.records import sha256_text
-from lbx.store.opening import connect
+from lbx.store.opening import connect, lock_beside
 from lbx.store.store import Store
 
 _BLOCK = 1 << 20
@@ -134,13 +134,13 @@ def alone(target: Path) -> Iterator[None]:
     Raises:
         StoreError: another one does, or the folder cannot be written.
     """
-    lock = target.with_name(f".{target.name}.lock")
+    lock = lock_beside(target)
     while True:
         try:
             descriptor = open_kept(lock, os.O_RDWR)
         except OSError as exc:
             raise StoreError(f"{target.parent} cannot be written: {exc.strerror or exc}.") from exc
-        if not try_lock(descriptor):
+        if not any(map(_lock_after, (0.0, 0.05, 0.1), [descriptor] * 3)):
             os.close(descriptor)
             raise StoreError(
                 f"{target} is in use by another run, or being merged into.",
@@ -154,6 +154,12 @@ def alone(target: Path) -> Iterator[None]:
     finally:
         lock.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def _lock_after(pause_s: float, descriptor: int) -> bool:
+    """Lock a file; who reads results looks for a moment whether it is locked (``lbx.store.snapshots``)."""
+    time.sleep(pause_s)
+    return try_lock(descriptor)
 
 
 def _prefix(target: Path) -> str:

@@ -278,6 +278,8 @@ UPDATE group_results g SET unit = s.width FROM (
     AND (g.name = s.name OR starts_with(g.name, s.name || ', '));
 """
 
+SESSION_EXTENTS = "ALTER TABLE sessions ADD COLUMN done_before BIGINT; ALTER TABLE sessions ADD COLUMN to_ask BIGINT;"
+
 MIGRATIONS: tuple[str, ...] = (
     INITIAL,
     MARKS_AND_GROUPS,
@@ -293,5 +295,6 @@ MIGRATIONS: tuple[str, ...] = (
     UNKNOWN_DOCUMENTS,
     UNSCORED_SAMPLES,
     UNITS,
+    SESSION_EXTENTS,
 )
 """MIGRATIONS[i] takes a file from version i to version i + 1."""

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import duckdb
 
@@ -16,9 +17,20 @@ from lbx.base.outputs import refuse_foreign_link
 
 _START = 12
 """Bytes that tell what a file is."""
-"""Where a DuckDB file says that it is one, after a checksum."""
 
 _PATIENCE_S, _PAUSE_S = 5.0, 0.1
+WRITERS: WeakValueDictionary[Path, object] = WeakValueDictionary()
+"""{file: what writes it} of this process. DuckDB's lock on a file goes as soon as its process closes it anywhere."""
+
+
+class InUseError(StoreError):
+    """Another process writes the file.
+
+    Attributes:
+        process: its id, where the system tells it.
+    """
+
+    process: int | None = None
 
 
 def check_place(path: Path) -> None:
@@ -55,6 +67,8 @@ def connect(
     Raises:
         StoreError: in words.
     """
+    if path.resolve() in WRITERS:
+        raise StoreError(f"{path} cannot be opened twice: this process writes it.", fix="Read it in another process.")
     if read_only and not path.exists():
         raise StoreError(
             f"There is no results file at {path}.", fix="`lbx run -o FILE` writes one.", command="lbx run --help"
@@ -77,6 +91,11 @@ def connect(
             if not _is_locked(exc) or time.monotonic() >= give_up:
                 raise _open_error(path, exc) from exc
             time.sleep(_PAUSE_S)
+
+
+def lock_beside(path: Path) -> Path:
+    """Whose lock says that a process keeps the file; see ``lbx.store.copies.alone``."""
+    return path.with_name(f".{path.name}.lock")
 
 
 def is_results_file(path: Path) -> bool:
@@ -111,12 +130,14 @@ def _is_locked(exc: duckdb.Error) -> bool:
 def _open_error(path: Path, exc: duckdb.Error) -> StoreError:
     text = str(exc)
     if _is_locked(exc):
-        process = re.search(r"PID \d+", text)
-        holder = f"another process ({process.group()})" if process else "another process"
-        return StoreError(
+        process = re.search(r"PID (\d+)", text)
+        holder = f"another process ({process[0]})" if process else "another process"
+        error = InUseError(
             f"{path} is in use by {holder}, probably a run that is still going.",
-            fix=f"Wait for it to end, or copy the file, with {path.name}.wal if it is there, and read the copy.",
+            fix="Wait for it to end. `lbx report`, `show`, `sql` and `browse` read what it has committed.",
         )
+        error.process = int(process[1]) if process else None
+        return error
     if "replaying WAL" in text or "WAL was created" in text:
         return StoreError(
             f"{path}.wal, which lies beside {path.name}, is not its log: {first_line(exc)}",

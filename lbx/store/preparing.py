@@ -38,7 +38,10 @@ def prepare(connection: duckdb.DuckDBPyConnection, path: Path, *, made: bool, re
 
 def _hold_against_todays(connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
     version = schema_version(connection, RESULTS)
-    if version is None and (read_only or connection.execute("FROM duckdb_tables()").fetchone()):
+    empty = version is None and not connection.execute("FROM duckdb_tables()").fetchone()
+    if empty and read_only:
+        raise StoreError(f"{path} holds nothing yet.", fix="If a run has just begun, look again in a moment.")
+    if version is None and not empty:
         raise StoreError(
             f"{path} is a DuckDB file, but not a results file of lbx.",
             fix="Give another file; lbx does not add its tables to a database it did not make.",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from lbx.base.errors import StoreError
 from lbx.store.opening import first_line
 from lbx.store.queries import restrict
+from lbx.store.sessions import progress_of_runs
 from lbx.store.store import Store
 
 if TYPE_CHECKING:
@@ -35,6 +37,16 @@ class Results:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def as_of(self) -> datetime | None:
+        """UTC: everything that was committed by then is in it, of a file that is being written; else None."""
+        return self._store.snapshot.taken if self._store.snapshot else None
+
+    @property
+    def running(self) -> dict[str, str]:
+        """{run: "running, 212 of 643"} of the runs that go on."""
+        return progress_of_runs(self._store)
 
     def __iter__(self) -> Iterator[str]:
         """Names of all tables and views."""

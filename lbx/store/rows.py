@@ -316,6 +316,7 @@ class SessionRow(TableRow):
         computed_tokens: of prompts and answers, shared prefixes once.
         prefill_s, decode_s: of the model, in all processes together.
         spec: what was asked for, as `lbx run --spec` takes it; None in sessions of older versions.
+        done_before, to_ask: answers of the run that stand from before, and those to come; None in older versions.
     """
 
     run_id: str
@@ -341,6 +342,8 @@ class SessionRow(TableRow):
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     finished_at: datetime | None = None
     spec: Mapping[str, Any] | None = None
+    done_before: int | None = None
+    to_ask: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

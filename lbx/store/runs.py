@@ -55,7 +55,7 @@ def named_in(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     """The same of a results file, which is opened only where there are names."""
     if not names:
         return ()
-    with Store(path, read_only=True) as store:
+    with Store(path, beside_writer=True) as store:
         return runs_named(store, names)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ _NOT_SPEED = (
     "tokenizer_sha256",
     "same_family_as",
 )
+_CLOCKS_DIFFER = timedelta(seconds=1)
 _FEWEST_TOKENS = 2_000
 _NEWEST = 3
 
@@ -62,6 +64,27 @@ def keep_sessions(store: Store, rows: Sequence[SessionRow]) -> None:
         insert(connection, "sessions", rows)
 
 
+def progress_of_runs(store: Store) -> dict[str, str]:
+    """{run: "running, 212 of 643"} of the runs that go on as the file is read; {} where nobody writes it.
+
+    One process writes a file, and its session is the newest. It may write something else after a run was killed.
+    """
+    if store.snapshot is None:
+        return {}
+    began = store.snapshot.began
+    rows = store.query(
+        """
+        SELECT s.run_id, coalesce(s.done_before, 0) + count(g.run_id), s.done_before + s.to_ask
+        FROM sessions s LEFT JOIN generations g ON g.run_id = s.run_id AND g.created_at >= s.started_at
+        WHERE s.status = 'running' AND s.started_at = (SELECT max(started_at) FROM sessions)
+              AND s.started_at >= coalesce(?, s.started_at)
+        GROUP BY s.run_id, s.done_before, s.to_ask ORDER BY s.run_id
+        """,
+        [began and (began - _CLOCKS_DIFFER).replace(tzinfo=None)],
+    ).rows
+    return {run: f"running, {done:,} " + ("answers" if total is None else f"of {total:,}") for run, done, total in rows}
+
+
 def newest_spec(path: Path, run_id: str | None) -> Any:
     """What a results file's run was last asked to do, as ``RunSpec.to_json`` gave it.
 
@@ -69,7 +92,7 @@ def newest_spec(path: Path, run_id: str | None) -> Any:
         StoreError: the file is none.
         UsageError: it has no such run, several and none is named, or its runs were made by a version that kept none.
     """
-    with Store(path, read_only=True) as store:
+    with Store(path, beside_writer=True) as store:
         found = dict(
             store.query(
                 "SELECT run_id, arg_max(spec::VARCHAR, session) FROM sessions WHERE spec IS NOT NULL GROUP BY run_id "

@@ -22,7 +22,7 @@ from lbx.base.records import SampleKey
 from lbx.store import numbers
 from lbx.store.contents import refuse_foreign
 from lbx.store.inserting import as_parameter, insert, rows_of_json
-from lbx.store.opening import check_place, connect, first_line
+from lbx.store.opening import WRITERS, check_place, connect, first_line
 from lbx.store.preparing import make_views, prepare, transaction
 from lbx.store.rows import (
     BenchmarkRow,
@@ -39,6 +39,7 @@ from lbx.store.rows import (
     unequal,
 )
 from lbx.store.same_samples import complete_samples, other_sample
+from lbx.store.snapshots import Snapshot, connect_to_read
 from lbx.store.views import VIEWS
 
 _FAILED = "error IS NOT NULL"
@@ -57,11 +58,13 @@ class Store:
     Args:
         path: the file. Missing or empty is made new, unless read_only.
         read_only: open beside other readers; nothing is created or migrated.
+        beside_writer: open to read what is committed, whoever writes the file; see ``lbx.store.snapshots``.
         beside: the only other files that may be read or written through it.
         threads: at most so many work on a query; 0 for one a core.
         after_commit: called after every commit.
 
     Attributes:
+        snapshot: what is read instead of a file that is being written.
         completed: (benchmark, task)s of which samples were completed that were there already: numbers that other runs
             have of them are made of less than is known now (``lbx.scoring.adding_up.add_up_completed``).
 
@@ -75,20 +78,29 @@ class Store:
         path: Path,
         *,
         read_only: bool = False,
+        beside_writer: bool = False,
         beside: Sequence[Path] = (),
         threads: int = 0,
         after_commit: Callable[[Store], None] | None = None,
     ) -> None:
         self.path = path
-        self.read_only = read_only
+        self.read_only = read_only = read_only or beside_writer
+        self.snapshot: Snapshot | None = None
         self.completed: set[tuple[str, str]] = set()
         self._after_commit = after_commit
         with uninterrupted():
-            self._connection, made = connect(path, read_only, beside, threads)
+            made = False
+            if beside_writer:
+                self._connection, self.snapshot = connect_to_read(path, beside, threads)
+            else:
+                self._connection, made = connect(path, read_only, beside, threads)
+            if not read_only:
+                WRITERS[path.resolve()] = self
             try:
                 prepare(self._connection, path, made=made, read_only=read_only)
             except BaseException:
                 self._connection.close()
+                WRITERS.pop(path.resolve(), None)
                 raise
 
     @classmethod
@@ -125,6 +137,8 @@ class Store:
                 reason = first_line(exc)
             with contextlib.suppress(duckdb.Error):
                 self._connection.close()
+        if not self.read_only:
+            WRITERS.pop(self.path.resolve(), None)
         if not self.read_only and (logs := files_of(self.path)[1:]):
             raise StoreError(
                 f"{self.path} could not be closed{reason and f': {reason}'}. Every committed row is safe, but part of "

@@ -19,9 +19,11 @@ from lbx.base.errors import LbxError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.benchmarks import BENCHMARKS
+from lbx.report.headings import headline, progress
 from lbx.store import Store
 from lbx.store.answers import LISTED, Choice, StoredAnswer, answer_at, count_answers, list_answers, opinions
 from lbx.store.runs import run_names
+from lbx.store.sessions import progress_of_runs
 from lbx.web.documents import Documents
 from lbx.web.pages import number_in, page, refused
 
@@ -68,7 +70,7 @@ class BrowsingPages:
         return [Route("/", self._list), Route("/answer", self._answer), *self._documents.routes]
 
     def _store(self) -> Store:
-        return Store(self._results, read_only=True)
+        return Store(self._results, beside_writer=True)
 
     # Texts for the pane
 
@@ -126,6 +128,7 @@ class BrowsingPages:
         choice = self._choice(request)
         first = number_in(request.query_params.get("from", "")) or 1
         with self._store() as store:
+            how_far = progress(store, self._runs)
             count = count_answers(store, choice)
             rows = list_answers(store, choice, SHOWN, skip=first - 1).dicts()
             runs = self._runs or run_names(store)
@@ -136,8 +139,8 @@ class BrowsingPages:
         return page(
             "answers.html",
             root=request.scope["root_path"],
-            told="",
-            file=self._results.name,
+            told=f"The file {store.snapshot}." if store.snapshot else "",
+            file=headline(self._results.name, how_far),
             document=None,
             has_document=None,
             found=count,
@@ -156,6 +159,7 @@ class BrowsingPages:
         choice, query = self._choice(request), _asked(request)
         at = number_in(request.query_params.get("at", "")) or 1
         with self._store() as store:
+            going_on = progress_of_runs(store)
             count = count_answers(store, choice)
             answer = answer_at(store, choice, at - 1)
             judged, rated = opinions(store, answer) if answer else ([], [])
@@ -168,7 +172,8 @@ class BrowsingPages:
         return page(
             "answer.html",
             root=request.scope["root_path"],
-            told="",
+            told=f"The file {store.snapshot}." if store.snapshot else "",
+            going_on=going_on.get(answer.run_id, ""),
             answer=answer,
             row=answer.values,
             marks=answer.marks,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def test_a_log_that_goes_away_ends_no_run(tmp_path: Path) -> None:
 def test_a_session_says_how_it_ended(tmp_path: Path, error: type[BaseException] | None, status: str) -> None:
     def go() -> None:
         watch = Watch(RunMeter(None, 2), Listener())
-        with watched(store, [RUN], None, watch, workers=3, spec={"lbx_run": 1}):
+        with watched(store, [RUN], None, watch, done=[0], workers=3, spec={"lbx_run": 1}):
             watch.sample(row(prompt_tokens=100, cached_tokens=40, output_tokens=5, prefill_s=2.0, decode_s=1.0))
             assert store.query("SELECT status FROM sessions").rows == [("running",)]
             if error is not None:
@@ -94,6 +95,18 @@ def test_a_session_says_how_it_ended(tmp_path: Path, error: type[BaseException] 
     assert (found["status"], found["workers"], found["answered"], found["computed_tokens"]) == (status, 3, 1, 65)
     assert (found["prefill_s"], found["decode_s"], found["planned_samples"]) == (2.0, 1.0, None)
     assert found["finished_at"] >= found["started_at"]
+
+
+def test_runs_that_are_made_together_begin_at_one_time(tmp_path: Path) -> None:
+    """Their seconds count once in estimates of later runs, and all of them are said to go on."""
+    rows = [RUN, replace(RUN, run_id="r2")]
+    with Store(tmp_path / "results.duckdb") as store:
+        for one in rows:
+            store.begin_run(one)
+        watch = Watch(RunMeter(None, 2), Listener())
+        with watched(store, rows, None, watch, done=[3, 4], workers=0, spec={"lbx_run": 1}):
+            found = store.query("SELECT count(DISTINCT started_at), list(done_before ORDER BY run_id) FROM sessions")
+            assert found.rows == [(1, [3, 4])]
 
 
 def test_a_bar_on_a_terminal(bundle: Path, answers: Path, tmp_path: Path) -> None:

@@ -117,14 +117,16 @@ def test_hostile_answers_are_text(client: TestClient) -> None:
 _WRITER = """
 import sys
 from pathlib import Path
-from lbx.store import Store
-with Store(Path(sys.argv[1])):
+from lbx.store import SessionRow, Store
+from lbx.store.sessions import keep_sessions
+with Store(Path(sys.argv[1])) as store:
+    keep_sessions(store, [SessionRow("one", 9, 0, {}, done_before=200, to_ask=1_300)])
     print(1, flush=True)
     input()
 """
 
 
-def test_a_file_in_use_is_told_and_later_read(results: Path, client: TestClient, tmp_path: Path) -> None:
+def test_a_file_that_is_written_is_read_as_of_a_moment(results: Path, client: TestClient, tmp_path: Path) -> None:
     path = tmp_path / "busy.duckdb"
     path.write_bytes(results.read_bytes())
     with site_of(BrowsingPages(path).routes) as site:
@@ -133,7 +135,11 @@ def test_a_file_in_use_is_told_and_later_read(results: Path, client: TestClient,
         with subprocess.Popen([sys.executable, "-c", _WRITER, path], stdin=-1, stdout=-1, text=True) as writer:
             assert writer.stdout is not None
             writer.stdout.readline()
-            assert "in use by another process" in client.get("/").text
+            assert _count(client, "") == 241
+            shown = client.get("/").text, client.get("/answer?run=one").text
+            assert all(f"is being written (PID {writer.pid}): this is what was committed by" in text for text in shown)
+            assert "one running, 200 of 1,500</h1>" in shown[0]
+            assert "<span>one, running, 200 of 1,500</span>" in shown[1], shown[1]
             writer.communicate("\n")
         with Store(path) as store:  # nobody holds it up
             store.write(generations=[GenerationRow("one", "longbench", "qasper", "s1", 0, output="now answered")])

@@ -17,6 +17,7 @@ from lbx.base.commands import as_command
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.version import __version__
 from lbx.base.visible import one_line
+from lbx.report.headings import headline
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
 from lbx.report.page.findings import findings
@@ -102,7 +103,8 @@ def _page(source: Source, sections: Sequence[Section], body: Sequence[Html], nam
     style, script = _style(), _asset("page.js")
     shown = rendered(
         "page.html",
-        title=": ".join(filter(None, (source.file, ", ".join(names)))),
+        title=headline(": ".join(filter(None, (source.file, ", ".join(names)))), source.progress),
+        moment=str(source.store.snapshot) if source.store and source.store.snapshot else "",
         style=style,
         style_hash=_hash(style),
         script=script,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lbx.base.errors import UsageError
+from lbx.report.headings import progress
 from lbx.report.labels import labels
 from lbx.report.page.html import cut
 from lbx.report.pairs import MOST_RUNS
@@ -71,6 +72,11 @@ class Source:
         found = [cut(label, _LONGEST) for label in labels(who[row["run_id"]] for row in rows).values()]
         self.labels = [f"{label} #{i + 1}" if found.count(label) > 1 else label for i, label in enumerate(found)]
         self.runs = {row["run_id"]: Run(i, row["run_id"], self.labels[i], row) for i, row in enumerate(rows)}
+
+    @property
+    def progress(self) -> str:
+        """What headings say of runs that go on."""
+        return progress(self.store, self.wanted.runs) if self.store else ""
 
     @property
     def file(self) -> str:

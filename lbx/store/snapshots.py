@@ -1,0 +1,188 @@
+"""What is committed of a results file while another process writes it.
+
+DuckDB lets nobody read beside a writer. But what a commit has written stays as it is until the next checkpoint: the log
+grows at its end, the file where it was free, and the file's headers change last. So a copy of the log, and then of the
+file, is as a power cut would have left them, where the headers are the same before and after. The writer does nothing
+for it and waits for nobody: who does not look pays nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import BinaryIO
+
+import duckdb
+
+from lbx.base.database import files_of, open_database
+from lbx.base.errors import StoreError
+from lbx.base.inputs import open_input
+from lbx.base.outputs import new_file, passing_folder
+from lbx.base.processes import lock, process_began
+from lbx.base.units import size
+from lbx.store.opening import InUseError, connect, first_line, lock_beside
+
+_HEADERS = 3 * 4096
+_ATTEMPTS, _PAUSE_S = 12, 0.05
+_REST = 20
+"""A copy is good for so many times the seconds that it took, so that who looks often copies a twentieth of the time."""
+_ROOM = 1 << 26
+_BLOCK = 1 << 20
+_CLONE = 0x40049409
+"""FICLONE: the copy shares the file's blocks, on btrfs, XFS and others."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A results file as it was at a moment of a run.
+
+    Attributes:
+        path: the copy.
+        taken: everything that was committed by then is in it.
+        writer: the process that writes the file; None where nobody knows.
+        began: when that process was started; None likewise.
+        cost_s: how long copying took.
+        state: of the files that were copied.
+    """
+
+    path: Path
+    taken: datetime
+    writer: int | None = None
+    began: datetime | None = None
+    cost_s: float = 0.0
+    state: object = None
+
+    def __str__(self) -> str:
+        writer = f" (PID {self.writer})" if self.writer else ""
+        return f"is being written{writer}: this is what was committed by {self.taken:%Y-%m-%d %H:%M:%S} UTC"
+
+
+_newest: dict[Path, Snapshot] = {}
+_copying = threading.Lock()
+
+
+def connect_to_read(
+    path: Path, beside: Sequence[Path] = (), threads: int = 0
+) -> tuple[duckdb.DuckDBPyConnection, Snapshot | None]:
+    """A connection to read a results file, or a snapshot of it where it is being written.
+
+    A file that a run on another disk replaces now and then (``lbx.store.copies``) is a snapshot itself.
+
+    Raises:
+        StoreError: as ``connect``; or the file cannot be copied.
+    """
+    try:
+        connection = connect(path, True, beside, threads)[0]
+    except InUseError as in_use:
+        with _copying:
+            return _connect_to_copy(path.resolve(), in_use, beside, threads)
+    with _copying:
+        _newest.pop(path.resolve(), None)
+    if not _is_kept(path.resolve()):
+        return connection, None
+    return connection, Snapshot(path, datetime.fromtimestamp(path.stat().st_mtime, UTC))
+
+
+def _connect_to_copy(
+    path: Path, in_use: InUseError, beside: Sequence[Path], threads: int
+) -> tuple[duckdb.DuckDBPyConnection, Snapshot]:
+    reason = "it changes faster than it can be copied"
+    for attempt in range(_ATTEMPTS):
+        time.sleep(_PAUSE_S * attempt)
+        try:
+            snapshot = _snapshot(path, in_use.process)
+            if snapshot is not None:
+                return open_database(snapshot.path, read_only=True, beside=beside, threads=threads), snapshot
+        except FileNotFoundError:
+            continue  # a checkpoint has just taken the log away
+        except OSError as exc:
+            reason = exc.strerror or str(exc)
+            break
+        except duckdb.Error as exc:
+            reason = first_line(exc)
+        _newest.pop(path, None)
+    raise StoreError(f"{in_use.cause} What it has committed cannot be copied: {reason}.", fix="Wait for it to end.")
+
+
+def _snapshot(path: Path, writer: int | None) -> Snapshot | None:
+    """The newest copy where it is good enough, else a new one; None where a checkpoint came in between."""
+    state, now = _state(path), datetime.now(UTC)
+    if (known := _newest.get(path)) and (
+        known.state == state or now < known.taken + timedelta(seconds=_REST * known.cost_s)
+    ):
+        return known
+    _newest.pop(path, None)
+    start = time.monotonic()
+    with ExitStack() as stack:
+        copy = _copied(path, stack)
+        if _state(path, state[1]) != state:
+            return None
+        made = Snapshot(copy, now, writer, process_began(writer), time.monotonic() - start, state)
+        weakref.finalize(made, stack.pop_all().close)
+    _newest[path] = made
+    return made
+
+
+def _state(path: Path, before: Sequence[tuple[str, int, int]] = ()) -> tuple[bytes, list[tuple[str, int, int]]]:
+    """The headers of a file and (name, inode, size) of its logs; where they have only grown, with the sizes before."""
+    with open_input(path) as file:
+        headers = file.read(_HEADERS)
+    sizes = {(name, inode): size for name, inode, size in before}
+    logs = [(log.name, log.stat()) for log in files_of(path)[1:]]
+    return headers, [
+        (name, status.st_ino, min(status.st_size, sizes.get((name, status.st_ino), status.st_size)))
+        for name, status in logs
+    ]
+
+
+def _copied(path: Path, stack: ExitStack) -> Path:
+    """A copy of a file and its logs: beside it, else where temporary files go; gone when the stack is closed.
+
+    Raises:
+        OSError: there is no place for it.
+    """
+    for place in (path, Path(tempfile.gettempdir(), path.name)):
+        with ExitStack() as trial:
+            try:
+                folder, handle = trial.enter_context(passing_folder(place))
+                for part in reversed(files_of(path)):
+                    with open_input(part) as file, new_file(Path(f"/proc/self/fd/{handle}/{part.name}"), 0o600) as copy:
+                        _copy(file, copy)
+            except FileNotFoundError:
+                raise
+            except OSError as exc:
+                reason = exc
+                continue
+            stack.push(trial.pop_all())
+            return folder / path.name
+    raise reason
+
+
+def _copy(file: BinaryIO, copy: BinaryIO) -> None:
+    try:
+        fcntl.ioctl(copy, _CLONE, file.fileno())
+    except OSError:
+        needed, disk = os.fstat(file.fileno()).st_size, os.fstatvfs(copy.fileno())
+        if disk.f_bavail * disk.f_frsize < 2 * needed + _ROOM:  # what is free is the run's
+            raise OSError(errno.ENOSPC, f"a copy of {size(needed)} would leave too little room for the run") from None
+        shutil.copyfileobj(file, copy, _BLOCK)
+
+
+def _is_kept(path: Path) -> bool:
+    """Whether a run keeps the file, see ``lbx.store.copies.alone``."""
+    try:
+        with open_input(lock_beside(path)) as file:
+            return lock(file.fileno(), shared=True) is False
+    except OSError:
+        return False

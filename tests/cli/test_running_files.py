@@ -1,0 +1,141 @@
+"""A results file is looked at while a run writes it: what is committed, as of when, and how far the run is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from command_line import Lbx
+from kill_parts import start
+
+import lbx as api
+from lbx.base.processes import PIPE, start_python
+from lbx.store import Store
+
+SAMPLES = 48
+RUNNING = re.compile(rf"running, \d+ of {SAMPLES}\b")
+PATIENCE_S = 120.0
+DELAY_S = 60.0
+_WRITER = """
+import sys
+from pathlib import Path
+from lbx.store import Store
+with Store(Path(sys.argv[1])):
+    print(1, flush=True)
+    input()
+"""
+
+
+@contextmanager
+def going_on(bundle: Path, model: Path, out: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """A run that has committed an answer, and is killed when nobody looks any more."""
+    process = start(bundle, model, out, more)
+    try:
+        end = time.monotonic() + PATIENCE_S
+        while not committed(out):
+            assert process.poll() is None and time.monotonic() < end, process.communicate()
+            time.sleep(0.1)
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@contextmanager
+def holding(path: Path) -> Iterator[None]:
+    """Another process than a run writes the file."""
+    with start_python(_WRITER, str(path), stdin=PIPE, stdout=PIPE) as process:
+        assert process.stdout and process.stdout.readline()
+        yield
+        process.kill()
+
+
+def committed(path: Path) -> int:
+    """Answers in the file, as a reader sees them."""
+    try:
+        with api.open_results(path) as results:
+            ((count,),) = results.sql("SELECT count(*) FROM generations").fetchall()
+            return int(count)
+    except api.LbxError:
+        return 0  # it has just been made
+
+
+@pytest.fixture
+def model(answers: Path, tmp_path: Path) -> Path:
+    """Answers English at once, and thinks about Chinese for longer than anybody looks."""
+    lines = [json.loads(line) for line in answers.read_text().splitlines()]
+    path = tmp_path / "slow.jsonl"
+    path.write_text("\n".join(json.dumps(line | {"delay_s": DELAY_S * ("_zh/" in line["key"])}) for line in lines))
+    return path
+
+
+def test_every_reader_reads_beside_the_writer(lbx: Lbx, bundle: Path, model: Path, tmp_path: Path) -> None:
+    path, other = tmp_path / "results.duckdb", tmp_path / "other.duckdb"
+    with going_on(bundle, model, path) as process:
+        asked = lbx(
+            "sql",
+            path,
+            "SELECT min(task || '/' || sample_id) AS id, count(*) AS n FROM generations",
+            "--format",
+            "json",
+        )
+        (row,) = json.loads(asked.stdout)
+        screen = lbx("report", path)
+        view = lbx("report", path, "task_scores", "--run", "slow", "--format", "markdown")
+        page = lbx("report", path, "--format", "html")
+        listed, shown = lbx("show", path), lbx("show", path, f"needle/{row['id']}")
+        Store(other).close()
+        beside = lbx("sql", other, "SELECT count(*) AS n FROM live.generations", "--attach", f"live={path}")
+        table = tmp_path / "runs.parquet"
+        exported = lbx("sql", path, "FROM runs", "--format", "parquet", "-o", table)
+        with api.open_results(path) as results:
+            running, as_of = results.running, results.as_of
+        assert process.poll() is None, "all of it while the run goes on"
+    for done in (asked, screen, view, page, listed, shown, beside, exported):
+        assert done.returncode == 0, done.stderr
+        assert f"results.duckdb is being written (PID {process.pid})" in done.stderr, done.stderr
+        assert re.search(r"committed by \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", done.stderr)
+    assert row["n"] >= 1 and as_of is not None
+    for text in (screen.stdout, view.stdout, page.stdout, listed.stdout, shown.stdout, *running.values()):
+        assert RUNNING.search(text), text[:2000]
+    titles = [line for line in view.stdout.splitlines() if line.startswith("#")]
+    assert titles and all(RUNNING.search(title) for title in titles), titles
+
+
+def test_a_run_that_is_killed_says_no_longer_that_it_goes_on(
+    lbx: Lbx, bundle: Path, model: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "results.duckdb"
+    with going_on(bundle, model, path):
+        pass
+    done = lbx("report", path)
+    assert done.returncode == 0 and "running," not in done.stdout and "is being written" not in done.stderr
+    with holding(path):  # which writes, but is no run
+        done = lbx("report", path)
+        assert "is being written" in done.stderr and "running," not in done.stdout, "the session of a killed run"
+
+
+def test_the_copy_of_a_killed_reader_is_removed_by_the_next_run(
+    lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "results.duckdb"
+    with Store(path):
+        script = f"import lbx; results = lbx.open_results({str(path)!r}); print(1, flush=True); input()"
+        reader = start_python(script, stdin=PIPE, stdout=PIPE)
+        assert reader.stdout and reader.stdout.readline()
+        (left,) = tmp_path.glob(".results.duckdb.partial-*")
+        reader.kill()
+        reader.communicate()
+    assert (left / path.name).is_file()
+    done = lbx("run", "-b", bundle, "-m", answers, "-t", "needle/single_en", "-o", path)
+    assert done.returncode == 0 and f"Removed what killed processes have left: {left}" in done.stderr, done.stderr
+    assert not left.exists()

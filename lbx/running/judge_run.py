@@ -47,7 +47,7 @@ def calibrating(told: Mapping[str, Any]) -> JudgeSpec:
         if name in told:
             raise UsageError(
                 f"--calibrate judges the published answers to {judge.title} in the official way; it cannot be combined "
-                "with --{name.removesuffix('s')}.",
+                f"with --{name.removesuffix('s')}.",
                 fix="Remove one of them.",
             )
     return JudgeSpec(**told, runs=tuple(judge.runs.values()), against=judge.baseline_run)

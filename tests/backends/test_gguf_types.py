@@ -262,7 +262,7 @@ def test_types_are_listed_and_part_of_a_run(tmp_path, monkeypatch):
     assert {name: one.stored_as for name, one in listed.items()} == {"plain": "", "mixed": "Q4_K and Q6_K", "old": ""}
     assert (listed["old"].there, "Q4_2, which llama.cpp no longer reads" in listed["old"].problem) == (False, True)
     shown = Lbx()("models", cwd=tmp_path)
-    assert "there, Q4_K and Q6_K" in re.sub(r"\s+", " ", shown.stdout)
+    assert "present, Q4_K and Q6_K" in re.sub(r"\s+", " ", shown.stdout)
     assert {one["stored_as"] for one in json.loads(Lbx()("models", "--json", cwd=tmp_path).stdout)} == {
         "",
         "Q4_K and Q6_K",

@@ -71,7 +71,7 @@ def test_a_wrong_recipe_is_named_with_its_mistake(recipe: Callable[..., Path], t
 
 
 def test_a_wrong_source_is_counted(recipe: Callable[..., Path]) -> None:
-    with pytest.raises(UsageError, match=r"number 2: has no setting"):
+    with pytest.raises(UsageError, match=r"number 2 has no setting"):
         load_recipes([recipe(HUB + PATH + "colour = 'red'")])
 
 

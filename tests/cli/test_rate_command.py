@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
     ("options", "words"),
     [
         (["--rater", "a", "--rater", "a"], "Two raters have one name"),
-        (["--rater", "a", "--raters", "2"], "--raters says 2, and 1 are named"),
+        (["--rater", "a", "--raters", "2"], "--raters says 2, but 1 are named"),
         (["--rater", "a\x1b[31m"], "'a\\x1b[31m' is not a name for a rater"),
         (["--scale", "5-1"], "'5-1' is not a scale"),
         (["--scale", "1-50"], "at most 20 apart"),

@@ -242,7 +242,7 @@ def test_a_log_that_lbx_did_not_write_is_refused(file: Path, tmp_path: Path, lin
 
 def test_a_pipe_is_no_log(file: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "out.jsonl.edits.jsonl")
-    with pytest.raises(UsageError, match="is no file"):
+    with pytest.raises(UsageError, match="not a file"):
         Dataset(file, tmp_path / "out.jsonl")
 
 

@@ -235,7 +235,7 @@ def test_a_journal_and_its_torn_piece_lead_nowhere_else(path: Path, tmp_path: Pa
         Journal(journal)
     journal.unlink()
     os.mkfifo(journal)
-    with pytest.raises(StoreError, match="is no file"):
+    with pytest.raises(StoreError, match="not a file"):
         Journal(journal)
     journal.unlink()
     journal.write_text('{"ratings": [')

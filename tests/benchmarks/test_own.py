@@ -153,7 +153,7 @@ MISTAKES: dict[str, tuple[str | bytes, bytes, str]] = {
     "choices": (TOML.replace('"f1"', '"accuracy"'), lines(ROW), "the field 'choices' is missing"),
     "one choice": (TOML, lines(ROW | {"choices": ["a"]}), "a list of 2 to 26"),
     "no choice": (TOML, lines(ROW | {"choices": ["a", "b"], "references": "C"}), "should be of the choices: A, B"),
-    "an example's key": (SHOTS.replace('b = "2"', 'c = "2"'), lines(ROW), r"examples\]\] number 1: has no setting 'c'"),
+    "an example's key": (SHOTS.replace('b = "2"', 'c = "2"'), lines(ROW), r"examples\]\] number 1 has no setting 'c'"),
     "an example's type": (SHOTS.replace('"2"', "2"), lines(ROW), "b must be text in quotes"),
     "an example that is none": (TOML.replace("{{x}}", "{examples}") + 'example = "x"\nexamples = [3]', lines(ROW),
                                 "must be a table, not 3"),

@@ -116,7 +116,11 @@ def test_levels_that_a_template_checks_or_passes_over(lbx: Lbx, bundle: Path, ca
             ["--reasoning-effort", "low"],
             ["does not know reasoning_effort", "knows --thinking and --no-thinking"],
         ),
-        (MESSAGES, ["--reasoning-effort", "low"], ["does not know reasoning_effort", "Remove it: the model behaves as trained"]),
+        (
+            MESSAGES,
+            ["--reasoning-effort", "low"],
+            ["does not know reasoning_effort", "Remove it: the model behaves as trained"],
+        ),
         ("", ["--reasoning-effort", "low"], ["does not reach the model", "without a chat template"]),
         (CHANNELS, ["--reasoning-effort", "low", "--no-chat"], ["does not reach the model"]),
         (CHANNELS, ["--reasoning-effort", "low", "--no-thinking"], ["--no-thinking exclude each other"]),

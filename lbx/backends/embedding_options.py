@@ -16,8 +16,8 @@ class SentenceTransformersOptions:
 
     Attributes:
         device: "auto" (the first GPU, else the CPU), "cpu", "cuda" or "cuda:N".
-        dtype: float32 by default, also on a GPU, because LongBench Pro's published numbers used it (sentence-transformers 3.1
-            and transformers 4.51 load in float32); bfloat16 needs half of the memory.
+        dtype: float32 by default, also on a GPU, because LongBench Pro's published numbers used it
+            (sentence-transformers 3.1 and transformers 4.51 load in float32); bfloat16 needs half of the memory.
         attention: "sdpa" or "eager".
         batch_tokens: tokens of a batch, including padding; a longer text is a batch of its own.
         padding_side: "auto" pads a last-token model on the left, as LongBench Pro does, and others on the right.

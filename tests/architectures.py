@@ -161,8 +161,8 @@ def summary(found: Sequence[Row]) -> list[str]:
         f"`generate` does, with {ties} near ties (logits within {NEAR_TIE:g} of their range).",
         f"{len(sharing)} share what prompts have in common, {sum('states' in how for how in hows)} of them with copies "
         f"of recurrent states, {sum('copies' in how for how in hows)} by copies of whole sequences; they compute at "
-        f"most {max(row.found.computed for row in sharing):.3f} of the "
-        "distinct tokens. The others are asked one by one.",
+        f"most {max(row.found.computed for row in sharing):.3f} times the "
+        "distinct tokens. The others run prompts one by one.",
         f"{len(twins)} run on llama.cpp from the converter's file, {len(close)} of them with the same logits (within "
         f"{SAME:g} of their range); {sum(row.twin.together is not None for row in twins if row.twin)} share there.",
     ]
@@ -187,11 +187,11 @@ def page(found: Sequence[Row]) -> str:
             "",
             *(f"- {line}" for line in summary(found)),
             "",
-            f"Every model is tiny and random, and always the same. Prompts have {lengths[0]} to {lengths[-1]} tokens,",
-            f"windows and trained lengths {WINDOW}; {NEW_TOKENS} tokens are answered. Cold, after others, among",
-            "others: how many greedy answers are those of transformers' `generate`, to a model that has seen no other",
-            "prompt. GGUF: the same numbers through llama.cpp's own converter, all in float32; the largest difference",
-            "of a logit between the backends behind 16 prefixes, and in brackets as a part of the logits' range.",
+            f"Every model is tiny, with fixed random weights. Prompts have {lengths[0]} to {lengths[-1]} tokens,",
+            f"windows and trained lengths {WINDOW}, answers {NEW_TOKENS}. Cold, after others, among others: how many greedy",
+            "answers to a first prompt, to one after others, and to a batch equal those of transformers' `generate` on",
+            "a fresh model. GGUF: the same weights through llama.cpp's own converter, in float32; the largest difference",
+            "of a logit between the backends after 16 prefixes, and in brackets its share of the logits' range.",
             "",
             "| " + " | ".join(HEADER) + " |",
             "|" + " --- |" * len(HEADER),
@@ -199,7 +199,7 @@ def page(found: Sequence[Row]) -> str:
             "",
             *(f"- {line}" for line in NOTES),
             "",
-            "Left out, though transformers lists them among its text decoders:",
+            "Left out, although transformers lists them among its text decoders:",
             "",
             *(f"- {reason}: {names}." for reason, names in left_out().items()),
             "",

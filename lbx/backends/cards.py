@@ -64,9 +64,10 @@ class Weights:
     """Where the weights are: exactly one of path, bundle and repo.
 
     Attributes:
-        path: a file or folder of this machine.
-        bundle: a place under the bundle's ``data/files``.
-        repo, revision: a model repository of the hub inside the bundle.
+        path: a local file or folder.
+        bundle: a path under the bundle's ``data/files``.
+        repo: a model repository of the hub inside the bundle.
+        revision: its revision, needed only if the bundle holds several.
         file: a glob inside the folder that picks the GGUF file (of a split model: all its parts).
     """
 
@@ -86,11 +87,11 @@ class Chat:
     """How a question becomes a chat.
 
     Attributes:
-        enabled: False uses the model as a base model, whatever template it has.
-        template: Jinja source that replaces the model's own, or None.
-        kwargs: further variables for the template, e.g. {"enable_thinking": False}.
-        reasoning: the marks that open and close the model's reasoning, where lbx cannot know them; control tokens
-            stand in them by their texts.
+        enabled: false uses the model as a base model, whatever template it has.
+        template: Jinja source that replaces the model's own.
+        kwargs: further variables for the template, e.g. { enable_thinking = false }.
+        reasoning: the marks that open and close the model's reasoning, if lbx cannot detect them; write control tokens
+            as text.
     """
 
     enabled: bool = True

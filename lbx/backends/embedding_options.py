@@ -16,16 +16,16 @@ class SentenceTransformersOptions:
 
     Attributes:
         device: "auto" (the first GPU, else the CPU), "cpu", "cuda" or "cuda:N".
-        dtype: float32 by default, on a GPU too, because LongBench Pro's published numbers were made with it
-            (sentence-transformers 3.1 and transformers 4.51 load in float32); bfloat16 takes half of the memory.
+        dtype: float32 by default, also on a GPU, because LongBench Pro's published numbers used it
+            (sentence-transformers 3.1 and transformers 4.51 load in float32); bfloat16 needs half of the memory.
         attention: "sdpa" or "eager".
-        batch_tokens: how many tokens, padding included, are computed at once; a longer text is a batch of its own.
+        batch_tokens: tokens of a batch, including padding; a longer text is a batch of its own.
         padding_side: "auto" pads a last-token model on the left, as LongBench Pro does, and others on the right.
-        max_length: cut texts to so many tokens, at their end; 0 means the model's own maximum.
-        pooling: how token vectors become one ("mean", "last", "cls"); "" keeps what the model's folder says.
-        query_prefix: put before a query when retrieving; "" means the model's own prompt for queries, if it has one.
-        document_prefix: put before every other text. Leave it empty for LongBench Pro's summaries.
-        threads: CPU threads; 0 means every core this process may use.
+        max_length: cut texts to this many tokens, at their end; 0 means the model's own maximum.
+        pooling: how token vectors become one ("mean", "last", "cls"); "" keeps the value in the model's folder.
+        query_prefix: precedes a query in retrieval; "" means the model's own prompt for queries, if it has one.
+        document_prefix: precedes every other text. Leave it empty for LongBench Pro's summaries.
+        threads: CPU threads; 0 means every core that this process may use.
     """
 
     device: str = "auto"
@@ -54,16 +54,16 @@ class LlamaEmbeddingOptions:
     """Options of embedding models on llama.cpp.
 
     Attributes:
-        prefill_chunk: tokens computed at once, where the model can be computed in pieces (causal, last token).
+        prefill_chunk: tokens computed at once, if the model can be computed in pieces (causal, last token).
         flash_attention: use flash attention; off by default, as for models that write text.
-        n_gpu_layers: layers to put on a GPU; -1 means all (nothing happens where llama.cpp was built without GPU).
-        threads: CPU threads; 0 means every core this process may use.
+        n_gpu_layers: layers to put on a GPU; -1 means all (without effect if llama.cpp was built without GPU).
+        threads: CPU threads; 0 means every core that this process may use.
         repack: let llama.cpp rearrange quantised weights for this CPU (faster, other rounding).
-        max_length: cut texts to so many tokens, at their end; 0 means the model's own maximum.
-        pooling: how token vectors become one ("mean", "last", "cls"); "" keeps what the model file says.
-        append_eos: end every text with the end-of-sequence token, where the model file forgets to ask for it.
-        query_prefix: put before a query when retrieving.
-        document_prefix: put before every other text.
+        max_length: cut texts to this many tokens, at their end; 0 means the model's own maximum.
+        pooling: how token vectors become one ("mean", "last", "cls"); "" keeps the model file's value.
+        append_eos: end every text with the end-of-sequence token, if the model file fails to ask for it.
+        query_prefix: precedes a query in retrieval.
+        document_prefix: precedes every other text.
     """
 
     prefill_chunk: int = 512
@@ -89,18 +89,18 @@ class EndpointEmbeddingOptions:
     """Options of embedding models behind an OpenAI-compatible server (``/v1/embeddings``).
 
     Attributes:
-        url: address of its interface, e.g. "http://127.0.0.1:8080/v1"; never with a password in it.
-        model: its name on the server; "" where the server has only one. Vectors are kept under the card's name and
-            this one: name the card anew when the server gets other weights under an old name.
+        url: the API's address, e.g. "http://127.0.0.1:8080/v1"; never with a password in it.
+        model: its name on the server; "" if the server has only one. Vectors are stored under the card's name and this
+            one: rename the card when the server gets other weights under an old name.
         api_key_env: name of the environment variable that holds the key; "" sends none.
-        timeout_s: seconds the server may take for one answer, waiting in its queue included.
+        timeout_s: seconds that the server may take for one answer, including its queue.
         retries: further attempts after 408, 409, 429, 5xx and broken connections, with growing pauses.
-        batch_texts: texts of one request.
-        max_characters: cut texts to so many characters, at their end; 0 sends them whole, and one that is too long for
-            the model is refused by most servers.
-        dimensions: ask for vectors of so many numbers, where the model can; 0 means its own.
-        query_prefix: put before a query when retrieving.
-        document_prefix: put before every other text.
+        batch_texts: texts in one request.
+        max_characters: cut texts to this many characters, at their end; 0 sends them whole, and most servers refuse
+            one that is too long for the model.
+        dimensions: length of the vectors to ask for, if the model has a choice; 0 means its own.
+        query_prefix: precedes a query in retrieval.
+        document_prefix: precedes every other text.
     """
 
     url: str = ""

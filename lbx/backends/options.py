@@ -40,29 +40,29 @@ class LlamaOptions:
     """Options of the llama.cpp backend.
 
     Attributes:
-        prefill_chunk: tokens a prefill step computes at once. On a CPU, 256 are 5% faster than llama.cpp's own 512
-            and take half of its memory beside the cache, which grows with this times the window; on a GPU more may be
+        prefill_chunk: tokens that a prefill step computes at once. On a CPU, 256 is 5% faster than llama.cpp's own 512
+            and needs half of its memory beside the cache, which grows with this times the window; on a GPU more may be
             faster.
-        flash_attention: use flash attention. Off by default, because on a CPU it moves near-ties: greedy answers then
+        flash_attention: use flash attention. Off by default, because on a CPU it flips near-ties: greedy answers then
             differ from those of Hugging Face in float32.
         cache_type_k, cache_type_v: number format of the KV cache: f16, f32, bf16, q8_0, q5_1, q5_0, q4_1 or q4_0; a
             quantised V needs flash_attention.
-        n_gpu_layers: layers to put on a GPU; -1 means all, 0 that it computes nothing (nothing happens where llama.cpp
-            has no GPU). How many lay there is part of the run's identity.
-        offload_kqv: keep the KV cache on the GPU, too; whether it lay there is part of the run's identity.
-        threads: CPU threads; 0 means every core this process may use.
+        n_gpu_layers: layers to put on a GPU; -1 means all, 0 that it computes nothing (without effect if llama.cpp
+            has no GPU). The number actually there is part of the run's identity.
+        offload_kqv: keep the KV cache on the GPU, too; whether it was there is part of the run's identity.
+        threads: CPU threads; 0 means every core that this process may use.
         repack: let llama.cpp rearrange quantised weights for this CPU (faster, other rounding).
         rope_scaling, rope_freq_base, rope_freq_scale, yarn_original_context: stretch the positions ("none", "linear"
-            or "yarn"); "" and 0 keep what the model file says.
+            or "yarn"); "" and 0 keep the model file's values.
         extend_context: allow a context_window above the one the model was trained for.
-        max_sequences: questions that can be answered at once, 1 to 256; llama.cpp's own limit leaves 253 of them. Of
-            models with sliding windows or recurrent states eight at most, each of which takes a window or a state.
-        kv_cells: tokens the KV cache holds, those that questions share counted once; 0 means as many as
-            context_window. With more, more questions of a long document are answered at once.
-        batch_invariant: give a prompt the same logits alone and among others, to the bit, on a CPU without
-            flash_attention, in models whose attention does not slide. A pass of few tokens is padded for that. Left
-            out: true for weights in F32, F16, BF16 and Q8_0, where it is to 2 tokens, and one that grows alone takes
-            1.3 times as long on one core; false for others, where it is to 8 tokens, and 2.7 to 5 times.
+        max_sequences: questions that can be answered at once, 1 to 256; llama.cpp's own limit leaves 253 of them. For
+            models with sliding windows or recurrent states at most eight, and each takes a window or a state.
+        kv_cells: tokens that the KV cache holds, shared ones counted once; 0 means as many as context_window. With
+            more, more questions on a long document are answered at once.
+        batch_invariant: give a prompt bit-identical logits alone and in a batch, on a CPU without flash_attention, in
+            models without sliding attention; passes of few tokens are padded for that. Left out: true for weights in
+            F32, F16, BF16 and Q8_0 (padded to 2 tokens: an answer that grows alone takes 1.3 times as long on one
+            core), false for others (to 8 tokens: 2.7 to 5 times).
     """
 
     prefill_chunk: int = 256
@@ -105,26 +105,23 @@ class HfOptions:
         device: "auto" (the first GPU, else the CPU), "cpu", "cuda" or "cuda:N".
         device_map: spread the layers over all GPUs, as accelerate's "auto", "balanced", "balanced_low_0" or
             "sequential" do; "" puts all on ``device``. A model that the GPUs together cannot hold is refused.
-        dtype: "float32", "bfloat16", "float16" or "auto". That is what config.json says the weights are, on a CPU only
-            where the processor multiplies it in hardware (bfloat16: AMX-BF16, AVX512-BF16 or ARM's BF16; float16:
-            AMX-FP16), else float32; on a GPU without bfloat16, float16 for it. It is said at the start of a run and
-            part of the run's identity: where the nodes of a cluster differ, name one. float32 is computed as such on a
-            GPU, not as TF32.
+        dtype: "float32", "bfloat16", "float16" or "auto": config.json's dtype, on a CPU only if the processor
+            multiplies it in hardware (bfloat16: AMX-BF16, AVX512-BF16 or ARM's BF16; float16: AMX-FP16), else float32;
+            on a GPU without bfloat16, float16 in its place. A run prints it at the start, and it is part of the run's
+            identity: if the nodes of a cluster differ, name one. On a GPU, float32 is never TF32.
         quantization: "4bit" (NF4 by bitsandbytes, which must be installed); "" loads the weights as they are. The
-            cache stays in ``dtype``. There is no 8-bit way: what LLM.int8 computes depends on what else is computed
-            in the same pass.
-        attention: "auto" is the first of these two that the model's class supports: "sdpa" (lbx computes the parts that
-            sequences share once, by torch's kernels), "eager" (the model's own code, slow). What config.json says of
-            it is passed over.
-        prefill_chunk: tokens a prefill step computes at once.
-        max_sequences: questions that can be answered at once; fewer where recurrent states are large.
-        kv_cells: tokens the KV cache may hold, those that questions share counted once. 0 means as many as the context
-            window on a CPU; on a GPU as many as fit into four fifths of its free memory, at least the context window.
-            Models whose questions copy a whole document hold up to four context windows, or this if it is more.
-        threads: CPU threads; 0 means every core this process may use.
+            cache stays in ``dtype``. There is no 8-bit option: results of LLM.int8 depend on the rest of the batch.
+        attention: "auto" is the first of these two that the model's class supports: "sdpa" (lbx computes shared
+            prefixes once, by torch's kernels), "eager" (the model's own code, slow). config.json's value is ignored.
+        prefill_chunk: tokens that a prefill step computes at once.
+        max_sequences: questions that can be answered at once; fewer if recurrent states are large.
+        kv_cells: tokens that the KV cache may hold, shared ones counted once. 0 means as many as the context window on
+            a CPU; on a GPU as many as fit into four fifths of its free memory, at least the context window. Models
+            whose questions copy a whole document hold up to four context windows, or this if it is more.
+        threads: CPU threads; 0 means every core that this process may use.
         rope_scaling: stretch the positions by ``rope_factor``: "linear" (divides them, as LongChat's and Vicuna's),
             "ntk" (fixed NTK: a larger base at every length), "dynamic" (transformers' dynamic NTK: a base that grows
-            with the prompt; prompts are then asked one by one) or "yarn". "" keeps what config.json says.
+            with the prompt; prompts then run one by one) or "yarn". "" keeps config.json's values.
         rope_factor: how many times longer than max_position_embeddings the context may become; goes with
             ``rope_scaling``.
         extend_context: allow a context_window above the model's max_position_embeddings, or ``rope_factor`` times them.
@@ -176,21 +173,19 @@ class EndpointOptions:
     """Options of a model behind an OpenAI-compatible server.
 
     Attributes:
-        url: address of its interface, e.g. "http://127.0.0.1:8080/v1"; never with a password in it.
-        model: its name on the server; "" where the server has only one. Name the card anew when the server gets other
-            weights under an old name: it does not tell.
+        url: the API's address, e.g. "http://127.0.0.1:8080/v1"; never with a password in it.
+        model: its name on the server; "" if the server has only one. Rename the card when the server gets other weights
+            under an old name: the server does not tell.
         api: "completions" (lbx wraps and cuts the prompts; needs the card's [tokenizer]) or "chat" (the server wraps
-            them in its own template); "" is completions where there is a tokenizer, else chat.
-        server: "auto" finds out which software it is; behind a proxy name it: "llama-server", "llama-cpp-python",
-            "vllm", "sglang" or "other". It decides which sampling parameters beyond OpenAI's are sent.
+            them in its own template); "" is completions if there is a tokenizer, else chat.
+        server: "auto" detects the software; behind a proxy name it: "llama-server", "llama-cpp-python", "vllm",
+            "sglang" or "other". It decides which sampling parameters beyond OpenAI's are sent.
         api_key_env: name of the environment variable that holds the key; "" sends none.
-        timeout_s: seconds the server may take for one answer, waiting in its queue included.
+        timeout_s: seconds that the server may take for one answer, including its queue.
         retries: further attempts after 408, 409, 429, 5xx and broken connections, with growing pauses.
         concurrency: requests under way at once; those on one document follow each other.
-        pause_s: seconds from the beginning of one request to that of the next, at least, whoever asks it and however
-            often: for servers that limit the rate.
-        extra_body: a table of what is sent with every request beside what lbx sends; part of the run's identity, and
-            kept in results files.
+        pause_s: least seconds between the starts of two requests, retries included, for servers that limit the rate.
+        extra_body: a table of further fields for every request; part of the run's identity, and kept in results files.
     """
 
     url: str = ""

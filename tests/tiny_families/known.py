@@ -37,8 +37,8 @@ OTHER_LOGITS = {
 NOTES = (
     "The converter reads configurations through transformers 5: a KeyError names a key that checkpoints on the hub "
     "have and transformers no longer keeps.",
-    "What llama.cpp or the converter cannot do is in their own words.",
-    "Where an index chooses what is attended to, it has 16 heads. With 4 the scores of many tokens are zero by every "
-    "head, and torch chooses among equals by the length of the row: transformers itself then computes otherwise in "
-    "pieces than at once, and no longer where ties are broken by place (tests/backends/test_architectures.py).",
+    "Failures of llama.cpp and of the converter are quoted.",
+    "If an index selects what to attend to, it has 16 heads here. With 4, every head gives many tokens a score of zero, "
+    "and torch breaks ties by the length of the row: transformers itself then computes differently in pieces than at "
+    "once. With ties broken by position it does not (tests/backends/test_architectures.py).",
 )

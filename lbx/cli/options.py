@@ -142,7 +142,7 @@ class Pages:
     """Of commands that serve a page."""
 
     host: Annotated[
-        str, _web("--host", metavar="ADDRESS", help="Where to listen; other machines only if you insist.")
+        str, _web("--host", metavar="ADDRESS", help="Where to listen; other machines only with --others-may-reach-it.")
     ] = "127.0.0.1"
     port: Annotated[int, _web("--port", metavar="N", min=0, max=65535, help="The port; 0 takes any that is free.")] = (
         8765

@@ -304,9 +304,9 @@ def starts_of(*columns: Array) -> Array:
     return np.append(0, 1 + np.flatnonzero(changes))
 
 
-def named(store: Store) -> dict[str, dict[str, Any]]:
+def named(store: Store) -> Mapping[str, Mapping[str, Any]]:
     """{run: the columns WHO}."""
-    return {row["run_id"]: row for row in store.query(_NAMED).dicts()}
+    return store.once("named", lambda: {row["run_id"]: row for row in store.query(_NAMED).dicts()})
 
 
 def told(found: Interval, family: Benchmark | None, *, clustered: bool) -> dict[str, Any]:

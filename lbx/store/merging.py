@@ -18,6 +18,7 @@ import duckdb
 
 from lbx.base.errors import StoreError
 from lbx.base.interrupts import uninterrupted
+from lbx.store.contents import schema_version
 from lbx.store.joining import (
     ANSWER,
     AnswersHeldError,
@@ -27,6 +28,7 @@ from lbx.store.joining import (
     take_equal,
     take_numbers,
 )
+from lbx.store.migrations import MIGRATIONS
 from lbx.store.ratings import TABLES as RATINGS
 from lbx.store.ratings import take_ratings
 from lbx.store.rows import as_json, identity
@@ -88,7 +90,6 @@ def merge_files(store: Store, sources: Sequence[Path], held: Path | None = None)
     with store.transaction() as connection:
         connection.execute("CREATE OR REPLACE TEMP TABLE lbx_sessions AS SELECT * FROM sessions")
     for source in sources:
-        Store(source, read_only=True).close()  # says what is wrong with a file better than ATTACH would
         with _attached(store, source):
             try:
                 with store.transaction() as connection:
@@ -111,8 +112,14 @@ def merge_files(store: Store, sources: Sequence[Path], held: Path | None = None)
 def _attached(store: Store, source: Path) -> Iterator[None]:
     """One file beside the store; a signal waits until it is there with all of its rows, or with none."""
     with uninterrupted():
-        store.attach(source, _SOURCE)
         try:
+            store.attach(source, _SOURCE)
+        except StoreError:
+            Store(source, read_only=True).close()  # says what is wrong with a file better than ATTACH does
+            raise
+        try:
+            if schema_version(store.connection, _SOURCE) != len(MIGRATIONS):
+                Store(source, read_only=True).close()  # so does it of another version
             yield
         finally:
             store.query(f"DETACH {_SOURCE}")

@@ -49,6 +49,10 @@ bench-formats *args: setup
 bench-report *args: setup
     python -m bench.report {{ args }}
 
+# 1,000 runs, 10 million answers in one file, 256 files merged: seconds, memory, and whether any of it is not linear
+bench-scale *args: setup
+    python -m bench.scale {{ args }}
+
 # long answers that end far below their budget: room for what they are likely to take, beside all that they may
 bench-reasoning *args: setup
     python -m bench.reasoning {{ args }}

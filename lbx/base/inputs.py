@@ -78,6 +78,15 @@ def is_database(start: bytes) -> bool:
     return start[_MAGIC] == b"DUCK"
 
 
+def is_results_file(path: Path) -> bool:
+    """Whether a file begins as DuckDB's do."""
+    try:
+        with open_input(path) as file:
+            return is_database(file.read(_MAGIC.stop))
+    except OSError:
+        return False
+
+
 def require_file(path: Path) -> None:
     """For a file that a library opens itself. Raises OSError as ``open_input``."""
     open_input(path).close()

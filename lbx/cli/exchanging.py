@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
+from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
 from lbx.benchmarks import judge_forms, official_judges, rating_forms
 from lbx.cli.exchange_options import Export, Import, Metadata, Score
@@ -20,7 +21,7 @@ from lbx.exchange.judged_export import export_judged
 from lbx.exchange.judgements import understand_judgements, write_judgements
 from lbx.planning.option import key_values
 from lbx.running.rescoring import score, score_with
-from lbx.store import Store, is_results_file
+from lbx.store import Store
 from lbx.store.runs import metadata as held
 from lbx.store.runs import runs_named, set_metadata
 

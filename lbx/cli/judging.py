@@ -13,8 +13,8 @@ from lbx.cli.planning import show_outlook
 from lbx.cli.running import finish, how, left_in
 from lbx.cli.stopping import saying
 from lbx.cli.tables import show_table
-from lbx.report.cells import plain_columns
 from lbx.report.fitness import Fitness, fitness
+from lbx.report.sheets import plain_columns
 from lbx.running.forecast import plan
 from lbx.running.judge_run import calibrating, judge_spec, with_baselines
 from lbx.running.judge_spec import JudgeSpec

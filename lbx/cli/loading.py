@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import importlib
 import inspect
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
@@ -179,6 +180,9 @@ def _called(row: Row, options: type) -> Callable[..., None]:
     """The function that Typer calls."""
 
     def run(context: typer.Context, **values: Any) -> None:
+        if not row.loads_model:
+            # Numpy makes a thread a core as it is imported; products of matrices that are worth one are a model's.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         with stoppable(loads_model=row.loads_model):
             resolve(row.work)(_made(options, values, context))
 

@@ -17,7 +17,7 @@ from lbx.cluster.merge import Merged
 from lbx.cluster.merge import merge as join
 from lbx.cluster.status import status as look
 from lbx.planning.shards import read_shards
-from lbx.report.cells import plain_columns
+from lbx.report.sheets import plain_columns
 from lbx.store import Table
 
 _EXIT_GAPS = 3

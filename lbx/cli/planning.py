@@ -11,7 +11,7 @@ from lbx.cli.output import RunBar, answer_json, stdout
 from lbx.cli.tables import show_table
 from lbx.planning.outlook import Outlook
 from lbx.planning.run_plan import TaskPlan
-from lbx.report.cells import plain_columns
+from lbx.report.sheets import plain_columns
 from lbx.running.forecast import by_time, faster_line, memory_line, plan_each, sharing_lines, time_line
 from lbx.store import Table
 

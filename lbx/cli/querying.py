@@ -13,7 +13,7 @@ from lbx.cli.output import answer_json, answer_text, note, parquet_file
 from lbx.cli.read_options import Sql
 from lbx.cli.tables import check_output, show_sheets
 from lbx.report import render
-from lbx.report.cells import Sheet, plain_columns
+from lbx.report.sheets import Sheet, plain_columns
 from lbx.scoring.reading import read_added_up, say_moment
 from lbx.store import Store, Table
 from lbx.store.queries import asked, attach_files, count_rows, export_parquet, named_files

@@ -16,12 +16,12 @@ from lbx.cli.read_options import Report
 from lbx.cli.tables import check_output, show_sheets
 from lbx.report import latex, papers, render, reports
 from lbx.report import overview as overviews
-from lbx.report import page as pages
 from lbx.report.alike import marked
 from lbx.report.boards import BOARDS
-from lbx.report.cells import Sheet, sheet
+from lbx.report.cells import sheet
 from lbx.report.headings import headed, progress
 from lbx.report.shapes import BOARD, Wanted
+from lbx.report.sheets import Sheet
 from lbx.scoring.reading import read_added_up
 from lbx.store import Table
 from lbx.store.runs import named_in
@@ -154,6 +154,8 @@ def _read(
 def _page(
     results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted, chars: int
 ) -> Sequence[str]:
+    from lbx.report import page as pages  # with Jinja, which no other format needs
+
     if results is None:
         return pages.pieces(None, wanted, names=names)
     with read_added_up(results) as store:

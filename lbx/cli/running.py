@@ -23,7 +23,7 @@ from lbx.cli.stopping import saying
 from lbx.cli.tables import show_table
 from lbx.planning.shards import ShardPlan, read_shards
 from lbx.report import render
-from lbx.report.cells import plain_columns
+from lbx.report.sheets import plain_columns
 from lbx.running.runner import Outcome
 from lbx.running.running import run as run_spec
 from lbx.store import Table

@@ -15,8 +15,8 @@ from lbx.cli.output import answer_json, answer_text, note
 from lbx.cli.read_options import Show
 from lbx.cli.tables import show_table
 from lbx.report import render
-from lbx.report.cells import plain_columns
 from lbx.report.headings import headline, progress
+from lbx.report.sheets import plain_columns
 from lbx.running.judge_spec import spec_of
 from lbx.running.sent_prompts import SentPrompt, rebuilt
 from lbx.running.sent_prompts import prompts as sent_prompts

@@ -8,10 +8,10 @@ from pathlib import Path
 import typer
 
 from lbx.base.errors import UsageError
+from lbx.base.inputs import is_results_file
 from lbx.cli.output import takes_unicode, terminal, write_answer
-from lbx.report.cells import Cells, Sheet
+from lbx.report.sheets import Cells, Sheet
 from lbx.report.terminal import lines
-from lbx.store.opening import is_results_file
 
 
 def check_output(output: Path | None) -> None:

@@ -161,7 +161,8 @@ def _mean_words(store: Store, benchmark: str, wanted: Words) -> dict[str, float]
     """{run: mean number of words of its answers}, of those that count."""
     by = ", ".join(f"a.meta->>'{key}'" for key in wanted.by)
     found: dict[str, list[tuple[float, int]]] = {}
-    for run_id, task, marks, n, words in store.query(_WORDS.format(by=by), [benchmark]).rows:
+    counted = store.once(("words", benchmark, by), lambda: store.query(_WORDS.format(by=by), [benchmark]).rows)
+    for run_id, task, marks, n, words in counted:
         if wanted.counts(task, marks):
             found.setdefault(run_id, []).append((words, n))
     return {run: sum(w * n for w, n in some) / sum(n for _, n in some) for run, some in found.items()}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from lbx.base.visible import one_line, visible
@@ -13,29 +12,9 @@ from lbx.benchmarks import unit_of
 from lbx.report.digits import decimals_beside, number, quantity, quantity_with_interval, with_interval
 from lbx.report.labels import LABELS
 from lbx.report.shapes import Column, Report
+from lbx.report.sheets import BLOCKS, Cells, Sheet
 from lbx.store import Table
 from lbx.store.rows import ENDS, SURE
-
-Cells = tuple[list[Column], list[list[str]]]
-"""Columns and, for each row, a text a column."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """A table for people.
-
-    Attributes:
-        rows: a text a column.
-        notes: sentences below it; without rows they say why there are none.
-        best: (row, column) of the best scores, which are bold where a format has that.
-    """
-
-    title: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[str]]
-    notes: Sequence[str] = ()
-    best: frozenset[tuple[int, int]] = frozenset()
-
 
 _WRITTEN: Mapping[str, Callable[[Any], str]] = {
     "count": quantity,
@@ -49,7 +28,6 @@ _WRITTEN: Mapping[str, Callable[[Any], str]] = {
 }
 _NAMED = 3
 """How many runs a sentence names."""
-BLOCKS = "▁▂▃▄▅▆▇█"
 
 _LABELS = {"model": "label", **LABELS}
 _IN_LABELS = ("mode", "differs_in")
@@ -177,33 +155,6 @@ def without_intervals(view: Report, table: Table) -> Table:
     sure = {*SURE, *(c.of + name for c in view.columns if c.interval for name in ENDS)}
     kept = [at for at, name in enumerate(table.columns) if name not in sure]
     return Table([table.columns[at] for at in kept], [tuple(row[at] for at in kept) for row in table.rows])
-
-
-def plain_columns(table: Table) -> Cells:
-    """Any query's answer as texts, without a view's formatting."""
-    columns = [Column(name, one_line(name)) for name in table.columns]
-    return columns, [["" if (said := plain(v)) is None else visible(str(said)) for v in row] for row in table.rows]
-
-
-def plain(value: object) -> object:
-    """A database value as JSON and csv can say it: numbers and text as they are, everything else as text.
-
-    JSON has no NaN and no infinity, and most readers refuse a file with one: they are None.
-    """
-    if type(value) in _PLAIN or value is None:
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, (datetime.date, datetime.time)):
-        return value.isoformat()
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return value if _PLAIN.issuperset(map(type, value)) else [plain(v) for v in value]
-    return str(value)
-
-
-_PLAIN = frozenset({str, int, bool})
 
 
 def shown(row: Mapping[str, Any], column: Column) -> str:

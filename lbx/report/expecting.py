@@ -71,7 +71,9 @@ def table(store: Store | None, wanted: Wanted) -> Table:
 
 def answered(store: Store) -> dict[tuple[str, str, str | None], tuple[int, int]]:
     """{(run, benchmark, task): (samples with an answer, samples asked or in the bundle)}; task None for all of them."""
-    return {(run, name, task): (done, of) for run, name, task, done, of in store.query(_ANSWERED).rows}
+    return store.once(
+        "answered", lambda: {(run, name, task): (done, of) for run, name, task, done, of in store.query(_ANSWERED).rows}
+    )
 
 
 def _named(every: Iterable[Published], part: str) -> list[Published]:

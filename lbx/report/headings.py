@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from lbx.report.cells import Sheet
 from lbx.report.labels import labels
+from lbx.report.sheets import Sheet
 from lbx.scoring.scored import named
 from lbx.store import Store
 from lbx.store.sessions import progress_of_runs

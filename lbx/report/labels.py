@@ -62,16 +62,21 @@ def labelled(store: Store, table: Table, among: Collection[str] = ()) -> Table:
     columns = [name for name in LABELS if name in table.columns]
     if not columns:
         return table
-    rows = table.dicts()
     who = named(store)
-    held = {str(row[name]) for row in rows for name in columns if row[name] is not None}
+    places = [table.columns.index(name) for name in columns]
+    held = {str(row[place]) for row in table.rows for place in places if row[place] is not None}
     shown = labels(who[run] for run in sorted(held.union(among)) if run in who)
+    made = Table(
+        [*table.columns, *(LABELS[name] for name in columns)],
+        [(*row, *(shown.get(row[place], row[place]) for place in places)) for row in table.rows],
+    )
+    if "run" not in table.columns:
+        return made
+    rows = made.dicts()
     for row in rows:
-        for name in columns:
-            row[LABELS[name]] = shown.get(row[name], row[name])
-        if "run" in row and row["run_id"] is not None:
+        if row["run_id"] is not None:
             row["run"] = f"{row['label']}{_part(row['run'])}"
-    return _with(table, rows, [LABELS[name] for name in columns])
+    return Table(made.columns, [tuple(row.values()) for row in rows])
 
 
 def labelled_models(store: Store, table: Table) -> Table:

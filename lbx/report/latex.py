@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from lbx.base.visible import one_line
-from lbx.report.cells import Sheet
+from lbx.report.sheets import Sheet
 
 _PREAMBLE = r"""% Written by lbx. A table can be copied into a paper that has these packages and the lines behind them.
 \documentclass{article}

@@ -11,12 +11,13 @@ from typing import Any
 from lbx.base.commands import as_command
 from lbx.base.marks import WORST_FIRST
 from lbx.benchmarks.base.paper import Line
-from lbx.report.cells import Sheet, sheet, shown
+from lbx.report.cells import sheet, shown
 from lbx.report.guards import counts
 from lbx.report.labels import labelled
 from lbx.report.papers import OPINION_TITLES, paper_of
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Column, Wanted
+from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
 from lbx.store import Store, Table
 

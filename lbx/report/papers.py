@@ -14,9 +14,10 @@ from lbx.base.visible import one_line, visible
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.paper import Line, Paper, Place
 from lbx.report.alike import NOTE
-from lbx.report.cells import Sheet, interval_notes, shown
+from lbx.report.cells import interval_notes, shown
 from lbx.report.curves import Curves
 from lbx.report.shapes import Column
+from lbx.report.sheets import Sheet
 from lbx.store import Table
 from lbx.store.rows import sureness
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lbx.base.visible import cell, json_escaped, one_line
-from lbx.report.cells import Sheet, plain
+from lbx.report.sheets import Sheet, plain
 from lbx.store import Table
 
 _MARKDOWN = re.compile(r"`|<[a-z/!?]|&(?:#|\w+;)|\]\s*[(\[:]|\[\^|!\[|@[\w-]|://|www\.", re.IGNORECASE)

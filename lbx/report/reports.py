@@ -63,6 +63,10 @@ MADE: Mapping[str, Callable[[Store, Wanted], Table]] = {
 """What makes the rows that no query can."""
 
 
+_COVERED = frozenset({"leaderboard", "task_scores", "paper", "expected", *boards.BOARDS})
+"""The reports that ask more than once how many samples have an answer, or what tells runs apart."""
+
+
 def reports_of(view: str) -> list[str]:
     """The reports that go by a name. Raises UsageError: there is none."""
     if view == BOARD:
@@ -85,6 +89,8 @@ def read(store: Store | None, name: str, wanted: Wanted = ALL, among: Collection
     if store is None:
         return reference.table(None, wanted)
     check_runs(store, wanted.runs)
+    if name in _COVERED:
+        store.make_once("coverage", "distinctions")
     table = MADE[name](store, wanted) if name in MADE else store.query(*_query(name, wanted.runs))
     if name == "paper":
         if wanted.published:

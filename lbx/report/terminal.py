@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lbx.base.visible import one_line
-from lbx.report.cells import BLOCKS, Sheet
+from lbx.report.sheets import BLOCKS, Sheet
 
 _GAP = "  "
 _LEAST_TEXT = 24

@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from lbx.base.interrupts import uninterrupted
 from lbx.base.records import SampleKey
 from lbx.planning.work import Agenda, JobSize, PendingSample, make_jobs
 from lbx.running.answering import Asker
 from lbx.running.watching import Watch
 from lbx.scoring.adding_up import add_up, add_up_completed
 from lbx.scoring.scores import catch_up, score_rows
-from lbx.store import GenerationRow, SampleRow, ScoreRow, Store, uninterrupted
+from lbx.store import GenerationRow, SampleRow, ScoreRow, Store
 from lbx.store.verifications import Verification
 
 BATCH_ROWS = 64

@@ -6,9 +6,9 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+from lbx.base.inputs import is_results_file
 from lbx.running.judge_spec import read_spec, spec_of
 from lbx.running.spec import RunSpec
-from lbx.store import is_results_file
 from lbx.store.runs import named_in
 from lbx.store.sessions import newest_spec
 

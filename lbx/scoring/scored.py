@@ -46,8 +46,9 @@ _BESIDE = (
 )  # fmt: skip
 _UNKNOWN = "coalesce({0}::DOUBLE, 'nan') AS {0}"
 _NUMBERED = """
-    SELECT t.run, a.rowid AS sample, t.iteration, {columns}
-    FROM (SELECT *, coalesce(list_position($1::VARCHAR[], run_id), 0) - 1 AS run FROM {table}) t
+    SELECT asked.run, a.rowid AS sample, t.iteration, {columns}
+    FROM {table} t JOIN (SELECT unnest($1::VARCHAR[]) AS run_id, unnest(range(len($1::VARCHAR[]))) AS run) asked
+        USING (run_id)
     JOIN samples a USING (benchmark, task, sample_id)
     WHERE benchmark <> 'judge' AND (len($2::VARCHAR[]) = 0 OR list_contains($2::VARCHAR[], benchmark)) AND {where}
 """
@@ -275,7 +276,6 @@ class Samples:
         held["sample"] = self.ranks[held["sample"]]
         held["key"] = ((held["run"] * len(self.tasks) + held["sample"]) << 16) + held["iteration"]
         order = np.lexsort([*(held[name] for name in reversed(then)), held["key"]])
-        order = order[np.count_nonzero(held["run"] < 0) :]  # other runs' are the first
         return {name: column[order] for name, column in held.items()}
 
     def sample(self, rank: int) -> Sample:
@@ -306,7 +306,7 @@ def starts_of(*columns: Array) -> Array:
 
 def named(store: Store) -> dict[str, dict[str, Any]]:
     """{run: the columns WHO}."""
-    return {row["run_id"]: row for row in store.query(_NAMED).dicts()}
+    return store.once("named", lambda: {row["run_id"]: row for row in store.query(_NAMED).dicts()})
 
 
 def told(found: Interval, family: Benchmark | None, *, clustered: bool) -> dict[str, Any]:

@@ -1,20 +1,27 @@
-"""The results file. The only room that imports duckdb."""
+"""The results file. The only room that imports duckdb, and not before a file is opened: most commands open none."""
 
-from lbx.base.interrupts import uninterrupted
-from lbx.store.opening import is_results_file
-from lbx.store.rows import GenerationRow, GroupRow, ResultRow, RunRow, SampleRow, ScoreRow, SessionRow, Table
-from lbx.store.store import Store
+from __future__ import annotations
 
-__all__ = [
-    "GenerationRow",
-    "GroupRow",
-    "ResultRow",
-    "RunRow",
-    "SampleRow",
-    "ScoreRow",
-    "SessionRow",
-    "Store",
-    "Table",
-    "is_results_file",
-    "uninterrupted",
-]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lbx.store.rows import GenerationRow as GenerationRow
+    from lbx.store.rows import GroupRow as GroupRow
+    from lbx.store.rows import ResultRow as ResultRow
+    from lbx.store.rows import RunRow as RunRow
+    from lbx.store.rows import SampleRow as SampleRow
+    from lbx.store.rows import ScoreRow as ScoreRow
+    from lbx.store.rows import SessionRow as SessionRow
+    from lbx.store.rows import Table as Table
+    from lbx.store.store import Store as Store
+
+_ROWS = ("GenerationRow", "GroupRow", "ResultRow", "RunRow", "SampleRow", "ScoreRow", "SessionRow", "Table")
+_WHERE = {**dict.fromkeys(_ROWS, "rows"), "Store": "store"}
+__all__ = [*_WHERE]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'lbx.store' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"lbx.store.{_WHERE[name]}"), name)

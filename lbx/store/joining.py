@@ -53,6 +53,26 @@ def _weight(row: str) -> str:
     return f"({text}, CASE WHEN {text} THEN {known} ELSE 0 END, {row}.created_at, coalesce({row}.error, ''))"
 
 
+class AnswersHeldError(Exception):
+    """Some answers of a file are in the store already: its transaction has to be begun again."""
+
+
+def add_new_answers(connection: duckdb.DuckDBPyConnection, source: str) -> None:
+    """Add the answers of an attached results file, none of which is here, with their scores and verifications.
+
+    Keys alone are looked up, so that the parts of a run are joined in a time that grows with their answers: what
+    ``take_answers`` asks goes over all that is here, for each file again.
+
+    Raises:
+        AnswersHeldError: one of them is here.
+    """
+    try:
+        for table in ("generations", "scores", "verifications"):
+            connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM {source}.{table}")
+    except duckdb.ConstraintException as exc:
+        raise AnswersHeldError from exc
+
+
 def take_answers(connection: duckdb.DuckDBPyConnection, source: str, path: Path) -> None:
     """Add the answers of an attached results file, in an open transaction, with their scores and verifications.
 
@@ -159,22 +179,26 @@ def made_of(connection: duckdb.DuckDBPyConnection, database: str = "") -> Made:
     return {(run, benchmark): made for run, benchmark, made in found}
 
 
-def take_numbers(connection: duckdb.DuckDBPyConnection, source: str, before: Made) -> None:
+def take_numbers(connection: duckdb.DuckDBPyConnection, source: str, before: Made, *, added: bool) -> Made:
     """Keep of the numbers here and in an attached file, whose rows were taken, those that are of all rows.
 
     Args:
         before: what the store's were made of before the rows were taken.
+        added: whether all of the file's rows were, and took no other's place (``add_new_answers``).
+
+    Returns:
+        What they are made of now.
     """
-    theirs, now = made_of(connection, source), made_of(connection)
-    for run, benchmark in sorted(theirs):
-        key = [run, benchmark]
-        of_all = now[run, benchmark]
-        for table in numbers.TABLES:
-            if before.get((run, benchmark), of_all) != of_all:
-                connection.execute(f"DELETE FROM {table} WHERE run_id = ? AND benchmark = ?", key)
-            if theirs[run, benchmark] == of_all:
-                connection.execute(
-                    f"INSERT OR IGNORE INTO {table} BY NAME "
-                    f"SELECT * FROM {source}.{table} WHERE run_id = ? AND benchmark = ?",
-                    key,
-                )
+    theirs = made_of(connection, source)
+    now = before | {key: before.get(key, 0) ^ made for key, made in theirs.items()} if added else made_of(connection)
+    changed = [key for key in theirs if before.get(key, now[key]) != now[key]]
+    whole = [[*names] for names in zip(*(key for key, made in sorted(theirs.items()) if made == now[key]), strict=True)]
+    for table in numbers.TABLES:
+        numbers.delete(connection, table, ("run_id", "benchmark"), changed)
+        if whole:
+            connection.execute(
+                f"INSERT OR IGNORE INTO {table} BY NAME SELECT * FROM {source}.{table} "
+                "SEMI JOIN (SELECT unnest($1) AS run_id, unnest($2) AS benchmark) USING (run_id, benchmark)",
+                whole,
+            )
+    return now

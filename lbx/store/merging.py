@@ -18,7 +18,17 @@ import duckdb
 
 from lbx.base.errors import StoreError
 from lbx.base.interrupts import uninterrupted
-from lbx.store.joining import ANSWER, made_of, take_answers, take_equal, take_numbers
+from lbx.store.contents import schema_version
+from lbx.store.joining import (
+    ANSWER,
+    AnswersHeldError,
+    Made,
+    add_new_answers,
+    take_answers,
+    take_equal,
+    take_numbers,
+)
+from lbx.store.migrations import MIGRATIONS
 from lbx.store.ratings import TABLES as RATINGS
 from lbx.store.ratings import take_ratings
 from lbx.store.rows import as_json, identity
@@ -52,6 +62,7 @@ class Merging:
         rows: {table: rows in the file}.
         notes: what was let pass, in sentences.
         completed: (benchmark, task)s of which one file knows more than another.
+        made: what the numbers in the file are made of.
     """
 
     runs: dict[str, list[Path]] = field(default_factory=dict)
@@ -59,6 +70,7 @@ class Merging:
     rows: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     completed: set[tuple[str, str]] = field(default_factory=set)
+    made: Made = field(default_factory=dict)
 
 
 def merge_files(store: Store, sources: Sequence[Path], held: Path | None = None) -> Merging:
@@ -78,11 +90,14 @@ def merge_files(store: Store, sources: Sequence[Path], held: Path | None = None)
     with store.transaction() as connection:
         connection.execute("CREATE OR REPLACE TEMP TABLE lbx_sessions AS SELECT * FROM sessions")
     for source in sources:
-        Store(source, read_only=True).close()  # says what is wrong with a file better than ATTACH would
-        with _attached(store, source) as connection:
-            for run in _runs_in(store):
-                _take_run(store, connection, run, source, merging)
-            _take_rows(connection, source, merging)
+        with _attached(store, source):
+            try:
+                with store.transaction() as connection:
+                    add_new_answers(connection, _SOURCE)
+                    _take(store, connection, source, merging, added=True)
+            except AnswersHeldError:
+                with store.transaction() as connection:
+                    _take(store, connection, source, merging, added=False)
     if held is not None:
         store.attach(held, _SOURCE)
         with store.transaction() as connection:
@@ -94,13 +109,18 @@ def merge_files(store: Store, sources: Sequence[Path], held: Path | None = None)
 
 
 @contextmanager
-def _attached(store: Store, source: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """One file beside the store, in one transaction."""
+def _attached(store: Store, source: Path) -> Iterator[None]:
+    """One file beside the store; a signal waits until it is there with all of its rows, or with none."""
     with uninterrupted():
-        store.attach(source, _SOURCE)
         try:
-            with store.transaction() as connection:
-                yield connection
+            store.attach(source, _SOURCE)
+        except StoreError:
+            Store(source, read_only=True).close()  # says what is wrong with a file better than ATTACH does
+            raise
+        try:
+            if schema_version(store.connection, _SOURCE) != len(MIGRATIONS):
+                Store(source, read_only=True).close()  # so does it of another version
+            yield
         finally:
             store.query(f"DETACH {_SOURCE}")
 
@@ -120,7 +140,7 @@ def _take_held(store: Store, connection: duckdb.DuckDBPyConnection, held: Path, 
                     [*ending, as_json(said) if said else None, name],
                 )
             merging.runs[name].remove(held)
-        _take_rows(connection, held, merging)
+        _take_rows(connection, held, merging, added=False)
     except StoreError as exc:
         raise StoreError(
             exc.cause,
@@ -132,11 +152,18 @@ def _runs_in(store: Store) -> list[dict[str, Any]]:
     return store.query(f"SELECT * FROM {_SOURCE}.runs ORDER BY ALL").dicts()
 
 
-def _take_rows(connection: duckdb.DuckDBPyConnection, source: Path, merging: Merging) -> None:
+def _take(store: Store, connection: duckdb.DuckDBPyConnection, source: Path, merging: Merging, *, added: bool) -> None:
+    for run in _runs_in(store):
+        _take_run(store, connection, run, source, merging)
+    _take_rows(connection, source, merging, added=added)
+
+
+def _take_rows(connection: duckdb.DuckDBPyConnection, source: Path, merging: Merging, *, added: bool) -> None:
+    """Args: added: whether the answers are in the store already, as none of them was."""
     _take_samples(connection, source, merging)
-    before = made_of(connection)
-    take_answers(connection, _SOURCE, source)
-    take_numbers(connection, _SOURCE, before)
+    if not added:
+        take_answers(connection, _SOURCE, source)
+    merging.made = take_numbers(connection, _SOURCE, merging.made, added=added)
     take_equal(connection, "retrievals", f"{_SOURCE}.retrievals", source)
     # The same text's vectors differ in their last bits from machine to machine.
     connection.execute(f"INSERT OR IGNORE INTO embeddings BY NAME SELECT * FROM {_SOURCE}.embeddings")
@@ -245,6 +272,10 @@ def _ending_with(connection: duckdb.DuckDBPyConnection, store: Store, run: Mappi
 
 def _take_samples(connection: duckdb.DuckDBPyConnection, source: Path, merging: Merging) -> None:
     rows = f"SELECT * FROM {_SOURCE}.samples"
+    known_ones = f"FROM {_SOURCE}.samples SEMI JOIN samples USING (benchmark, task, sample_id) LIMIT 1"
+    if not connection.execute(known_ones).fetchone():  # a run's parts share none
+        connection.execute(f"INSERT OR IGNORE INTO samples BY NAME {rows}")
+        return
     if other := other_sample(connection, rows):
         raise StoreError(
             f"{source} holds another sample under the name {'/'.join(other)} than the files before it: another "

@@ -77,8 +77,11 @@ def delete(
     connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], keys: Iterable[tuple[Any, ...]]
 ) -> None:
     """Delete the rows that have one of these values in these columns; of scores' numbers none but theirs."""
-    where = " AND ".join(f"{name} = ?" for name in columns)
+    rows = sorted(keys)
+    if not rows:
+        return
+    names, values = ", ".join(columns), ", ".join("unnest(?)" for _ in columns)
+    where = f"({names}) IN (SELECT ({names}) FROM (SELECT {values}) AS gone ({names}))"
     if table == "group_results" and "metric_version" in columns:
         where += f" AND NOT {OPINIONS}"
-    for key in sorted(keys):
-        connection.execute(f"DELETE FROM {table} WHERE {where}", [*key])
+    connection.execute(f"DELETE FROM {table} WHERE {where}", [*map(list, zip(*rows, strict=True))])

@@ -98,15 +98,6 @@ def lock_beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.lock")
 
 
-def is_results_file(path: Path) -> bool:
-    """Whether a file begins as DuckDB's do."""
-    try:
-        with open_input(path) as file:
-            return is_database(file.read(_START))
-    except OSError:
-        return False
-
-
 def _refuse_other_files(path: Path) -> None:
     """DuckDB takes JSON, CSV and SQLite files for databases, too, each in its own way."""
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -64,7 +64,7 @@ def _hold_against_todays(connection: duckdb.DuckDBPyConnection, path: Path, *, r
             command=as_command("lbx", "score", path),
         )
     elif not todays:
-        make_views(connection, "TEMP ")  # the file's own may be an older lbx's
+        _make_views(connection, "TEMP ")  # the file's own may be an older lbx's
 
 
 def _migrate(connection: duckdb.DuckDBPyConnection, path: Path, version: int) -> None:
@@ -77,13 +77,13 @@ def _migrate(connection: duckdb.DuckDBPyConnection, path: Path, version: int) ->
             "INSERT INTO lbx_schema SELECT unnest(range(?, ?)), current_localtimestamp()",
             [version + 1, len(MIGRATIONS) + 1],
         )
-        make_views(connection)
+        _make_views(connection)
 
 
-def make_views(connection: duckdb.DuckDBPyConnection, kind: str = "", names: Collection[str] = VIEWS) -> None:
-    """Make today's views, or some of them; of ``kind`` "TEMP " in memory."""
-    for name in names:
-        connection.execute(f"CREATE OR REPLACE {kind}VIEW {name} AS {VIEWS[name]}")
+def _make_views(connection: duckdb.DuckDBPyConnection, kind: str = "") -> None:
+    """Make today's views; of ``kind`` "TEMP " in memory."""
+    for name, query in VIEWS.items():
+        connection.execute(f"CREATE OR REPLACE {kind}VIEW {name} AS {query}")
 
 
 @contextlib.contextmanager

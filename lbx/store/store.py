@@ -7,11 +7,12 @@ returns, so what ``write`` has returned from survives a kill.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 
@@ -23,7 +24,7 @@ from lbx.store import numbers
 from lbx.store.contents import refuse_foreign
 from lbx.store.inserting import as_parameter, insert, rows_of_json
 from lbx.store.opening import WRITERS, check_place, connect, first_line
-from lbx.store.preparing import make_views, prepare, transaction
+from lbx.store.preparing import prepare, transaction
 from lbx.store.rows import (
     BenchmarkRow,
     GenerationRow,
@@ -40,7 +41,8 @@ from lbx.store.rows import (
 )
 from lbx.store.same_samples import complete_samples, other_sample
 from lbx.store.snapshots import Snapshot, connect_to_read
-from lbx.store.views import VIEWS
+
+T = TypeVar("T")
 
 _FAILED = "error IS NOT NULL"
 BLANK = r"[\s\x0B\x1C-\x1F\x85\p{Z}]*"
@@ -87,6 +89,7 @@ class Store:
         self.read_only = read_only = read_only or beside_writer
         self.snapshot: Snapshot | None = None
         self.completed: set[tuple[str, str]] = set()
+        self._once: dict[Hashable, Any] = {}
         self._after_commit = after_commit
         with uninterrupted():
             made = False
@@ -298,8 +301,8 @@ class Store:
             numbers.replace(connection, results)
 
     def set_numbers_aside(self) -> None:
-        """Have numbers of this file written to copies in memory, which views read instead: nothing else can be written
-        to a file that is only read.
+        """Have numbers of this file written to copies in memory, which views read instead, as temporary tables come
+        before a file's own of the same name: nothing else can be written to a file that is only read.
         """
         for table in numbers.TABLES:
             ((made,),) = self.query(
@@ -307,9 +310,27 @@ class Store:
             ).rows
             self.query(made.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
             self.query(f"INSERT INTO {table} FROM {RESULTS}.main.{table}")
-        shown = [*numbers.TABLES, "task_scores"]
-        views = [name for name, query in VIEWS.items() if any(one in query for one in shown)]
-        make_views(self._connection, "TEMP ", views)
+
+    def make_once(self, *views: str) -> None:
+        """Have these views, which others are made of, computed once and not whenever they are read.
+
+        Of a file that is only read; one that is written keeps its views as they are.
+        """
+        for view in views if self.read_only else ():
+            self.once(view, partial(self._make_table_of, view))
+
+    def _make_table_of(self, view: str) -> None:
+        self.query(f"CREATE TEMP TABLE once_{view} AS FROM {view}")
+        self.query(f"CREATE OR REPLACE TEMP VIEW {view} AS FROM once_{view}")
+
+    def once(self, name: Hashable, make: Callable[[], T]) -> T:
+        """What is made under this name, and made again only of a file that is written. None may change it."""
+        if not self.read_only:
+            return make()
+        if name not in self._once:
+            self._once[name] = make()
+        held: T = self._once[name]
+        return held
 
     def write_opinions(self, run_id: str, benchmark: str, results: Sequence[GroupRow]) -> None:
         """Replace what judges and people make of a run's answers; see ``lbx.store.opinions``."""

@@ -27,6 +27,7 @@ from lbx.backends.llama import variants
 from lbx.base import tables
 from lbx.base.database import parquet_rows
 from lbx.base.errors import LbxError
+from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
 from lbx.benchmarks.annotated import dataset_file
 from lbx.benchmarks.annotated.dataset import Dataset
@@ -46,7 +47,6 @@ from lbx.judging.people.journal import Journal, read_journal
 from lbx.planning.shards import read_shards
 from lbx.report.reference import read_reference
 from lbx.running.spec import RunSpec
-from lbx.store import is_results_file
 from lbx.store.opening import connect
 
 Verdict = Callable[[str], None]

@@ -1,4 +1,7 @@
-"""How lbx starts: ``--help`` imports no command, and a command's help none of the libraries that take long."""
+"""How lbx starts: ``--help`` imports no command, and a command's help none of the libraries that take long.
+
+Nor does a command that has no use for them.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,23 @@ import dataclasses
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from lbx.cli.loading import Row, resolve
 from lbx.cli.main import COMMANDS, load
+from lbx.store import Store
 
 HEAVY = ("torch", "transformers", "llama_cpp", "duckdb", "numpy", "huggingface_hub", "cryptography", "starlette")
 HEAVY += ("uvicorn", "jinja2", "httpx2")
 ROWS = [row for command in COMMANDS.values() for row in (command.parts or {"": command}).values()]
 
 
-def modules_after(*arguments: str) -> set[str]:
+def modules_after(*arguments: str, words: str = "Usage:") -> set[str]:
     code = "import sys; from lbx.cli.main import app\ntry: app()\nfinally: print('\\n', *sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
-    assert "Usage:" in done.stdout
+    assert words in done.stdout
     return set(done.stdout.splitlines()[-1].split())
 
 
@@ -40,6 +45,22 @@ def test_what_does_the_work_takes_the_commands_options(row: Row) -> None:
     assert dataclasses.is_dataclass(options)
     (taken,) = inspect.signature(work, eval_str=True).parameters.values()
     assert taken.annotation is options
+
+
+def test_a_list_of_models_opens_no_results_file_and_knows_no_benchmark() -> None:
+    assert not modules_after("models", "--json", words="[") & {*HEAVY, "lbx.benchmarks"}
+
+
+def test_a_query_knows_no_benchmark(tmp_path: Path) -> None:
+    Store(tmp_path / "a.duckdb").close()
+    asked = modules_after("sql", str(tmp_path / "a.duckdb"), "SELECT 40 + 2 AS answer", words="42")
+    assert "duckdb" in asked
+    assert not asked & {"numpy", "jinja2", "lbx.benchmarks"}
+
+
+def test_a_table_of_a_report_brings_nothing_of_the_page(tmp_path: Path) -> None:
+    Store(tmp_path / "a.duckdb").close()
+    assert not modules_after("report", str(tmp_path / "a.duckdb"), "failures", words="No sample") & {"jinja2"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

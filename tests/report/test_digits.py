@@ -20,9 +20,10 @@ from lbx.base.errors import LbxError
 from lbx.base.records import Sample, Score
 from lbx.benchmarks import BENCHMARKS
 from lbx.report import latex, overview, papers, render
-from lbx.report.cells import Sheet, sheet
+from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import Wanted
+from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
 from lbx.scoring.adding_up import add_up
 from lbx.scoring.scores import score_rows

@@ -22,9 +22,10 @@ from lbx.base.errors import LbxError
 from lbx.base.records import Sample
 from lbx.exchange.importing import understand, write_predictions
 from lbx.report import latex, overview, papers, render
-from lbx.report.cells import Sheet, sheet, without_intervals
+from lbx.report.cells import sheet, without_intervals
 from lbx.report.reports import REPORTS, read, write_parquet
 from lbx.report.shapes import Wanted
+from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
 from lbx.store import GenerationRow, RunRow, SampleRow, Store, Table
 from lbx.store.ratings import RatingRow

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lbx.report.cells import Sheet
 from lbx.report.latex import escaped, pieces
 from lbx.report.shapes import Column
+from lbx.report.sheets import Sheet
 
 NASTY = (
     "a\\b_c%d&e#f$g{h}i~j^k<l>m|n\"o`p'q--r,,s[t]*u",

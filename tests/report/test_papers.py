@@ -11,9 +11,9 @@ from made_runs import add_run
 from scored_parts import made_sample
 
 from lbx.report import render
-from lbx.report.cells import Sheet
 from lbx.report.papers import completed, sheets
 from lbx.report.reports import read
+from lbx.report.sheets import Sheet
 from lbx.store import Store, Table
 
 NAMES = ["run", "run_id", "benchmark", "line", "official", "part", "place", "position", "low", "high", "method"]

@@ -12,8 +12,9 @@ import re
 import pytest
 
 from lbx.report import render
-from lbx.report.cells import Sheet, sheet
+from lbx.report.cells import sheet
 from lbx.report.shapes import Column, Report
+from lbx.report.sheets import Sheet
 from lbx.store import Table
 
 NASTY = "<b>\"x\" & 'y'</b>{0}|\\ \n</td>"

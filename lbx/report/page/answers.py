@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lbx.base.marks import MARKS
 from lbx.base.visible import one_line, visible
 from lbx.report.page.html import cut
+from lbx.scoring.scored import newest_scores
 
 if TYPE_CHECKING:
     from lbx.store import Store
@@ -54,7 +55,7 @@ _ANSWERS = """
         SELECT unnest($1::VARCHAR[]) AS run_id, unnest(range(len($1::VARCHAR[])))::USMALLINT AS run
     ), headline AS (
         SELECT {key}, any_value(score) AS score, any_value(error) AS error, any_value(partial) AS partial
-        FROM newest_scores WHERE headline GROUP BY ALL
+        FROM {scores} WHERE headline GROUP BY ALL
     ), answers AS (
         SELECT run, sample, iteration, g.rowid AS place, hash(g.output) AS output_hash,
                CASE WHEN isfinite(s.score) THEN s.score END AS score, ({marks})::USMALLINT AS marks,
@@ -87,7 +88,7 @@ _QUESTIONS = """
 
 _TEXTS = """
     WITH headline AS (
-        SELECT {key}, any_value(left(extracted, {chars})) AS extracted FROM newest_scores WHERE headline GROUP BY ALL
+        SELECT {key}, any_value(left(extracted, {chars})) AS extracted FROM {scores} WHERE headline GROUP BY ALL
     )
     SELECT coalesce({output}, {error}, '') AS output, coalesce({reasoning}, '') AS reasoning,
            coalesce(extracted, '') AS extracted
@@ -125,7 +126,7 @@ def packed(store: Store, runs: Sequence[str], *, chars: int, most_bytes: int) ->
     (total,) = store.query(
         "SELECT count(*) FROM generations WHERE run_id IN (SELECT unnest($1::VARCHAR[]))", [list(runs)]
     ).rows[0]
-    found = store.arrays(_answers(), [list(runs)])
+    found = store.arrays(_answers(store), [list(runs)])
     question = _CUT.format("question", chars)
     samples = store.query(_QUESTIONS.format(named=_NAMED, question=question), [list(runs)]).rows
     tasks = list(dict.fromkeys(task for task, *_ in samples))
@@ -141,9 +142,10 @@ def packed(store: Store, runs: Sequence[str], *, chars: int, most_bytes: int) ->
     return Packed([one_line(cut(task, 200)) for task in tasks], columns | texts, total, carried, int(kept.sum()))
 
 
-def _answers() -> str:
+def _answers(store: Store) -> str:
     return _ANSWERS.format(
         named=_NAMED,
+        scores=newest_scores(store),
         key=_KEY,
         marks=" + ".join(
             f"CASE WHEN {mark.of('s' if mark.of_score else 'g')} THEN {1 << i} ELSE 0 END"
@@ -171,7 +173,7 @@ def _fitting(
     import numpy as np
 
     cuts = {name: _CUT.format(f"g.{name}", chars) for name in ("output", "error", "reasoning")}
-    sql = _TEXTS.format(key=_KEY, chars=chars, **cuts)
+    sql = _TEXTS.format(scores=newest_scores(store), key=_KEY, chars=chars, **cuts)
     most = min(len(found["sample"]), _MOST_TEXTS)
     waves = min(most, max(room, 0) // 150)
     tried = False

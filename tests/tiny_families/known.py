@@ -38,7 +38,7 @@ NOTES = (
     "The converter reads configurations through transformers 5: a KeyError names a key that checkpoints on the hub "
     "have and transformers no longer keeps.",
     "Failures of llama.cpp and of the converter are quoted.",
-    "If an index selects what to attend to, it has 16 heads here. With 4, every head gives many tokens a score of zero, "
+    "If an index selects what to attend to, it has 16 heads here. With 4, every head gives many tokens a zero score, "
     "and torch breaks ties by the length of the row: transformers itself then computes differently in pieces than at "
     "once. With ties broken by position it does not (tests/backends/test_architectures.py).",
 )

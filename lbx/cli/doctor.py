@@ -96,8 +96,8 @@ def _container() -> str | None:
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
     marks = {"/run/.containerenv": "podman", "/.dockerenv": "docker"}
-    said = os.environ.get("container")  # noqa: SIM112 (podman and systemd-nspawn spell it so)
-    return said or next((kind for mark, kind in marks.items() if Path(mark).exists()), None)
+    runtime = os.environ.get("container")  # noqa: SIM112 (podman and systemd-nspawn spell it so)
+    return runtime or next((kind for mark, kind in marks.items() if Path(mark).exists()), None)
 
 
 def _cpu() -> dict[str, Any]:
@@ -137,13 +137,17 @@ def _places() -> dict[str, dict[str, Any]]:
 def _place(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {"path": None, "writable": False, "free_bytes": None}
-    there = next((folder for folder in (path, *path.parents) if folder.is_dir()), Path("/"))
+    existing = next((folder for folder in (path, *path.parents) if folder.is_dir()), Path("/"))
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=existing):
             writable = True
     except OSError:
         writable = False
-    return {"path": str(path), "writable": writable, "free_bytes": shutil.disk_usage(there).free if writable else None}
+    return {
+        "path": str(path),
+        "writable": writable,
+        "free_bytes": shutil.disk_usage(existing).free if writable else None,
+    }
 
 
 def _network() -> dict[str, Any]:
@@ -229,10 +233,10 @@ def _models() -> dict[str, str]:
 
 def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, Any]]:
     """What is wrong with each of the facts: cause, fix, and whether it is fatal."""
-    found: list[dict[str, Any]] = []
+    problems: list[dict[str, Any]] = []
 
     def add(fatal: bool, cause: str, fix: str) -> None:
-        found.append({"fatal": fatal, "cause": cause, "fix": fix})
+        problems.append({"fatal": fatal, "cause": cause, "fix": fix})
 
     usable = {name: facts[name]["usable"] for name in ("llamacpp", "hf")}
     for name, can in usable.items():
@@ -253,7 +257,7 @@ def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, A
             f"The control group grants the time of {quota:g} cores, while {cores} can be seen.",
             "Give --threads that number (or threads in the model card's [options]), or threads wait for one another.",
         )
-    return found
+    return problems
 
 
 def _gpu_names(facts: dict[str, Any]) -> list[str]:

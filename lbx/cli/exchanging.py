@@ -55,9 +55,9 @@ def import_files(options: Import) -> None:
     Store.check(output)
     opened = Bundle(options.bundle) if options.bundle else None
     # Before the results file is opened, so that none is made for predictions that cannot be taken.
-    told = key_values("--metadata", options.metadata)
+    metadata = key_values("--metadata", options.metadata)
     if file_format in judge_forms():
-        _import_judge(options, opened, told)
+        _import_judge(options, opened, metadata)
         return
     understood = understand(
         file_format,
@@ -66,7 +66,7 @@ def import_files(options: Import) -> None:
         run_id=options.name,
         bundle=opened,
         e=options.e,
-        metadata=told,
+        metadata=metadata,
     )
     with Store(output) as store:
         done = write_predictions(store, understood)
@@ -136,8 +136,8 @@ def export_files(options: Export) -> None:
     if options.official and judgements:
         raise UsageError("--results is for answers: judgements bring their numbers along.", fix="Leave it out.")
     if judged and (file_format not in official_judges() or options.official or not opened):
-        whose = " or ".join(official_judges())
-        raise UsageError(f"--judged is for {whose}, needs --bundle, and goes without --results.", fix="See --help.")
+        judges = " or ".join(official_judges())
+        raise UsageError(f"--judged is for {judges}, needs --bundle, and goes without --results.", fix="See --help.")
     with Store(results, read_only=True) as store:
         runs = runs_named(store, runs)
         if judgements:
@@ -154,8 +154,8 @@ def export_files(options: Export) -> None:
         return
     left_out = "".join(f"; left out: {count:,} {why}" for why, count in done.left_out.items())
     files = f"{len(done.files)} file{'s' if len(done.files) > 1 else ''}"
-    said = f"{files} made of {done.rows:,} answers" if options.official else f"{done.rows:,} rows in {files}"
-    answer(f"{said} in {output}{left_out}")
+    summary = f"{files} made of {done.rows:,} answers" if options.official else f"{done.rows:,} rows in {files}"
+    answer(f"{summary} in {output}{left_out}")
 
 
 def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
@@ -169,8 +169,8 @@ def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
         [run, benchmark],
     ).rows
     if parts:
-        told = ", ".join(f"{task} ({samples:,} of {every:,} samples)" for task, samples, every in parts)
-        yield f"The run {run} answered only a part of {told}; the official scorer takes every file to be complete."
+        missing = ", ".join(f"{task} ({samples:,} of {every:,} samples)" for task, samples, every in parts)
+        yield f"The run {run} answered only a part of {missing}; the official scorer takes every file to be complete."
 
 
 def record_metadata(options: Metadata) -> None:
@@ -180,9 +180,9 @@ def record_metadata(options: Metadata) -> None:
     only_read = not changes or not is_results_file(results)  # opening what is none for writing would make it one
     with Store(results, read_only=only_read) as store:
         (run,) = runs_named(store, [options.run])
-        told = set_metadata(store, run, changes) if changes else held(store, run)
+        metadata = set_metadata(store, run, changes) if changes else held(store, run)
     if options.as_json:
-        answer_json(json.dumps(told, ensure_ascii=False))
+        answer_json(json.dumps(metadata, ensure_ascii=False))
     else:
-        for line in [f"{key}={value}" for key, value in told.items()] or [f"Nothing is recorded about {run}."]:
+        for line in [f"{key}={value}" for key, value in metadata.items()] or [f"Nothing is recorded about {run}."]:
             answer(line)

@@ -25,8 +25,8 @@ from lbx.store import Store, Table
 def judge_answers(options: Judge) -> None:
     """See ``lbx judge``."""
     place = options.output or options.results
-    told = {**options.judge, "answers": (str(options.results),)}
-    made = with_baselines(calibrating(told) if options.calibrate else judge_spec(told), place)
+    values = {**options.judge, "answers": (str(options.results),)}
+    made = with_baselines(calibrating(values) if options.calibrate else judge_spec(values), place)
     if options.save_spec is not None:
         made.settled().write(options.save_spec)
         shards = as_command("lbx", "submit", "slurm", "--spec", options.save_spec, "--shards", "N", "-o", "DIR")
@@ -37,11 +37,11 @@ def judge_answers(options: Judge) -> None:
         return
     with saying(lambda: left_in(place)), RunBar() as bar:
         outcomes = run(made, place, listener=bar, **how(options))
-    found = [_calibration(place, judge_id) for judge_id in outcomes if options.calibrate]
+    calibrations = [_calibration(place, judge_id) for judge_id in outcomes if options.calibrate]
     if not options.as_json:
-        for fit in found:
+        for fit in calibrations:
             _show(fit)
-    more = {"calibration": dataclasses.asdict(found[0])} if found else None
+    more = {"calibration": dataclasses.asdict(calibrations[0])} if calibrations else None
     finish(outcomes, place, as_json=options.as_json, more=more)
 
 
@@ -69,11 +69,11 @@ def _show(fit: Fitness) -> None:
     """The judge's win rates beside GPT-4's, in GPT-4's order, and what to think of the judge."""
     rows = []
     for row in fit.rows:
-        said = [f"{100 * row.win_rate:.2f}", f"{100 * row.low:.2f} to {100 * row.high:.2f}"]
-        said.append(str(1 + sum(one.win_rate > row.win_rate for one in fit.rows)))
+        cells = [f"{100 * row.win_rate:.2f}", f"{100 * row.low:.2f} to {100 * row.high:.2f}"]
+        cells.append(str(1 + sum(one.win_rate > row.win_rate for one in fit.rows)))
         if row.errors == row.rounds:
-            said = ["–"] * len(said)
-        rows.append((row.model, f"{100 * row.gpt4:.2f}", *said, row.rounds, row.errors))
+            cells = ["–"] * len(cells)
+        rows.append((row.model, f"{100 * row.gpt4:.2f}", *cells, row.rounds, row.errors))
     columns = ["answers of", "GPT-4", "this judge", "95% interval", "place", "rounds", "no verdict"]
     show_table("Win rates against turbo-16k-0613", plain_columns(Table(columns, rows)))
     answer(f"This judge is {fit}.")

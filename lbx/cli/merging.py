@@ -39,8 +39,8 @@ def show_status(options: Status) -> None:
     show_table("", plain_columns(Table(columns, rows)))
     states = {state: sum(one.state == state for one in shards) for state in dict.fromkeys(one.state for one in shards)}
     answers = sum(one.answered + one.failed for one in shards)
-    said = ", ".join(f"{count} {state}" for state, count in states.items())
-    answer(f"{said}; {answers:,} of {sum(one.expected for one in shards):,} answers are in {folder}")
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    answer(f"{counts}; {answers:,} of {sum(one.expected for one in shards):,} answers are in {folder}")
 
 
 def merge_files(options: Merge) -> None:

@@ -143,10 +143,10 @@ def show_error(error: LbxError) -> None:
     """One paragraph: cause, fix, next command."""
     # A library's message at the end of a sentence has no full stop of its own.
     cause = error.cause if error.cause.endswith((".", "!", "?")) else f"{error.cause}."
-    said = Text.assemble(("error:", "bold red"), " ", one_line(f"{cause} {error.fix}".rstrip()))
+    message = Text.assemble(("error:", "bold red"), " ", one_line(f"{cause} {error.fix}".rstrip()))
     if error.command:
-        said.append("\n  try: ").append(one_line(error.command), "bold")
-    stderr().print(said)
+        message.append("\n  try: ").append(one_line(error.command), "bold")
+    stderr().print(message)
 
 
 def show_usage_error(error: TyperException) -> None:

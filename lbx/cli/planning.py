@@ -23,8 +23,8 @@ def show_plan(options: Plan) -> None:
             options.spec, options.against, options.output, calibrate=options.calibrate, listener=bar
         )
     if options.as_json:
-        told = outlook.to_json() | ({"against": [other.to_json() for other in others]} if others else {})
-        answer_json(json.dumps(told, ensure_ascii=False))
+        document = outlook.to_json() | ({"against": [other.to_json() for other in others]} if others else {})
+        answer_json(json.dumps(document, ensure_ascii=False))
         return
     show_outlook(outlook)
     if others:

@@ -48,13 +48,13 @@ def rate(options: Rate) -> None:
 
 
 def _collect(results: Path, journals: Sequence[Path]) -> None:
-    found = collect(results, journals)
-    if found.torn:
-        note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {found.torn}.")
-    for path, raters in found.spoke_for.items():
+    collected = collect(results, journals)
+    if collected.torn:
+        note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {collected.torn}.")
+    for path, raters in collected.spoke_for.items():
         who = ", ".join(f"{rater} ({lines:,})" for rater, lines in sorted(raters.items()))
         note(f"{path} speaks for {who or 'nobody'}; nothing shows that these people wrote it.")
-    note(f"Moved into {results}: {found.ratings:,} ratings and revisions.")
+    note(f"Moved into {results}: {collected.ratings:,} ratings and revisions.")
 
 
 def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[Documents]) -> None:
@@ -141,8 +141,8 @@ def _people(names: Sequence[str], raters: int | None) -> list[str]:
 
 
 def _ends(scale: str) -> tuple[int, int]:
-    found = re.fullmatch(r"([0-9]{1,3})-([0-9]{1,3})", scale)
-    low, high = (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.fullmatch(r"([0-9]{1,3})-([0-9]{1,3})", scale)
+    low, high = (int(match[1]), int(match[2])) if match else (0, 0)
     if not low < high <= low + _MOST_STEPS:
         raise UsageError(
             f"{scale!r} is not a scale.", fix=f"Two whole numbers, at most {_MOST_STEPS} apart: --scale 1-5."

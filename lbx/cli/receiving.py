@@ -52,8 +52,8 @@ def unpack(options: Unpack) -> None:
 
 def _evidence(checked: VerifyReport) -> Iterator[str]:
     """What a person can put into a record, a line each; the first says it all."""
-    whose = "signed by a trusted key" if checked.trusted else "NOT signed by a trusted key (--allow-unsigned)"
-    yield (f"{checked.path}: intact. {checked.files} files, {checked.bytes:,} bytes, digest {checked.digest}; {whose}")
+    signer = "signed by a trusted key" if checked.trusted else "NOT signed by a trusted key (--allow-unsigned)"
+    yield (f"{checked.path}: intact. {checked.files} files, {checked.bytes:,} bytes, digest {checked.digest}; {signer}")
     for signed in checked.signatures:
         who = f"{signed.signer or 'somebody'} ({'trusted' if signed.trusted else 'not trusted'})"
         yield f"  signature  {signed.file}: {who}, {signed.key_type} {signed.key}, namespace {signed.namespace}"

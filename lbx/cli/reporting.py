@@ -81,13 +81,13 @@ def report(options: Report) -> None:
 
 def _versions(named: Sequence[str]) -> dict[str, int]:
     """{"longbench": 1} from "longbench=1"."""
-    found = {}
+    versions = {}
     for text in named:
         benchmark, _, version = text.partition("=")
         if not benchmark or not version.isdecimal():
             raise UsageError(f"--metric-version is BENCHMARK=N, e.g. longbench=1, not {text!r}.")
-        found[benchmark] = int(version)
-    return found
+        versions[benchmark] = int(version)
+    return versions
 
 
 def _asked(results: Path | None, view: str | None, *, published: bool) -> tuple[Path | None, str | None]:
@@ -137,18 +137,18 @@ def _read(
         return Tables({name: reports.read(None, name, wanted) for name in names})
     with read_added_up(results) as store:
         store.use_metric_versions(versions)
-        found = Tables()
-        found.progress = progress(store, wanted.runs)
+        tables = Tables()
+        tables.progress = progress(store, wanted.runs)
         for name in names:
             try:
-                found[name] = reports.read(store, name, wanted)
+                tables[name] = reports.read(store, name, wanted)
             except UsageError as refused:
                 if names != list(_DEFAULT_VIEWS) or name != "comparison":
                     raise
                 note(f"Without the report comparison: {refused.cause}")
-        if in_bold and found.get("paper"):
-            found["paper"] = marked(store, wanted, found["paper"])
-        return found
+        if in_bold and tables.get("paper"):
+            tables["paper"] = marked(store, wanted, tables["paper"])
+        return tables
 
 
 def _page(

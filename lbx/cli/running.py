@@ -36,14 +36,14 @@ def show_tasks(options: Tasks) -> None:
     if options.bundle is None:
         _show_known(as_json=options.as_json)
         return
-    found = everything(Bundle(options.bundle))
+    tasks = everything(Bundle(options.bundle))
     columns = ["task", "language", "samples", "metrics"]
-    table = Table(columns, [(t.full_name, t.language, t.samples, ", ".join(t.metrics)) for t in found])
+    table = Table(columns, [(t.full_name, t.language, t.samples, ", ".join(t.metrics)) for t in tasks])
     if options.as_json:
         answer_json(render.json_pieces(table.columns, table.rows))
     else:
         show_table("", plain_columns(table))
-    if not any(task.benchmark == "needle" for task in found):
+    if not any(task.benchmark == "needle" for task in tasks):
         note("The built-in needle needs no data and was not bundled: --tasks needle asks it all the same.")
 
 
@@ -67,18 +67,18 @@ def _show_known(*, as_json: bool) -> None:
 
 def show_models(options: Models) -> None:
     """See ``lbx models``."""
-    found = list_models(Bundle(options.bundle) if options.bundle else None)
+    models = list_models(Bundle(options.bundle) if options.bundle else None)
     if options.as_json:
-        answer_json(json.dumps([one.to_json() for one in found], ensure_ascii=False, indent=2))
+        answer_json(json.dumps([one.to_json() for one in models], ensure_ascii=False, indent=2))
         return
-    if not found:
+    if not models:
         note(
             "There is no model here: neither a card nor weights in models/, in this folder, or in a bundle (--bundle)."
         )
         return
     columns = ["model", "backend", "context window", "size", "weights"]
-    show_table("", plain_columns(Table(columns, [_row(one) for one in found])))
-    for one in found:
+    show_table("", plain_columns(Table(columns, [_row(one) for one in models])))
+    for one in models:
         if one.problem:
             note(f"{one.name}: {one.problem}")
 
@@ -135,17 +135,19 @@ def finish(
 ) -> None:
     """Say what was done, in JSON with ``more``. Raises typer.Exit where some samples failed."""
     if as_json:
-        told = [
+        parts = [
             {"run_id": name, "results": str(output), **dataclasses.asdict(one), **(more or {})}
             for name, one in outcomes.items()
         ]
-        answer_json(json.dumps(told[0] if len(told) == 1 else told))
+        answer_json(json.dumps(parts[0] if len(parts) == 1 else parts))
     for name, outcome in outcomes.items():
         if not as_json:
-            found = f", {outcome.found:,} already done" if outcome.found else ""
+            already_done = f", {outcome.found:,} already done" if outcome.found else ""
             if outcome.samples < outcome.bundle_samples:
-                found += f"; {outcome.samples:,} of {outcome.bundle_samples:,} samples have an answer"
-            answer(f"{name}: {outcome.answered:,} answered, {outcome.failed:,} failed{found}; results in {output}")
+                already_done += f"; {outcome.samples:,} of {outcome.bundle_samples:,} samples have an answer"
+            answer(
+                f"{name}: {outcome.answered:,} answered, {outcome.failed:,} failed{already_done}; results in {output}"
+            )
         if outcome.verification:
             note(f"{name}: {outcome.verification}")
         if outcome.unclosed:

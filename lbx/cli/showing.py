@@ -33,11 +33,11 @@ _SHOWN = 2000
 def show_prompts(options: Prompts) -> None:
     """See ``lbx prompts``."""
     spec, output = options.spec, options.output
-    found = sent_prompts(spec, first=output is None and spec.choice.everything)
+    prompts = sent_prompts(spec, first=output is None and spec.choice.everything)
     if output is not None:
-        note(f"{_write(output, found):,} prompts in {output}")
+        note(f"{_write(output, prompts):,} prompts in {output}")
         return
-    for sent in found:
+    for sent in prompts:
         answer_text("\n".join(_lines_of_prompt(sent, full=options.full)) + "\n\n")
 
 
@@ -103,24 +103,24 @@ def show_answers(options: Show) -> None:
             return
         answers = find_answers(store, options.sample, runs)
         going_on = progress_of_runs(store)
-    found = [_told(answer, options) for answer in answers]
+    shown = [_told(answer, options) for answer in answers]
     if as_json:
-        answer_json(json.dumps(found, ensure_ascii=False, default=str))
+        answer_json(json.dumps(shown, ensure_ascii=False, default=str))
         return
-    for answer, told in zip(answers, found, strict=True):
+    for answer, one in zip(answers, shown, strict=True):
         head = ", ".join(filter(None, (f"== {answer.key}, run {answer.run_id}", going_on.get(answer.run_id))))
-        answer_text("\n".join([head, *_lines_of_answer(answer, told, full=options.full)]) + "\n\n")
+        answer_text("\n".join([head, *_lines_of_answer(answer, one, full=options.full)]) + "\n\n")
 
 
 def _told(answer: StoredAnswer, options: Show) -> dict[str, Any]:
     """All of an answer, for JSON."""
-    told = {**answer.values, "marks": answer.marks, "scores": list(answer.scores)}
+    row = {**answer.values, "marks": answer.marks, "scores": list(answer.scores)}
     if options.prompt:
         prompts = rebuilt_prompts(options.results, answer, options.bundle, options.model)
-        told["prompts"] = [sent.to_json() for sent in prompts]
-        rebuilt, sent = told["prompts"][0].get("prompt_sha256"), answer.values["prompt_sha256"]
-        told["prompt_is_the_same"] = rebuilt == sent if sent else None
-    return told
+        row["prompts"] = [sent.to_json() for sent in prompts]
+        rebuilt, sent = row["prompts"][0].get("prompt_sha256"), answer.values["prompt_sha256"]
+        row["prompt_is_the_same"] = rebuilt == sent if sent else None
+    return row
 
 
 def rebuilt_prompts(
@@ -128,10 +128,10 @@ def rebuilt_prompts(
 ) -> Sequence[SentPrompt]:
     """What was asked, from the bundle and the model's tokenizer. Raises LbxError: one of them is not there any more."""
     spec = spec_of(newest_spec(results, answer.run_id), str(results))
-    there = replace(spec, bundle=str(bundle or spec.bundle), model=model or spec.model)
+    sources = replace(spec, bundle=str(bundle or spec.bundle), model=model or spec.model)
     try:
         outputs = [step["output"] for step in answer.values.get("steps") or ()]
-        return rebuilt(there, answer.run_id, answer.key, outputs, results)
+        return rebuilt(sources, answer.run_id, answer.key, outputs, results)
     except LbxError as error:
         error.cause = f"The prompt cannot be rebuilt: {error.cause}"
         error.fix = error.fix or "Say where bundle and model are now: --bundle DIR, --model MODEL."

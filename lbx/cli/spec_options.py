@@ -68,8 +68,8 @@ def _of_judges() -> Iterator[Field]:
 def given(names: Mapping[str, object], values: Mapping[str, Any], context: typer.Context) -> dict[str, Any]:
     """What was given of these options; a spec's file goes before the environment."""
     unsaid = ("DEFAULT", "ENVIRONMENT") if values.get("spec_file") else ("DEFAULT",)
-    told = [name for name in names if str(getattr(context.get_parameter_source(name), "name", "")) not in unsaid]
-    return {name: names_of_samples(values[name]) if name == "ids" else values[name] for name in told}
+    typed = [name for name in names if str(getattr(context.get_parameter_source(name), "name", "")) not in unsaid]
+    return {name: names_of_samples(values[name]) if name == "ids" else values[name] for name in typed}
 
 
 def run_options(spec: type[RunSpec]) -> Several:
@@ -77,20 +77,20 @@ def run_options(spec: type[RunSpec]) -> Several:
     options = {name: _shown(field, required=False) for name, field in fields_of(spec).items()}
 
     def make(values: Mapping[str, Any], context: typer.Context) -> RunSpec:
-        told = given(options, values, context)
+        typed = given(options, values, context)
         if (file := values["spec_file"]) is not None:
             read: Callable[[Path, str | None], RunSpec] = resolve("running.stored_specs:read_any_spec")
-            return dataclasses.replace(read(file, values["stored"]), **told)
+            return dataclasses.replace(read(file, values["stored"]), **typed)
         if values["stored"]:
             note("--run names runs that are stored; the name of a new one is called --name now.")
-            told.setdefault("name", values["stored"])
+            typed.setdefault("name", values["stored"])
         for name, field in fields_of(spec).items():
-            if field.default is MISSING and name not in told:
+            if field.default is MISSING and name not in typed:
                 spelled = " / ".join(field.names)
                 raise UsageError(
                     f"Missing option {spelled}.", fix="A run needs a bundle, a model and tasks, or --spec."
                 )
-        return spec(**told)
+        return spec(**typed)
 
     return Several(options, make)
 

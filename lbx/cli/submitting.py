@@ -67,8 +67,8 @@ def submit_to_slurm(options: SubmitSlurm) -> None:
     merge_id = slurm.submit(folder.root / "merge.sh", after=array_id)
     folder.remember(Submitted("slurm", array_id, merge_id))
     if options.as_json:
-        told = {"folder": str(folder.root), "array": array_id, "merge": merge_id}
-        answer_json(json.dumps(told | {"shards": len(plan.shards), "runs": plan.runs}))
+        submission = {"folder": str(folder.root), "array": array_id, "merge": merge_id}
+        answer_json(json.dumps(submission | {"shards": len(plan.shards), "runs": plan.runs}))
         return
     answer(f"{len(plan.shards)} shards are job {array_id}, the merge job is {merge_id}; {folder.root}")
     note(f"To follow them: {as_command('lbx', 'status', folder.root)}")
@@ -129,13 +129,13 @@ def _planned(options: Submit, spec: RunSpec) -> tuple[RunFolder, RunSpec, ShardP
 def _flags(options: Submit) -> list[str]:
     """What is no part of the run, for each shard's command line."""
     verify = ["--verify-batching", str(options.verify_batching)] if options.verify_batching else []
-    given = {
+    flags = {
         "--retry-failed": options.retry_failed,
         "--retry-empty": options.retry_empty,
         "--no-plan": not options.plan,
         "--hash-bundle": options.hash_bundle,
     }
-    return [*(flag for flag, wanted in given.items() if wanted), *verify]
+    return [*(flag for flag, wanted in flags.items() if wanted), *verify]
 
 
 def _launch(spec: RunSpec, folder: RunFolder, options: SubmitSlurm) -> Launch:
@@ -160,8 +160,8 @@ def _this_program() -> str:
 
 def _show_scripts(scripts: dict[str, str], spec: RunSpec, plan: ShardPlan, *, as_json: bool) -> None:
     if as_json:
-        told = {"scripts": scripts, "spec": spec.to_json(), "plan": plan.to_json()}
-        answer_json(json.dumps(told, ensure_ascii=False))
+        document = {"scripts": scripts, "spec": spec.to_json(), "plan": plan.to_json()}
+        answer_json(json.dumps(document, ensure_ascii=False))
         return
     for name, text in {**scripts, "run.json": json.dumps(spec.to_json(), ensure_ascii=False, indent=1)}.items():
         answer_text(f"# {name}\n{text}\n")

@@ -61,10 +61,10 @@ def _key(row: Row, names: Sequence[str]) -> Key:
 
 
 def _by(rows: Iterable[Row], *names: str) -> dict[Key, list[Row]]:
-    found: dict[Key, list[Row]] = {}
+    groups: dict[Key, list[Row]] = {}
     for row in rows:
-        found.setdefault(_key(row, names), []).append(row)
-    return found
+        groups.setdefault(_key(row, names), []).append(row)
+    return groups
 
 
 def _compared(
@@ -90,11 +90,11 @@ def _alpha(items: Mapping[Key, Sequence[Any]], kind: str, documents: Mapping[Key
     items = {key: ratings for key, ratings in items.items() if len(ratings) > 1}
     clusters: list[Hashable] = [documents.get(key[:3]) or key[:3] for key in items]
     level: Level = "nominal" if kind == _PAIR else "ordinal"
-    found = alpha(list(items.values()), level, clusters=clusters)
-    method = "one cluster" if found.low is None and len(set(clusters)) == 1 else "bootstrap"
+    estimate = alpha(list(items.values()), level, clusters=clusters)
+    method = "one cluster" if estimate.low is None and len(set(clusters)) == 1 else "bootstrap"
     return {
         "n": len(items), "clusters": len(set(clusters)), "level": level,
-        "alpha": found.value, "alpha_low": found.low, "alpha_high": found.high, "alpha_method": method,
+        "alpha": estimate.value, "alpha_low": estimate.low, "alpha_high": estimate.high, "alpha_method": method,
     }  # fmt: skip
 
 
@@ -113,12 +113,12 @@ def _between_judges(rounds: Sequence[Row], documents: Mapping[Key, str]) -> Iter
 
 def _verdicts(rounds: Sequence[Row]) -> dict[Key, Any]:
     """What a judge first said of each round."""
-    found: dict[Key, Any] = {}
+    verdicts: dict[Key, Any] = {}
     for row in sorted(rounds, key=lambda row: row["judge_iteration"]):
-        said = row["verdict"] if row["kind"] == _PAIR else row["score"]
-        if said is not None:
-            found.setdefault(_key(row, (*_WHERE, *_WHOSE, "answer_first")), said)
-    return found
+        verdict = row["verdict"] if row["kind"] == _PAIR else row["score"]
+        if verdict is not None:
+            verdicts.setdefault(_key(row, (*_WHERE, *_WHOSE, "answer_first")), verdict)
+    return verdicts
 
 
 def _means(rows: Iterable[Row]) -> dict[str, float]:
@@ -144,34 +144,36 @@ def _with_people(rounds: Sequence[Row], rated: Sequence[Row], documents: Mapping
 
 def _of_questions(rounds: Sequence[Row]) -> dict[Key, Any]:
     """A judge's verdict on each question: the one of both orders, a tie where they differ; or its mean rating."""
-    found = {}
+    results = {}
     for key, some in _by(rounds, *_WHERE, *_WHOSE).items():
-        said = [row["verdict"] if row["kind"] == _PAIR else row["score"] for row in some]
-        if None not in said:
-            found[key] = (said[0] if len(set(said)) == 1 else "tie") if some[0]["kind"] == _PAIR else mean(said)
-    return found
+        verdicts = [row["verdict"] if row["kind"] == _PAIR else row["score"] for row in some]
+        if None not in verdicts:
+            results[key] = (
+                (verdicts[0] if len(set(verdicts)) == 1 else "tie") if some[0]["kind"] == _PAIR else mean(verdicts)
+            )
+    return results
 
 
 def _most_say(rated: Sequence[Row]) -> dict[Key, Any]:
     """What most raters say of each pair, or the middle one of their scores."""
-    found = {}
+    by_key = {}
     for key, some in _by(rated, *_WHERE, *_WHOSE).items():
-        said = [("tie" if row["verdict"] in _DRAWS else row["verdict"]) for row in some]
-        most = median_low([row["score"] for row in some]) if some[0]["kind"] != _PAIR else majority(said)
+        verdicts = [("tie" if row["verdict"] in _DRAWS else row["verdict"]) for row in some]
+        most = median_low([row["score"] for row in some]) if some[0]["kind"] != _PAIR else majority(verdicts)
         if most is not None:
-            found[key] = most
-    return found
+            by_key[key] = most
+    return by_key
 
 
 def _preferred(rated: Sequence[Row]) -> dict[Key, Any]:
     """Of each two answers to a question the one with the higher mean score, as a verdict."""
-    found = {}
+    preferred = {}
     for place, some in _by((row for row in rated if row["score"] is not None), *_WHERE).items():
         scores = {key: mean(row["score"] for row in one) for key, one in _by(some, "run_id", "iteration").items()}
         for one, other in ((a, b) for a in scores for b in scores if a != b):
             lead = scores[one] - scores[other]
-            found[(*place, *one, *other)] = "answer" if lead > 0 else "against" if lead < 0 else "tie"
-    return found
+            preferred[(*place, *one, *other)] = "answer" if lead > 0 else "against" if lead < 0 else "tie"
+    return preferred
 
 
 # People

@@ -25,18 +25,18 @@ def marked(store: Store, wanted: Wanted, paper: Table) -> Table:
     scores: Lines = {}
     for row in rows:
         if row["official"] is not None:
-            found = scores.setdefault((row["benchmark"], row["line"]), {})
-            found[row["run_id"]] = max(row["official"], found.get(row["run_id"], row["official"]))
-    best = {key: max(found, key=lambda run: found[run]) for key, found in scores.items() if len(found) > 1}
+            by_run = scores.setdefault((row["benchmark"], row["line"]), {})
+            by_run[row["run_id"]] = max(row["official"], by_run.get(row["run_id"], row["official"]))
+    best = {key: max(by_run, key=lambda run: by_run[run]) for key, by_run in scores.items() if len(by_run) > 1}
     tests: Lines = {}
     for row in comparing.table(store, replace(wanted, baseline="", force=True)).dicts():  # all pairs: samples read once
         line = row["task"] if row["level"] == "task" else f"{row['task']}: {row['metric']}"
         pair = (row["run_a"], row["run_b"])
         if (top := best.get((row["benchmark"], line))) in pair:
             tests.setdefault((row["benchmark"], line), {})[pair[pair[0] == top]] = row["p"]
-    alike = {(*key, run) for key, found in tests.items() for run in _not_told(found)}
-    said = [(row["benchmark"], row["line"], row["run_id"]) in alike for row in rows]
-    return Table([*paper.columns, "alike"], [(*row, one) for row, one in zip(paper.rows, said, strict=True)])
+    alike = {(*key, run) for key, by_run in tests.items() for run in _not_told(by_run)}
+    same = [(row["benchmark"], row["line"], row["run_id"]) in alike for row in rows]
+    return Table([*paper.columns, "alike"], [(*row, one) for row, one in zip(paper.rows, same, strict=True)])
 
 
 def _not_told(found: dict[str, float | None]) -> list[str]:

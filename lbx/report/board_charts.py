@@ -39,12 +39,12 @@ def _parts(chart: Chart, rows: Sequence[Row]) -> dict[str, list[Row]]:
 def _series(chart: Chart, rows: Iterable[Row], who: Who, columns: Iterable[str]) -> list[Series]:
     """A series for each row that has any of the columns."""
     names = list(columns)
-    found = []
+    series = []
     for row in rows:
         points = [None if row[name] is None else _point(row, name, chart.scale) for name in names]
         if any(points):
-            found.append(Series(*who(row), points))
-    return found
+            series.append(Series(*who(row), points))
+    return series
 
 
 def _point(row: Row, name: str, scale: float) -> Point:
@@ -55,14 +55,14 @@ def _point(row: Row, name: str, scale: float) -> Point:
 def _of_columns(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
     """Axes or places are the columns, shapes or lines the models."""
     draw, labels = (radar if isinstance(chart, Radar) else curve), list(chart.columns.values())
-    found = []
+    series = []
     for value, some in _parts(chart, rows).items():
         title, shapes = chart.title.format(value), _series(chart, some[:MOST], who, chart.columns)
         models = "model" if len(shapes) == 1 else "models"
         about = f"{chart.about}, of {len(shapes)} {models}; the numbers are in the table."
         if shapes:
-            found.append((title, draw(title, about, labels, shapes)))
-    return found
+            series.append((title, draw(title, about, labels, shapes)))
+    return series
 
 
 def _dots(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
@@ -90,11 +90,11 @@ def _heat(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
         some = rows[:MOST_ROWS]
         return _map(chart, chart.title, "models", [who(row)[0] for row in some], list(enumerate(some)))
     names = list(dict.fromkeys(row[chart.by] for row in rows if row[chart.by] != chart.only))
-    found = []
-    for whose in dict.fromkeys(who(row) for row in rows[:MOST]):
-        held = [(names.index(row[chart.by]), row) for row in rows if row[chart.by] in names and who(row) == whose]
-        found += _map(chart, chart.title.format(whose[0]), chart.about, names, held)
-    return found
+    heats = []
+    for group in dict.fromkeys(who(row) for row in rows[:MOST]):
+        held = [(names.index(row[chart.by]), row) for row in rows if row[chart.by] in names and who(row) == group]
+        heats += _map(chart, chart.title.format(group[0]), chart.about, names, held)
+    return heats
 
 
 def _map(chart: Chart, title: str, what: str, names: Sequence[str], rows: Sequence[tuple[int, Row]]) -> list[Picture]:

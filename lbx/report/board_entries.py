@@ -104,8 +104,8 @@ def _of_run(
 
 
 def _object(text: str | None) -> dict[str, Any]:
-    found = json.loads(text or "{}")
-    return found if isinstance(found, dict) else {}
+    value = json.loads(text or "{}")
+    return value if isinstance(value, dict) else {}
 
 
 def _said_by_file(settings: Mapping[str, Any]) -> bool:

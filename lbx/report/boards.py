@@ -144,25 +144,25 @@ def _rank(by: Callable[[Row], float | None], row: Row) -> tuple[bool, bool, floa
 
 def _on_curves(models: Iterable[Entry], made: Curves, group: str) -> list[Entry]:
     """The runs that have such a curve, with its points and what they are made of as their figures."""
-    found = []
+    on_curves = []
     for one in models:
         if curve := made.get((one.run_id or "", group)):
             lines = {f"{group}: {name}": point for name, point in curve.points.items()}
             figures = {line: point.value for line, point in lines.items()}
             counts = {"tasks": len(curve.tasks), "n": curve.n, "fewest": curve.fewest}
             sure = {line: (point.low, point.high, point.method) for line, point in lines.items()}
-            found.append(
+            on_curves.append(
                 replace(one, figures={**figures, **counts}, sure=sure, open=frozenset(), cluster_by=curve.cluster_by)
             )
-    return found
+    return on_curves
 
 
 def _mean_words(store: Store, benchmark: str, wanted: Words) -> dict[str, float]:
     """{run: mean number of words of its answers}, of those that count."""
     by = ", ".join(f"a.meta->>'{key}'" for key in wanted.by)
-    found: dict[str, list[tuple[float, int]]] = {}
+    words_of: dict[str, list[tuple[float, int]]] = {}
     counted = store.once(("words", benchmark, by), lambda: store.query(_WORDS.format(by=by), [benchmark]).rows)
     for run_id, task, marks, n, words in counted:
         if wanted.counts(task, marks):
-            found.setdefault(run_id, []).append((words, n))
-    return {run: sum(w * n for w, n in some) / sum(n for _, n in some) for run, some in found.items()}
+            words_of.setdefault(run_id, []).append((words, n))
+    return {run: sum(w * n for w, n in some) / sum(n for _, n in some) for run, some in words_of.items()}

@@ -60,21 +60,21 @@ def listed(view: Report, table: Table) -> Table:
 
 def _unknown_notes(view: Report, whole: Table, table: Table) -> list[str]:
     """What nobody knows, in a sentence instead of a word in each row."""
-    found, rows = [], table.dicts()
+    notes, rows = [], table.dicts()
     columns = [column for column in view.columns if column.unknown and column.name in table.columns]
     counts = {column.heading: sum(row[column.name] is None for row in rows) for column in columns}
     if nowhere := [heading for heading, count in counts.items() if count == len(rows) > 0]:
-        found.append(f"Left out, as no answer here says it: {', '.join(nowhere)}.")
+        notes.append(f"Left out, as no answer here says it: {', '.join(nowhere)}.")
     if any(0 < count < len(rows) for count in counts.values()):
-        found.append("-: not known; imported answers, and some backends, do not say it.")
+        notes.append("-: not known; imported answers, and some backends, do not say it.")
     if left := [row for row in whole.dicts() if view.says and not view.says(row)]:
         who = list(dict.fromkeys(str(row.get("label") or row["model"]) for row in left))
         more = f" and {len(who) - _NAMED:,} more" if len(who) > _NAMED else ""
-        found.append(
+        notes.append(
             f"Left out: {len(left):,} rows of {', '.join(who[:_NAMED])}{more}, which do not say this (imported answers "
             "do not). JSON and csv have them."
         )
-    return found
+    return notes
 
 
 def interval_notes(table: Table) -> list[str]:
@@ -96,10 +96,10 @@ def interval_notes(table: Table) -> list[str]:
 def cells(view: Report, table: Table) -> Cells:
     """A view's rows as texts, in the view's columns."""
     rows = table.dicts()
-    there = [c for c in view.columns if c.name in table.columns]  # --no-interval leaves some out
-    gone = _IN_LABELS if "label" in table.columns and any(c.name == "model" for c in there) else ()
-    there = [c for c in there if c.name not in gone]
-    columns = [c for c in there if not (c.optional or c.unknown) or any(row[c.name] is not None for row in rows)]
+    present = [c for c in view.columns if c.name in table.columns]  # --no-interval leaves some out
+    gone = _IN_LABELS if "label" in table.columns and any(c.name == "model" for c in present) else ()
+    present = [c for c in present if c.name not in gone]
+    columns = [c for c in present if not (c.optional or c.unknown) or any(row[c.name] is not None for row in rows)]
     if view.pivot is None:
         return columns, [[shown(row, c) for c in columns] for row in rows]
     made_of = view.pivot[1]

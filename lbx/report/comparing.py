@@ -87,8 +87,8 @@ def _compared(
     if not both:
         return
     first, second = first.of(both), second.of(both)
-    here, there = first.marks.beside(second.marks)
-    equal = here.output == there.output
+    here, theirs = first.marks.beside(second.marks)
+    equal = here.output == theirs.output
     counts, same = np.bincount(here.task, minlength=len(both)), np.bincount(here.task, equal, minlength=len(both))
     caution = cautions.get((run_a, run_b, benchmark), "")
     for a, b in _numbers_on_both(first, second):
@@ -128,21 +128,21 @@ def _correct(lines: Sequence[Compared]) -> None:
 
 def verdict(line: Compared, margin: float) -> str:
     """What the line says, in words. ``margin`` is in points."""
-    found, value = line.found, line.found.interval.value
-    if line.alike and not (found.wins or found.losses):
+    estimate, value = line.found, line.found.interval.value
+    if line.alike and not (estimate.wins or estimate.losses):
         return "same outputs"
-    inside = found.low_90 is not None and found.high_90 is not None and (
-        -margin / 100 < found.low_90 and found.high_90 < margin / 100
+    inside = estimate.low_90 is not None and estimate.high_90 is not None and (
+        -margin / 100 < estimate.low_90 and estimate.high_90 < margin / 100
     )  # fmt: skip
     if line.p_holm is not None and line.p_holm < 0.05 and value:
         return ("better" if value > 0 else "worse") + (f", by less than {margin:g}" if inside else "")
     if inside:
         return f"same within {margin:g}"
-    needed = samples_needed(found, margin / 100)
+    needed = samples_needed(estimate, margin / 100)
     if needed is None:
-        if found.interval.method == "one cluster":
-            return "undecided: one document" + (" in a part" if found.interval.clusters > 1 else "")
-        return "undecided: all differ alike" if found.wins or found.losses else "undecided: no score differs"
+        if estimate.interval.method == "one cluster":
+            return "undecided: one document" + (" in a part" if estimate.interval.clusters > 1 else "")
+        return "undecided: all differ alike" if estimate.wins or estimate.losses else "undecided: no score differs"
     return f"undecided: needs about {_rounded(needed):,} questions"
 
 
@@ -153,15 +153,15 @@ def _rounded(count: int) -> int:
 
 
 def _row(line: Compared, in_bundles: Mapping[tuple[str, str, str], int], margin: float) -> tuple[Any, ...]:
-    found, interval = line.found, line.found.interval
+    estimate, interval = line.found, line.found.interval
     in_bundle = in_bundles.get((line.run_a, line.benchmark, line.first.name)) if line.first.level == "task" else None
     part = f"{interval.n:,} of {in_bundle:,}" if in_bundle and interval.n < in_bundle else None
     sure = sureness(interval, "document" if line.first.estimate.clustered else "sample")
     return (
         line.run_a, line.run_b, line.benchmark, line.first.name, line.first.metric, interval.n, line.first.score,
         line.second.score, interval.value, line.same_outputs, interval.n, in_bundle, part, line.first.level,
-        *(sure[name] for name in SURE), found.p, line.p_holm, found.test, found.wins, found.ties, found.losses,
-        found.detectable, verdict(line, margin), line.caution or None,
+        *(sure[name] for name in SURE), estimate.p, line.p_holm, estimate.test, estimate.wins, estimate.ties,
+        estimate.losses, estimate.detectable, verdict(line, margin), line.caution or None,
     )  # fmt: skip
 
 

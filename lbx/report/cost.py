@@ -131,21 +131,21 @@ def _with_sums(prompt: Floats, cached: Floats, output: Floats, prefill_s: Floats
 
 def table(store: Store, wanted: Wanted) -> Table:
     """The report's rows: of each run and benchmark all tasks together, then each task."""
-    names, found = named(store), scored(store, wanted.runs)
-    paid = {key: {task: Paid.of(rows) for task, rows in tasks.items()} for key, tasks in found.items()}
+    names, samples = named(store), scored(store, wanted.runs)
+    paid = {key: {task: Paid.of(rows) for task, rows in tasks.items()} for key, tasks in samples.items()}
     totals: dict[str, float] = {}
     for (run, _), parts in paid.items():
         totals[run] = totals.get(run, 0.0) + sum(part.total("seconds") or 0.0 for part in parts.values())
     hours = _hours(store)
     lines: list[Line] = []
-    for (run, benchmark), tasks in found.items():
-        alone = sum(name == run for name, _ in found) == 1
+    for (run, benchmark), tasks in samples.items():
+        alone = sum(name == run for name, _ in samples) == 1
         for line, part in _lines(benchmark, tasks, paid[run, benchmark]):
             share = (part.total("seconds") or 0.0) / totals[run] if totals[run] else None
             if share is None and alone and line["task"] is None:
                 share = 1.0
             lines.append(names[run] | {"benchmark": benchmark} | line | _costs(part) | _shared(hours, run, share))
-    _mark_unbeaten(lines, found)
+    _mark_unbeaten(lines, samples)
     return as_table(COLUMNS, [*lines, *_of_judges(store, wanted, hours)])
 
 
@@ -203,19 +203,19 @@ def _per_correct(what: str, paid: Paid) -> Line:
     if score <= 0 or cost <= 0:
         return {}
     ratio = cost / score
-    found = interval_of(paid.design, ratio + (costs - ratio * scores) / scores.mean(), bounded=False)
+    estimate = interval_of(paid.design, ratio + (costs - ratio * scores) / scores.mean(), bounded=False)
     line: Line = {f"{what}_per_correct": ratio}
-    if found.se and found.df:
-        spread = math.exp(min(t_quantile(0.975, found.df) * found.se / ratio, 700))
+    if estimate.se and estimate.df:
+        spread = math.exp(min(t_quantile(0.975, estimate.df) * estimate.se / ratio, 700))
         line |= {f"{what}_per_correct_low": ratio / spread, f"{what}_per_correct_high": ratio * spread}
     return line
 
 
 def _hours(store: Store) -> dict[str, Line]:
     """{run: hours of its hardware, of what, and how many sessions nobody timed, as of those that were killed}."""
-    found: dict[str, Line] = {}
+    hours_of: dict[str, Line] = {}
     for run, workers, hardware, wall_s in store.query(_SESSIONS).rows:
-        line = found.setdefault(run, {"hours": 0.0, "hours_of": None, "untimed_sessions": 0})
+        line = hours_of.setdefault(run, {"hours": 0.0, "hours_of": None, "untimed_sessions": 0})
         kind, units = _units(json.loads(hardware), max(workers, 1))
         if wall_s is None:
             line["untimed_sessions"] += 1
@@ -223,7 +223,7 @@ def _hours(store: Store) -> dict[str, Line]:
             line["hours"] = None
         else:
             line |= {"hours": line["hours"] + wall_s * units / 3600, "hours_of": kind}
-    return {run: line | ({} if line["hours"] else {"hours": None, "hours_of": None}) for run, line in found.items()}
+    return {run: line | ({} if line["hours"] else {"hours": None, "hours_of": None}) for run, line in hours_of.items()}
 
 
 def _units(hardware: Any, processes: int) -> tuple[str, int]:

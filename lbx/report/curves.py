@@ -19,8 +19,8 @@ _READ: WeakKeyDictionary[Store, tuple[object, Curves]] = WeakKeyDictionary()
 
 def curves(store: Store, benchmark: str, runs: Collection[str] = ()) -> Curves:
     """Those of a benchmark's runs: of all runs without any named."""
-    asked = (benchmark, sorted(runs), store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows)
-    if (kept := _READ.get(store)) and kept[0] == asked:
+    key = (benchmark, sorted(runs), store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows)
+    if (kept := _READ.get(store)) and kept[0] == key:
         return kept[1]
     made = {
         (run, group): curve
@@ -28,5 +28,5 @@ def curves(store: Store, benchmark: str, runs: Collection[str] = ()) -> Curves:
         for group, curve in BENCHMARKS[benchmark].curves(tasks).items()
     }
     if store.read_only:
-        _READ[store] = (asked, made)
+        _READ[store] = (key, made)
     return made

@@ -72,11 +72,11 @@ def with_interval(  # noqa: PLR0917 (as a row of a view has them)
         why = WHY_NONE.get(method or "", "").format(cluster_by)
         alone = f"{scale * value:.2f}" if scale != 1 else _shortest(value, most)
         return f"{alone} ({why})" if why else alone
-    given = most if scale != 1 else _decimals(value)
-    rounded = 0.0 if scale != 1 else 0.5 * 10.0**-given
+    own_decimals = most if scale != 1 else _decimals(value)
+    rounded = 0.0 if scale != 1 else 0.5 * 10.0**-own_decimals
     value, low, high = scale * value, scale * low, scale * high
     half = (high - low) / 2
-    decimals = min(decimals_beside(half, most), max(given, 1))
+    decimals = min(decimals_beside(half, most), max(own_decimals, 1))
     least = 10.0**-decimals
     if abs((high + low) / 2 - value) < least / 4 + rounded * 1.001:
         return f"{value:.{decimals}f} ± {max(half, least):.{decimals}f}"

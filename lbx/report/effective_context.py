@@ -95,7 +95,7 @@ def table(store: Store, wanted: Wanted) -> Table:
 
 def _lines(benchmark: str, tasks: Tasks, keep: float, at_least: float | None) -> Iterator[dict[str, Any]]:
     family = known(benchmark)
-    asked = {_name(family, task): task for task in reversed(list(tasks))}
+    by_name = {_name(family, task): task for task in reversed(list(tasks))}
     rule = f"{100 * keep:g}% of the shortest" if at_least is None else f"at least {100 * at_least:g}"
     for unit, binned in _by_length(family, tasks).items():
         lengths, compared = chosen({task: {up_to: _samples(rows) for up_to, rows in bins.items()}
@@ -111,7 +111,7 @@ def _lines(benchmark: str, tasks: Tasks, keep: float, at_least: float | None) ->
             yield line
             continue
         estimates = {
-            up_to: average([_estimate(benchmark, asked[name], binned[name][up_to]) for name in compared])
+            up_to: average([_estimate(benchmark, by_name[name], binned[name][up_to]) for name in compared])
             for up_to in lengths
         }
         floor = _floor(family, [binned[name][lengths[0]] for name in compared])
@@ -134,7 +134,7 @@ def _lines(benchmark: str, tasks: Tasks, keep: float, at_least: float | None) ->
 
 def _by_length(family: Benchmark | None, tasks: Tasks) -> dict[str, dict[str, Bins]]:
     """{unit: {task: its answers by length}}. What nobody knows the length of is in none."""
-    found: dict[str, dict[str, dict[int, list[ScoredRows]]]] = {}
+    rows_of: dict[str, dict[str, dict[int, list[ScoredRows]]]] = {}
     for task, rows in tasks.items():
         name = _name(family, task)
         tokens = np.nan_to_num(rows.column("original_tokens"))
@@ -143,14 +143,14 @@ def _by_length(family: Benchmark | None, tasks: Tasks) -> dict[str, dict[str, Bi
         up_to = 1 << np.ceil(np.log2(np.maximum(lengths, 1))).astype(int)
         for unit in dict.fromkeys(units[lengths > 0].tolist()):
             here = (units == unit) & (lengths > 0)
-            bins = found.setdefault(unit, {}).setdefault(name, {})
+            bins = rows_of.setdefault(unit, {}).setdefault(name, {})
             for length in np.unique(up_to[here]).tolist():
                 bins.setdefault(length, []).append(rows.at(here & (up_to == length)))
     return {
         unit: {
             name: {length: ScoredRows.joined(parts) for length, parts in bins.items()} for name, bins in names.items()
         }
-        for unit, names in found.items()
+        for unit, names in rows_of.items()
     }
 
 
@@ -208,8 +208,8 @@ def _beside(up_to: int, this: tuple[Estimate, Interval], shortest: tuple[Estimat
     if {sure.method, base.method} != {"t"}:
         return Bin(up_to, estimate, sure, margin, *_from_intervals(sure, base, keep))
     lowered = tuple(Stratum(-keep * one.weight, one.samples, one.clusters, one.values) for one in first.strata)
-    found = interval(Estimate(estimate.strata + lowered), bounded=False)
-    return Bin(up_to, estimate, sure, margin, found.low, found.high)
+    lowered_estimate = interval(Estimate(estimate.strata + lowered), bounded=False)
+    return Bin(up_to, estimate, sure, margin, lowered_estimate.low, lowered_estimate.high)
 
 
 def _from_intervals(this: Interval, base: Interval, keep: float) -> tuple[float | None, float | None]:
@@ -254,24 +254,24 @@ def _range(bins: Sequence[Bin], rule: str) -> dict[str, Any]:
     """Up to where the score is kept as far as seen; up to where surely; from where on it surely is not; and why no more
     is claimed, where that is not what was measured.
     """
-    found: dict[str, Any] = dict.fromkeys(("effective", "kept_to", "lost_from", "why"))
+    span: dict[str, Any] = dict.fromkeys(("effective", "kept_to", "lost_from", "why"))
     if why := bins[0].why:
-        return found | {"why": why}
+        return span | {"why": why}
     if bins[0].margin < 0:
-        found["why"] = f"the score up to {bins[0].up_to:,} is not {rule}"
+        span["why"] = f"the score up to {bins[0].up_to:,} is not {rule}"
     for one in bins:
         if one.margin < 0:
             break
         if one.why:
-            found["why"] = one.why
+            span["why"] = one.why
             break
-        found["effective"] = one.up_to
+        span["effective"] = one.up_to
     for one in bins:
         if one.verdict != "kept":
             break
-        found["kept_to"] = one.up_to
-    found["lost_from"] = next((one.up_to for one in bins if one.verdict == "lost"), None)
-    return found
+        span["kept_to"] = one.up_to
+    span["lost_from"] = next((one.up_to for one in bins if one.verdict == "lost"), None)
+    return span
 
 
 def _name(family: Benchmark | None, task: str) -> str:
@@ -279,8 +279,8 @@ def _name(family: Benchmark | None, task: str) -> str:
 
 
 def _estimate(benchmark: str, task: str, rows: ScoredRows) -> Estimate | None:
-    found = number(benchmark, task, rows)
-    return found.estimate if found else None
+    numbers = number(benchmark, task, rows)
+    return numbers.estimate if numbers else None
 
 
 def _samples(rows: ScoredRows) -> int:

@@ -78,19 +78,19 @@ def answered(store: Store) -> dict[tuple[str, str, str | None], tuple[int, int]]
 
 def _named(every: Iterable[Published], part: str) -> list[Published]:
     """The model with this name, or with this part of its name, in each benchmark. Raises UsageError: it is several."""
-    found: dict[str, list[Published]] = {}
+    by_name: dict[str, list[Published]] = {}
     for one in every:
         if part.casefold() in one.model.casefold():
-            found.setdefault(one.benchmark, []).append(one)
-    for benchmark, some in found.items():
+            by_name.setdefault(one.benchmark, []).append(one)
+    for benchmark, some in by_name.items():
         exact = [one for one in some if one.model.casefold() == part.casefold()]
-        found[benchmark] = exact or some
-        if len(found[benchmark]) > 1:
+        by_name[benchmark] = exact or some
+        if len(by_name[benchmark]) > 1:
             raise UsageError(
                 f"{part!r} is part of the names of several published models of {benchmark}.",
-                fix=f"Name one of them in full: {listed(one.model for one in found[benchmark])}.",
+                fix=f"Name one of them in full: {listed(one.model for one in by_name[benchmark])}.",
             )
-    return [one for some in found.values() for one in some]
+    return [one for some in by_name.values() for one in some]
 
 
 def _row(
@@ -102,11 +102,11 @@ def _row(
     task = None if own["part"] else own["line"].partition(", ")[0]
     samples, every = part_of.get((own["run_id"], one.benchmark, task), (0, 0))
     part = f"{samples:,} of {every:,} answered" if samples < every else None
-    said, why = verdict(figure, own, one.doubt or part)
+    outcome, why = verdict(figure, own, one.doubt or part)
     difference = None if own["official"] is None else round(own["official"] - figure.value, 10)
     return (
         one.benchmark, own["line"], one.model, figure.value, own["run"], own["run_id"], own["official"], difference,
-        own.get("low"), own.get("high"), said, why, one.source,
+        own.get("low"), own.get("high"), outcome, why, one.source,
     )  # fmt: skip
 
 

@@ -95,13 +95,15 @@ def _fitness(*made: Mapping[str, tuple[Calibrated, Estimate]]) -> Fitness:
     if lacking := [model for model in _OFFICIAL.runs if model not in known]:
         return Fitness(UN_OFFICIAL, f"it has not judged the published answers of {_and(lacking)}", rows)
     if few := [row for row in rows if row.questions < _OFFICIAL.questions]:
-        said = _and([f"{row.questions} of {row.model}" for row in few])
-        return Fitness(UN_OFFICIAL, f"of {_OFFICIAL.questions} published answers each, it has judged only {said}", rows)
+        listed = _and([f"{row.questions} of {row.model}" for row in few])
+        return Fitness(
+            UN_OFFICIAL, f"of {_OFFICIAL.questions} published answers each, it has judged only {listed}", rows
+        )
     why = list(_contradictions(known))
     if why:
         return Fitness(UNFIT, "; ".join(why), rows)
-    said = _and([f"{_percent(row.win_rate)} [{_percent(row.low)}, {_percent(row.high)}]" for row in rows])
-    return Fitness(FIT, f"{_OFFICIAL.name}'s win rates of {_and(list(known))} lie inside its intervals, {said}", rows)
+    listed = _and([f"{_percent(row.win_rate)} [{_percent(row.low)}, {_percent(row.high)}]" for row in rows])
+    return Fitness(FIT, f"{_OFFICIAL.name}'s win rates of {_and(list(known))} lie inside its intervals, {listed}", rows)
 
 
 def _contradictions(known: Mapping[str, tuple[Calibrated, Estimate]]) -> Iterator[str]:
@@ -128,21 +130,21 @@ def _calibrations(store: Store) -> dict[str, dict[str, tuple[Calibrated, Estimat
         [_OFFICIAL.baseline_run, list(models), _OFFICIAL.mark],
     ).dicts():
         rounds.setdefault((row["judge_id"], models[row["run_id"]]), []).append(row)
-    found: dict[str, dict[str, tuple[Calibrated, Estimate]]] = {}
+    calibrations: dict[str, dict[str, tuple[Calibrated, Estimate]]] = {}
     for judge, model in sorted(rounds, key=lambda key: list(_OFFICIAL.runs).index(key[1])):
-        found.setdefault(judge, {})[model] = _calibrated(model, rounds[judge, model])
-    return found
+        calibrations.setdefault(judge, {})[model] = _calibrated(model, rounds[judge, model])
+    return calibrations
 
 
 def _calibrated(model: str, rounds: Sequence[Mapping[str, Any]]) -> tuple[Calibrated, Estimate]:
     made = opinions.estimate(rounds)
-    said = [row["score"] for row in rounds if row["score"] is not None]
-    rate = sum(said) / len(said) if said else 0.0
+    ratings = [row["score"] for row in rounds if row["score"] is not None]
+    rate = sum(ratings) / len(ratings) if ratings else 0.0
     sure = opinions.sureness(made)
     low, high = (rate if sure[end] is None else sure[end] for end in ("low", "high"))
     questions = len({(row["task"], row["sample_id"]) for row in rounds})
     row = Calibrated(
-        model, _OFFICIAL.win_rates[model] / 100, rate, low, high, questions, len(rounds), len(rounds) - len(said)
+        model, _OFFICIAL.win_rates[model] / 100, rate, low, high, questions, len(rounds), len(rounds) - len(ratings)
     )
     return row, made
 
@@ -156,8 +158,8 @@ def _surely_above(upper: Estimate, lower: Estimate) -> bool:
     both = set.intersection(*(set(one.strata[0].samples.tolist()) if one.strata else set() for one in (upper, lower)))
     if not both:
         return False
-    found = difference(*(_only(one, both) for one in (lower, upper)))
-    return found.interval.low is not None and found.interval.low > 0
+    estimate = difference(*(_only(one, both) for one in (lower, upper)))
+    return estimate.interval.low is not None and estimate.interval.low > 0
 
 
 def _only(made: Estimate, samples: set[int]) -> Estimate:

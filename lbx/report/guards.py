@@ -27,11 +27,11 @@ def table(store: Store, wanted: Wanted) -> Table:
     """The view's rows and columns, then each mark's rate with its interval, which ``wanted.alone`` leaves out."""
     held = counts(store, wanted)
     at = [held.columns.index(name) for name in ("run_id", "benchmark", "task")]
-    found = _rates(store, list(dict.fromkeys(row[at[0]] for row in held.rows)))
+    rates = _rates(store, list(dict.fromkeys(row[at[0]] for row in held.rows)))
     kinds = ("rate",) if wanted.alone else ("rate", "low", "high")
     columns = [*held.columns, *(f"{mark.name}_{kind}" for mark in MARKS for kind in kinds)]
     rows = zip(held.dicts(), held.rows, strict=True)
-    return as_table(columns, [named | found.get(tuple(row[place] for place in at), {}) for named, row in rows])
+    return as_table(columns, [named | rates.get(tuple(row[place] for place in at), {}) for named, row in rows])
 
 
 def counts(store: Store, wanted: Wanted) -> Table:

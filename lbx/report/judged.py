@@ -74,12 +74,12 @@ def _ends(name: str) -> list[str]:
     return [f"{name}_{end}" for end in _ENDS]
 
 
-def _of_several_tasks(rows: Sequence[Row], *whose: str) -> list[Row]:
+def _of_several_tasks(rows: Sequence[Row], *names: str) -> list[Row]:
     """Without the lines of single tasks, where there is but one."""
     tasks: dict[tuple[Any, ...], set[str | None]] = {}
     for row in rows:
-        tasks.setdefault(tuple(row[name] for name in whose), set()).add(row["task"])
-    return [row for row in rows if row["task"] is None or len(tasks[tuple(row[name] for name in whose)]) > 2]
+        tasks.setdefault(tuple(row[name] for name in names), set()).add(row["task"])
+    return [row for row in rows if row["task"] is None or len(tasks[tuple(row[name] for name in names)]) > 2]
 
 
 def _columns(store: Store, view: str) -> Sequence[str]:
@@ -121,15 +121,15 @@ def _share(rounds: Iterable[Mapping[str, Any]], share: str) -> Row:
         for one in rounds
         if one[column] is not None and (column != "consistent" or one["counts_question"])
     ]
-    found = opinions.sureness(opinions.estimate(known))
-    return {end: found[end] for end in _ENDS}
+    estimate = opinions.sureness(opinions.estimate(known))
+    return {end: estimate[end] for end in _ENDS}
 
 
 def _doubts(row: Row, believed: Mapping[str, Fitness]) -> Row:
     """Whether the judge can be believed, and what else speaks against it."""
-    found = believed[row["judge_id"]]
-    said = [text for name, text in (("same_family", "same family"), ("many_errors", "many errors")) if row[name]]
-    return {"fitness": found.verdict, "why": found.why, "caution": ", ".join(said) or None}
+    fitness = believed[row["judge_id"]]
+    doubts = [text for name, text in (("same_family", "same family"), ("many_errors", "many errors")) if row[name]]
+    return {"fitness": fitness.verdict, "why": fitness.why, "caution": ", ".join(doubts) or None}
 
 
 def doubted(store: Store, paper: Table) -> Table:
@@ -137,12 +137,12 @@ def doubted(store: Store, paper: Table) -> Table:
     believed = fitness_of(store)
     names = sorted(believed, key=len, reverse=True)
 
-    def said(row: Row) -> str | None:
+    def doubt(row: Row) -> str | None:
         if row["table"] not in JUDGE_TABLES:
             return None
         name = row["column"]
         judge = next((one for one in names if name == one or name.startswith(f"{one} vs ")), None)
         return f"{judge} is {believed[judge]}" if judge else None
 
-    rows = [(*row.values(), said(row)) for row in paper.dicts()]
+    rows = [(*row.values(), doubt(row)) for row in paper.dicts()]
     return Table([*paper.columns, "fitness"], rows)

@@ -40,17 +40,17 @@ def labels(runs: Iterable[Row]) -> dict[str, str]:
         [_label(row, row["run_id"]) for row in rows.values()],
     ]
     counts = [Counter(way) for way in ways]
-    found = {
+    differing = {
         run: next((way[at] for way, count in zip(ways, counts, strict=True) if count[way[at]] == 1), run)
         for at, run in enumerate(rows)
     }
-    alike = Counter(found.values())  # a model may be called as another run's label is
-    return {run: label if alike[label] == 1 else f"{label} [{run}]" for run, label in found.items()}
+    alike = Counter(differing.values())  # a model may be called as another run's label is
+    return {run: label if alike[label] == 1 else f"{label} [{run}]" for run, label in differing.items()}
 
 
 def _label(row: Row, *what: str | None) -> str:
-    told = ", ".join(dict.fromkeys(filter(None, what)))
-    return f"{row['model']} ({told})" if told else str(row["model"])
+    text = ", ".join(dict.fromkeys(filter(None, what)))
+    return f"{row['model']} ({text})" if text else str(row["model"])
 
 
 def labelled(store: Store, table: Table, among: Collection[str] = ()) -> Table:

@@ -58,11 +58,11 @@ def escaped(text: str) -> str:
     made = []
     at = 0
     text = one_line(text)
-    for found in _FOREIGN.finditer(text):
-        made.append(_plain(text[at : found.start()]))
-        codes = " ".join(f"U+{ord(letter):04X}" for letter in found[0])
-        made.append(f"\\foreignletters{{{found[0]}}}{{{codes}}}")
-        at = found.end()
+    for match in _FOREIGN.finditer(text):
+        made.append(_plain(text[at : match.start()]))
+        codes = " ".join(f"U+{ord(letter):04X}" for letter in match[0])
+        made.append(f"\\foreignletters{{{match[0]}}}{{{codes}}}")
+        at = match.end()
     return "".join([*made, _plain(text[at:])])
 
 
@@ -86,15 +86,15 @@ class _Column:
         texts = [row[at] for row in sheet.rows]
         self.width = max(map(len, [sheet.columns[at].heading, *texts])) + 2
         scores = [None if sheet.columns[at].kind == "text" else _SCORE.fullmatch(text) for text in texts]
-        numbers = [found[1] for found in scores if found]
-        beside = any(found and found[2] for found in scores)
+        numbers = [best[1] for best in scores if best]
+        beside = any(best and best[2] for best in scores)
         self._numeric = bool(numbers)
         self.layout = _layout(numbers) + ("@{\\,}l" if beside else "")
         heading = sheet.columns[at].heading
         self.heading = f"\\multicolumn{{2}}{{c}}{{{escaped(heading)}}}" if beside else self._text(heading)
         self.cells = [
-            self._cell(text, found, (row, at) in sheet.best) + ("" if not beside or (found and found[2]) else " &")
-            for row, (text, found) in enumerate(zip(texts, scores, strict=True))
+            self._cell(text, best, (row, at) in sheet.best) + ("" if not beside or (best and best[2]) else " &")
+            for row, (text, best) in enumerate(zip(texts, scores, strict=True))
         ]
 
     def _cell(self, text: str, score: re.Match[str] | None, bold: bool) -> str:

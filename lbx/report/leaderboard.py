@@ -23,7 +23,7 @@ _SURELY = 0.05
 
 def table(store: Store, wanted: Wanted) -> Table:
     """The view's rows, ordered, with ``place``: "1", "1-3"; None of a run that no other one did the same tasks as."""
-    found = store.query(
+    result = store.query(
         "SELECT l.*, t.scorable_samples, t.done FROM leaderboard l JOIN ("
         "SELECT run_id, benchmark, list(task ORDER BY task) AS done, "
         "CASE WHEN count(scorable_samples) = count(*) THEN sum(scorable_samples)::BIGINT END AS scorable_samples "
@@ -31,7 +31,7 @@ def table(store: Store, wanted: Wanted) -> Table:
         ") t USING (run_id, benchmark) WHERE len($1) = 0 OR list_contains($1::VARCHAR[], l.run_id)",
         [list(wanted.runs)],
     )
-    rows = found.dicts()
+    rows = result.dicts()
     rows.sort(key=lambda row: (row["benchmark"], -standing(row), row["model"], row["backend"], row["run_id"]))
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
@@ -39,7 +39,7 @@ def table(store: Store, wanted: Wanted) -> Table:
     for group in groups.values():
         for row, place in zip(group, places(group), strict=True):
             row["place"] = place
-    columns = [name for name in found.columns if name != "done"] + ["place"]
+    columns = [name for name in result.columns if name != "done"] + ["place"]
     return Table(columns, [tuple(row[name] for name in columns) for row in rows])
 
 
@@ -52,10 +52,10 @@ def standing(row: Mapping[str, Any]) -> float:
 
 def _open_to(row: Mapping[str, Any], whole: int) -> tuple[float, float]:
     """From where to where the score may be over so many samples; with nearly all of them answered it is what it is."""
-    answered, asked = row["answered"] or 0, row["asked"] or 0
-    if not asked or row["failed_as_0"] is None or answered >= _ALL_OF_IT * whole:
+    answered, n_asked = row["answered"] or 0, row["asked"] or 0
+    if not n_asked or row["failed_as_0"] is None or answered >= _ALL_OF_IT * whole:
         return float(row["score"]), float(row["score"])
-    return row["failed_as_0"] * asked / whole, 1 - (1 - row["failed_as_1"]) * asked / whole
+    return row["failed_as_0"] * n_asked / whole, 1 - (1 - row["failed_as_1"]) * n_asked / whole
 
 
 def places(rows: Sequence[Mapping[str, Any]]) -> list[str | None]:

@@ -41,16 +41,16 @@ def _lines(benchmark: str, tasks: Tasks) -> Iterator[dict[str, Any]]:
             if isinstance(depth, int | float) and not isinstance(depth, bool):
                 cell = (sample.length_unit, sample.length, float(depth))
                 cells.setdefault(task, {}).setdefault(cell, []).append(row)
-    found = {
+    lines = {
         task: {cell: one for cell, rows in sorted(held.items()) if (one := number(benchmark, task, rows))}
         for task, held in cells.items()
     }
-    for task, held in found.items():
+    for task, held in lines.items():
         for cell, one in held.items():
             yield {"task": task, **_numbers(benchmark, cell, [one])}
     # Words of one language and characters of another are no lengths of one axis.
-    for unit in dict.fromkeys(cell[0] for held in found.values() for cell in held):
-        alike = [held for held in found.values() if any(cell[0] == unit for cell in held)]
+    for unit in dict.fromkeys(cell[0] for held in lines.values() for cell in held):
+        alike = [held for held in lines.values() if any(cell[0] == unit for cell in held)]
         if len(alike) > 1:
             for cell in sorted(set.intersection(*map(set, alike))):
                 yield {"tasks": len(alike), **_numbers(benchmark, cell, [held[cell] for held in alike])}

@@ -46,8 +46,8 @@ def sheets(store: Store, wanted: Wanted, results: Path) -> list[Sheet]:
     board = read(store, "leaderboard", wanted)
     more = _more(results, board, _opinions(store))
     if not board.rows:
-        said = [(name, read(store, name, wanted)) for name in _opinions(store)]
-        opinions = [sheet(REPORTS[name], found) for name, found in said if found.rows]
+        tables = [(name, read(store, name, wanted)) for name in _opinions(store)]
+        opinions = [sheet(REPORTS[name], table) for name, table in tables if table.rows]
         return [*opinions, *_failures(store, wanted.runs), more] if opinions else [sheet(REPORTS["leaderboard"], board)]
     averages = _averages(read(store, "paper", wanted))
     among = {row["run_id"] for row in board.dicts()}
@@ -84,15 +84,15 @@ def _averages(numbers: Table) -> list[Sheet]:
     The overall one is left to the report paper: beside the leaderboard's mean it would be another number of the same.
     """
     made = []
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows_of: dict[str, list[dict[str, Any]]] = {}
     for row in numbers.dicts():
         if row["part"] != 1 or row["table"] in OPINION_TITLES:
             continue
         paper = paper_of(row["benchmark"])
         if not paper.averages or (row["table"], row["row"]) in paper.averages:
             heading = paper.average_heading(Line.of(row["line"], 1)) if paper.average_heading else row["column"]
-            found.setdefault(row["benchmark"], []).append({**row, "column": heading})
-    for benchmark, rows in found.items():
+            rows_of.setdefault(row["benchmark"], []).append({**row, "column": heading})
+    for benchmark, rows in rows_of.items():
         names = dict.fromkeys(row["column"] for row in rows)
         parts = [name for name in names if name not in _OF_EVERYTHING]
         if not parts:
@@ -113,9 +113,9 @@ def _marks(guards: Table) -> Iterator[Sheet]:
     for mark in WORST_FIRST:
         name = mark.name
         known = [row for row in rows if row[name] is not None]
-        count, asked = sum(row[name] for row in known), sum(row["n"] for row in known)
+        count, total = sum(row[name] for row in known), sum(row["n"] for row in known)
         if count:
-            body.append([mark.sentence, f"{count:,}", f"{100 * count / asked:.1f}", _worst(known, name)])
+            body.append([mark.sentence, f"{count:,}", f"{100 * count / total:.1f}", _worst(known, name)])
     columns = [
         Column("what", "what may have spoilt scores"),
         Column("n", "answers", "count"),
@@ -128,18 +128,18 @@ def _marks(guards: Table) -> Iterator[Sheet]:
 
 def _worst(rows: Iterable[Mapping[str, Any]], name: str) -> str:
     """Where most are: a run's answers to a benchmark."""
-    found: dict[tuple[str, str, str], list[int]] = {}
+    by_place: dict[tuple[str, str, str], list[int]] = {}
     for row in rows:
-        counts = found.setdefault((row["run_id"], row["label"], row["benchmark"]), [0, 0])
+        counts = by_place.setdefault((row["run_id"], row["label"], row["benchmark"]), [0, 0])
         counts[0] += row[name]
         counts[1] += row["n"]
-    (_, label, benchmark), (count, asked) = max(found.items(), key=lambda one: one[1][0])
-    return f"{label}, {benchmark}: {count:,} of {asked:,}"
+    (_, label, benchmark), (count, total) = max(by_place.items(), key=lambda one: one[1][0])
+    return f"{label}, {benchmark}: {count:,} of {total:,}"
 
 
 def _failures(store: Store, runs: Sequence[str], among: Collection[str] = ()) -> Iterator[Sheet]:
     only = f"AND g.run_id IN ({', '.join('?' for _ in runs)})" if runs else ""
-    found = labelled(store, store.query(_FAILURES.format(only=only), list(runs)), among).dicts()
+    failures = labelled(store, store.query(_FAILURES.format(only=only), list(runs)), among).dicts()
     columns = [
         Column("n", "failed", "count"),
         Column("kind", "kind", rank=2),
@@ -153,11 +153,11 @@ def _failures(store: Store, runs: Sequence[str], among: Collection[str] = ()) ->
             _short(row["message"]),
             f"{row['label']}, {row['benchmark']}" if row["places"] == 1 else f"{row['places']:,} runs",
         ]
-        for row in found[:3]
+        for row in failures[:3]
     ]
     if body:
-        more = sum(row["n"] for row in found[3:])
-        yield Sheet("", columns, body, [f"and {more:,} with {len(found) - 3:,} other messages"] if more else [])
+        more = sum(row["n"] for row in failures[3:])
+        yield Sheet("", columns, body, [f"and {more:,} with {len(failures) - 3:,} other messages"] if more else [])
 
 
 def _short(message: str) -> str:

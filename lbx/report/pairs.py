@@ -53,11 +53,11 @@ def cautions_of(
     """
     runs = {row["run_id"]: row for row in store.query("SELECT * FROM runs").dicts()}
     versions: dict[tuple[str, str], set[int]] = {}
-    asked = f"SELECT DISTINCT run_id, benchmark, metric_version FROM {newest_scores(store)}"  # noqa: S608 (our own names)
-    for run, benchmark, version in store.query(asked).rows:
+    sql = f"SELECT DISTINCT run_id, benchmark, metric_version FROM {newest_scores(store)}"  # noqa: S608 (our own names)
+    for run, benchmark, version in store.query(sql).rows:
         versions.setdefault((run, benchmark), set()).add(version)
     modes = dict(store.query(f"SELECT run_id, {MODE_OF_RUN} FROM runs r").rows)  # noqa: S608 (our own names)
-    found, refused = {}, []
+    cautions, refused = {}, []
     for a, b in pairs:
         for benchmark in [name for run, name in sides if run == a and (b, name) in sides]:
             differ, unknown = [], []
@@ -75,13 +75,13 @@ def cautions_of(
             elif cut:
                 differ.append(f"{cut:,} prompts of one tokenizer cut otherwise")
             refused += [f"{benchmark}, {a} and {b}: {', '.join(differ)}"] if differ else []
-            found[a, b, benchmark] = "; ".join([*differ, *([f"unknown: {', '.join(unknown)}"] if unknown else [])])
+            cautions[a, b, benchmark] = "; ".join([*differ, *([f"unknown: {', '.join(unknown)}"] if unknown else [])])
     if refused and not force:
         raise UsageError(
             f"These runs were not asked alike: {'; '.join(refused)}.",
             fix="Compare runs that were asked alike, or use --force; each line then says what differs.",
         )
-    return found
+    return cautions
 
 
 def _cut_otherwise(first: Side, second: Side) -> int | None:

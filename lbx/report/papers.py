@@ -49,9 +49,9 @@ def completed(table: Table, curves: Callable[[str], Curves] = lambda _: {}) -> T
     names = ["table", "row", "column"]
     rows = table.dicts()
     rows += _of_curves(rows, curves)
-    found = [(row, _place(row) or (None, None, None)) for row in rows]
+    placed = [(row, _place(row) or (None, None, None)) for row in rows]
     return Table(
-        [*table.columns, *names], [(*(row.get(name) for name in table.columns), *place) for row, place in found]
+        [*table.columns, *names], [(*(row.get(name) for name in table.columns), *place) for row, place in placed]
     )
 
 
@@ -103,26 +103,26 @@ def _title(benchmark: str, table: str) -> str:
 
 def doubts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """What is to be thought of the judges of these rows, a sentence each."""
-    return [f"{said}." for said in dict.fromkeys(row.get("fitness") for row in rows) if said]
+    return [f"{doubt}." for doubt in dict.fromkeys(row.get("fitness") for row in rows) if doubt]
 
 
 def _sheet(title: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
     columns = list(dict.fromkeys(row["column"] for row in rows))
     labels = list(dict.fromkeys(row["row"] for row in rows))
     runs = sorted({(row["run"], row["run_id"] or "") for row in rows})
-    found = {(row["row"], row["run"], row["run_id"] or "", row["column"]): row for row in rows}
+    cells = {(row["row"], row["run"], row["run_id"] or "", row["column"]): row for row in rows}
     keys = [(label, *run) for label in labels for run in runs]
-    keys = [key for key in keys if any((*key, column) in found for column in columns)]
+    keys = [key for key in keys if any((*key, column) in cells for column in columns)]
     head = [Column("row", "of"), Column("run", "run")] if any(labels) else [Column("run", "run")]
     body = [
         [
             *map(visible, key[2 - len(head) : 2]),
-            *(shown(found[*key, c], _NUMBER) if (*key, c) in found else "" for c in columns),
+            *(shown(cells[*key, c], _NUMBER) if (*key, c) in cells else "" for c in columns),
         ]
         for key in keys
     ]
     made = [*head, *(Column(column, one_line(column), "number", across=True) for column in columns)]
-    best = frozenset(_best(keys, columns, found, len(head)))
+    best = frozenset(_best(keys, columns, cells, len(head)))
     notes = ["* published elsewhere"] if any(not run_id for _, run_id in runs) else []
     notes += [NOTE] if len(runs) > 1 and "alike" in rows[0] else []
     notes += doubts(rows)

@@ -65,8 +65,8 @@ class Published:
         """Why these figures cannot all be right: a mean lies outside its own parts, or is not what they add up to."""
         family = BENCHMARKS.get(self.benchmark)
         for line, parts in family.published.means if family else ():
-            if {line, *parts} <= self.figures.keys() and (said := _doubt(self.figures, line, parts)):
-                return said
+            if {line, *parts} <= self.figures.keys() and (problem := _doubt(self.figures, line, parts)):
+                return problem
         return None
 
 
@@ -103,7 +103,7 @@ def read_reference(path: Path) -> list[Published]:
 
 
 def _parsed(text: str, name: str) -> list[Published]:
-    found: dict[object, Published] = {}
+    figures: dict[object, Published] = {}
     with io.StringIO(text, newline="") as stream:
         reader = csv.DictReader(stream)
         columns = frozenset(reader.fieldnames or ())
@@ -114,15 +114,15 @@ def _parsed(text: str, name: str) -> list[Published]:
         for row in reader:
             for model, line, figure in _figures(row, columns, shape, name):
                 key = (row["benchmark"], model) if a_line_a_row else reader.line_num
-                if (one := found.get(key)) is None:
-                    one = found[key] = Published(row["benchmark"], model, row.get("source") or "", _about(row))
+                if (one := figures.get(key)) is None:
+                    one = figures[key] = Published(row["benchmark"], model, row.get("source") or "", _about(row))
                 one.figures[line] = _figure(figure, name, reader.line_num)
-    return list(found.values())
+    return list(figures.values())
 
 
 def _about(row: Mapping[str, str]) -> dict[str, str]:
-    said = {"context": row.get("context_limit"), **{name: row[name] for name in _ABOUT if name in row}}
-    return {name: text for name, text in said.items() if text and text not in ("-", "N/A")}
+    about = {"context": row.get("context_limit"), **{name: row[name] for name in _ABOUT if name in row}}
+    return {name: text for name, text in about.items() if text and text not in ("-", "N/A")}
 
 
 def _figures(
@@ -165,14 +165,14 @@ def chosen(every: Iterable[Published], benchmarks: Collection[str] | None, model
     Raises:
         UsageError: no model's name has that part.
     """
-    found = [one for one in every if benchmarks is None or one.benchmark in benchmarks]
+    figures = [one for one in every if benchmarks is None or one.benchmark in benchmarks]
     for part in models:
-        if not any(part.casefold() in one.model.casefold() for one in found):
+        if not any(part.casefold() in one.model.casefold() for one in figures):
             raise UsageError(
                 f"The reference has no model {part!r} of {' or '.join(sorted(benchmarks or ())) or 'any benchmark'}.",
-                fix=f"It has: {listed([one.model for one in found])}.",
+                fix=f"It has: {listed([one.model for one in figures])}.",
             )
-    return [one for one in found if not models or any(part.casefold() in one.model.casefold() for part in models)]
+    return [one for one in figures if not models or any(part.casefold() in one.model.casefold() for part in models)]
 
 
 def listed(names: Iterable[str]) -> str:

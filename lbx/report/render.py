@@ -62,8 +62,8 @@ def csv_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iter
 def _csv_cell(value: object) -> object:
     if value is None or type(value) is int:
         return value
-    said = plain(value)
-    return said if said is None or isinstance(said, (bool, int, float)) else cell(str(said))
+    text = plain(value)
+    return text if text is None or isinstance(text, (bool, int, float)) else cell(str(text))
 
 
 def json_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> Iterator[str]:

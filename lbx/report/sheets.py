@@ -41,7 +41,7 @@ class Sheet:
 def plain_columns(table: Table) -> Cells:
     """Any query's answer as texts, without a view's formatting."""
     columns = [Column(name, one_line(name)) for name in table.columns]
-    return columns, [["" if (said := plain(v)) is None else visible(str(said)) for v in row] for row in table.rows]
+    return columns, [["" if (text := plain(v)) is None else visible(str(text)) for v in row] for row in table.rows]
 
 
 def plain(value: object) -> object:

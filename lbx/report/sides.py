@@ -37,8 +37,8 @@ class Side:
     @cached_property
     def samples(self) -> dict[str, bytes]:
         """{task: its samples, to be compared}."""
-        found = {task: rows.column("samples") for task, rows in self.tasks.items()}
-        return {task: codes[starts_of(codes)].tobytes() for task, codes in found.items()}
+        columns = {task: rows.column("samples") for task, rows in self.tasks.items()}
+        return {task: codes[starts_of(codes)].tobytes() for task, codes in columns.items()}
 
     def of(self, tasks: Iterable[str]) -> Side:
         """The part of these tasks; itself where that is everything."""
@@ -106,8 +106,8 @@ class Marks:
         """Both, on what both have."""
         if np.array_equal(self.name, other.name):
             return self, other
-        _, here, there = np.intersect1d(self.name, other.name, assume_unique=True, return_indices=True)
-        return self.at(here), other.at(there)
+        _, here, theirs = np.intersect1d(self.name, other.name, assume_unique=True, return_indices=True)
+        return self.at(here), other.at(theirs)
 
     def at(self, places: Codes) -> Marks:
         return Marks(*(getattr(self, field.name)[places] for field in fields(self)))
@@ -134,12 +134,12 @@ class Shared:
         """Both on the samples of both."""
         key = (id(x.samples), id(x.clusters), id(y.samples), id(y.clusters))
         if key not in self._known:
-            here, there = _among(x.samples, y.samples), _among(y.samples, x.samples)
-            self._known[key] = (x.at(here), y.at(there), here, there)
-        a, b, here, there = self._known[key]
+            here, theirs = _among(x.samples, y.samples), _among(y.samples, x.samples)
+            self._known[key] = (x.at(here), y.at(theirs), here, theirs)
+        a, b, here, theirs = self._known[key]
         return (
             Stratum(x.weight, a.samples, a.clusters, x.values[here]),
-            Stratum(y.weight, b.samples, b.clusters, y.values[there]),
+            Stratum(y.weight, b.samples, b.clusters, y.values[theirs]),
         )
 
 

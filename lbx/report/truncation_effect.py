@@ -46,15 +46,15 @@ def table(store: Store, wanted: Wanted) -> Table:
         UsageError: there is no such baseline.
     """
     first = run_named(store, wanted.baseline) if wanted.baseline else ""
-    names, found = named(store), scored(store, {*wanted.runs, first} if first and wanted.runs else wanted.runs)
+    names, samples = named(store), scored(store, {*wanted.runs, first} if first and wanted.runs else wanted.runs)
     lines: list[Line] = []
-    for (run, benchmark), tasks in found.items():
+    for (run, benchmark), tasks in samples.items():
         lines += [names[run] | {"benchmark": benchmark} | line for line in _of_run(benchmark, tasks)]
-    others = dict.fromkeys([*wanted.runs] or [run for run, _ in found])
+    others = dict.fromkeys([*wanted.runs] or [run for run, _ in samples])
     pairs = [(first, run) for run in others if run != first] if first else combinations(wanted.runs, 2)
     for one, other in pairs:
-        for benchmark in [name for run, name in found if run == one and (other, name) in found]:
-            for run, line in _of_pair((one, other), benchmark, found[one, benchmark], found[other, benchmark]):
+        for benchmark in [name for run, name in samples if run == one and (other, name) in samples]:
+            for run, line in _of_pair((one, other), benchmark, samples[one, benchmark], samples[other, benchmark]):
                 lines.append(names[run] | {"benchmark": benchmark} | line)
     return as_table(COLUMNS, lines)
 
@@ -100,17 +100,17 @@ def _of_pair(runs: tuple[str, str], benchmark: str, first: Tasks, second: Tasks)
     for line, (one, other) in compared:
         yield runs[0], {**line, "prompts": BOTH, "against": runs[1], **_numbers(family, one)}
         yield runs[1], {**line, "prompts": BOTH, "against": runs[0], **_numbers(family, other)}
-        found = difference(one, other)
-        sure = told(found.interval, family, clustered=one.clustered and other.clustered)
-        numbers = {"n": found.interval.n, "score": found.interval.value, "p": found.p}
+        estimate = difference(one, other)
+        sure = told(estimate.interval, family, clustered=one.clustered and other.clustered)
+        numbers = {"n": estimate.interval.n, "score": estimate.interval.value, "p": estimate.p}
         yield runs[1], {**line, "prompts": PAIRED, "against": runs[0], **numbers, **sure}
 
 
 def _numbers(family: Benchmark | None, estimate: Estimate | None, *, bounded: bool = True) -> Line:
     if estimate is None:
         return {}
-    found = interval(estimate, bounded=bounded)
-    return {"n": found.n, "score": found.value, **told(found, family, clustered=estimate.clustered)}
+    bound = interval(estimate, bounded=bounded)
+    return {"n": bound.n, "score": bound.value, **told(bound, family, clustered=estimate.clustered)}
 
 
 def _less(family: Benchmark | None, whole: Estimate | None, cut: Estimate | None) -> Line:

@@ -191,9 +191,9 @@ def answer_job(
         requests = [question.request for _, _, question in waiting]
         # All first steps before any second one.
         backend, batching = works[0].backend, works[0].settings.batching
-        for place, said in complete_all(backend, requests, batching=batching, computed=computed):
+        for place, result in complete_all(backend, requests, batching=batching, computed=computed):
             index, work, question = waiting[place]
-            row = _take(work, question, said)
+            row = _take(work, question, result)
             if row is None:
                 unfinished.append((index, work, question))
             else:
@@ -226,28 +226,28 @@ def _take(work: Work, question: PendingAnswer, said: Completion | LbxError) -> G
 def _row(run_id: str, steps: Sequence[Step], answer: str, cut: bool | None) -> GenerationRow:
     """The answer; the first step's prompt, which has the document; everybody's tokens and seconds."""
     first, last = steps[0], steps[-1]
-    said = [step.completion for step in steps]
+    completions = [step.completion for step in steps]
     read = [step.request for step in steps]
-    closed = [one.reasoning_closed for one in said if one.reasoning_closed is not None]
+    closed = [one.reasoning_closed for one in completions if one.reasoning_closed is not None]
     return GenerationRow(
         run_id,
         *first.request.key,
         output=answer,
         reasoning=last.completion.reasoning,
-        finish_reason="length" if any(one.finish_reason == "length" for one in said) else "stop",
+        finish_reason="length" if any(one.finish_reason == "length" for one in completions) else "stop",
         prompt_tokens=sum(step.prompt_tokens for step in steps),
-        cached_tokens=sum(one.cached_tokens for one in said),
-        output_tokens=sum(one.output_tokens for one in said),
+        cached_tokens=sum(one.cached_tokens for one in completions),
+        output_tokens=sum(one.output_tokens for one in completions),
         original_tokens=sum(one.original_tokens for one in read),
         truncated=any(one.truncated for one in read),
         prompt_sha256=first.request.prompt_sha256,
         prompt_source=first.prompt.source,
-        prefill_s=sum(one.prefill_s for one in said),
-        decode_s=sum(one.decode_s for one in said),
+        prefill_s=sum(one.prefill_s for one in completions),
+        decode_s=sum(one.decode_s for one in completions),
         seed=first.request.sampling.seed,
-        reasoning_tokens=sum(one.reasoning_tokens for one in said),
+        reasoning_tokens=sum(one.reasoning_tokens for one in completions),
         reasoning_closed=all(closed) if closed else None,
-        stop_in_reasoning=any(one.stop_in_reasoning for one in said),
+        stop_in_reasoning=any(one.stop_in_reasoning for one in completions),
         tokens_cut=sum(one.tokens_cut for one in read),
         reference_cut=cut,
         bos_tokens=max(one.bos_tokens for one in read),

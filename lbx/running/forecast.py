@@ -135,15 +135,15 @@ def _plan(
 
 def _with_summaries(run: ResolvedRun) -> ResolvedRun:
     """The run with the parts that are to be summed up as one more task; the summaries' lengths are guessed."""
-    if (found := run_of_summaries(run)) is None:
+    if (paired := run_of_summaries(run)) is None:
         return run
-    asked, summaries = found
+    questions, summaries = paired
     places = run.selection.places
     if places is not None:
-        places = {**places, **{task.full_name: frozenset(range(task.samples)) for task in asked.tasks}}
+        places = {**places, **{task.full_name: frozenset(range(task.samples)) for task in questions.tasks}}
     return replace(
         run,
-        tasks=[*asked.tasks, *run.tasks],
+        tasks=[*questions.tasks, *run.tasks],
         selection=Selection(places),
         own=summaries,
         document=guessed(summaries, run.bundle),
@@ -213,8 +213,8 @@ def look_ahead_of_run(
 
 def known_costs(store: Store, run: RunRow, workers: int) -> Costs | None:
     """What earlier sessions in a results file say of a model's speed; None: nothing."""
-    found = history(store, run, workers=workers)
-    return None if found is None else costs_from(found, answer_lengths(store, run, OF_LENGTH))
+    costs = history(store, run, workers=workers)
+    return None if costs is None else costs_from(costs, answer_lengths(store, run, OF_LENGTH))
 
 
 def brief(outlook: Outlook) -> list[str]:
@@ -252,8 +252,8 @@ def faster_line(outlooks: Sequence[Outlook]) -> str:
     if len(ordered) < 2:
         return "Which one is faster is unknown: too few of them could be measured."
     (best, best_time), *others = ordered
-    told = (f"{time.total_s / best_time.total_s:.1f} times as fast as {name_of(one)}" for one, time in others)
-    return f"Fastest here: {name_of(best)}, {', '.join(told)}"
+    comparisons = (f"{time.total_s / best_time.total_s:.1f} times as fast as {name_of(one)}" for one, time in others)
+    return f"Fastest here: {name_of(best)}, {', '.join(comparisons)}"
 
 
 def sharing_lines(outlook: Outlook) -> list[str]:

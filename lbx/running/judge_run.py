@@ -97,19 +97,19 @@ def with_baselines(spec: JudgeSpec, output: Path) -> JudgeSpec:
     rubric_of(spec, bundle)  # what can be refused is refused before anything is written
     hints = {held[name] for name in spec.runs if name in held} or {True}
     hint = hints.pop() if len(hints) == 1 else True
-    found = {name: _name_of(name, spec, bundle, held, length_hint=hint) for name in _runs(spec)}
-    missing = {name: run_id for name, run_id in found.items() if run_id not in held}
+    names = {name: _name_of(name, spec, bundle, held, length_hint=hint) for name in _runs(spec)}
+    missing = {name: run_id for name, run_id in names.items() if run_id not in held}
     if missing:
         with Store(output) as store:
             for name in missing:
                 run_id = published_run(store, bundle, name.removeprefix(PUBLISHED), length_hint=hint)
                 log.info(f"The published answers of {name} were imported as the run {run_id} into {output}.")
-                found[name] = run_id
+                names[name] = run_id
             add_up_completed(store, BENCHMARKS)
         answers = list(dict.fromkeys([*answers, str(output)]))
-    against = found[spec.against] if spec.against else None
+    against = names[spec.against] if spec.against else None
     return replace(
-        spec, answers=tuple(answers), runs=tuple(dict.fromkeys(found[name] for name in spec.runs)), against=against
+        spec, answers=tuple(answers), runs=tuple(dict.fromkeys(names[name] for name in spec.runs)), against=against
     )
 
 
@@ -151,9 +151,9 @@ def resolve_judge(spec: JudgeSpec) -> ResolvedRun:
         _refuse_two_protocols(_protocols(stores), spec)
         models = {one.run_id: one for store in reversed(stores) for one in judged_models(store, _runs(spec))}
     wanted = Questions(spec.asked_about, spec.tasks, spec.limit, spec.orders == "both")
-    found = make_rounds(rubric, judged, against, wanted)
-    _tell(found, rubric)
-    judging = Judging(rubric, found.rounds, _documents)
+    rounds = make_rounds(rubric, judged, against, wanted)
+    _tell(rounds, rubric)
+    judging = Judging(rubric, rounds.rounds, _documents)
     tasks = judging.tasks(bundle)
     selection = select_samples(spec.choice, bundle, tasks, {judging.name: judging})
     return ResolvedRun(
@@ -179,16 +179,16 @@ def _opened(paths: Sequence[str]) -> Iterator[list[Store]]:
 
 def _protocols(stores: Sequence[Store]) -> dict[str, bool]:
     """{run that is no judge: whether its questions told how long the reference is}, by the first file that holds it."""
-    asked = "SELECT run_id, settings FROM runs ANTI JOIN judges ON run_id = judge_id ORDER BY ALL"
-    rows = [row for store in reversed(stores) for row in store.query(asked).rows]
+    sql = "SELECT run_id, settings FROM runs ANTI JOIN judges ON run_id = judge_id ORDER BY ALL"
+    rows = [row for store in reversed(stores) for row in store.query(sql).rows]
     return {run_id: protocol(settings) for run_id, settings in rows}
 
 
 def _models(stores: Sequence[Store]) -> dict[str, list[str]]:
     """{model: the runs that are of it}, judges and published answers left out."""
-    asked = "SELECT model, run_id FROM runs ANTI JOIN judges ON run_id = judge_id WHERE NOT starts_with(run_id, ?)"
+    sql = "SELECT model, run_id FROM runs ANTI JOIN judges ON run_id = judge_id WHERE NOT starts_with(run_id, ?)"
     models: dict[str, list[str]] = {}
-    for model, run_id in sorted({tuple(row) for store in stores for row in store.query(asked, [PUBLISHED]).rows}):
+    for model, run_id in sorted({tuple(row) for store in stores for row in store.query(sql, [PUBLISHED]).rows}):
         models.setdefault(model, []).append(run_id)
     return models
 
@@ -251,10 +251,10 @@ def _answers(stores: Sequence[Store], run_id: str) -> RunAnswers:
 
 
 def _refuse_two_protocols(held: Mapping[str, bool], spec: JudgeSpec) -> None:
-    told, without = ([name for name in _runs(spec) if held.get(name) is hint] for hint in (True, False))
-    if told and without:
+    hinted, without = ([name for name in _runs(spec) if held.get(name) is hint] for hint in (True, False))
+    if hinted and without:
         raise UsageError(
-            f"{', '.join(told)} told models how long the reference is, and {', '.join(without)} did not "
+            f"{', '.join(hinted)} told models how long the reference is, and {', '.join(without)} did not "
             "(--no-length-hint): their answers are not comparable.",
             fix="Compare runs of one protocol; published answers exist for both.",
         )

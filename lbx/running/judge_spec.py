@@ -88,8 +88,8 @@ class JudgeSpec(RunSpec):
 
     def __post_init__(self) -> None:
         for name in ("answers", "runs"):
-            if isinstance(given := getattr(self, name), str | os.PathLike | list):
-                texts = [given] if isinstance(given, str | os.PathLike) else given
+            if isinstance(path_value := getattr(self, name), str | os.PathLike | list):
+                texts = [path_value] if isinstance(path_value, str | os.PathLike) else path_value
                 object.__setattr__(self, name, tuple(os.fspath(text) for text in texts))
         RunSpec.__post_init__(self)
         for option, value, kind in (("questions", self.asked_about, _Questions), ("orders", self.orders, _Orders)):

@@ -73,11 +73,11 @@ def embedding_servers(spec: RunSpec, bundle: Bundle) -> list[tuple[str, int] | N
     Raises:
         UsageError: the one that ranks chunks is not there.
     """
-    found = [server_of(resolve_embedder(spec.retriever, bundle=bundle))] if spec.retrieval.embeds else []
+    servers = [server_of(resolve_embedder(spec.retriever, bundle=bundle))] if spec.retrieval.embeds else []
     if spec.embedding is not None:
         with contextlib.suppress(UsageError):  # the name of vectors that the results file has already
-            found.append(server_of(resolve_embedder(spec.embedding, bundle=bundle)))
-    return found
+            servers.append(server_of(resolve_embedder(spec.embedding, bundle=bundle)))
+    return servers
 
 
 def card_of(spec: RunSpec, bundle: Bundle) -> ModelCard:

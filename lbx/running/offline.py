@@ -85,12 +85,12 @@ def offline(*servers: tuple[str, int] | None) -> Iterator[str]:
 def _addresses(host: str, port: int) -> frozenset[tuple[str, int]]:
     """The host by its name and by each of its addresses, with the port."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as exc:
         raise NetworkAttemptError(
             f"The model server's name {host} has no address: {exc}.", fix="Correct the url in the model card."
         ) from exc
-    return frozenset({(host, port), *((str(address[4][0]), port) for address in found)})
+    return frozenset({(host, port), *((str(address[4][0]), port) for address in entries)})
 
 
 def _refuse(event: str, arguments: tuple[object, ...], guard: _Guard = _guard) -> None:

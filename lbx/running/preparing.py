@@ -64,8 +64,8 @@ def run_of_summaries(run: ResolvedRun) -> tuple[ResolvedRun, Summaries] | None:
     if not (tasks := summaries.tasks(run.bundle)):
         return None
     settings = [settings_of_summaries(run.settings[0])]
-    asked = replace(run, tasks=tasks, selection=EVERYTHING, names=[None], settings=settings, own=summaries)
-    return asked, summaries
+    agenda = replace(run, tasks=tasks, selection=EVERYTHING, names=[None], settings=settings, own=summaries)
+    return agenda, summaries
 
 
 @contextmanager
@@ -125,16 +125,16 @@ def _run_row(run: ResolvedRun, name: str | None, backend: Backend, asked: RunSet
     settings = {**asked.to_json(), **run.told, "context_window": info.context_window}
     if budget := asked.reasoning_budget(info.context_window):
         settings["thinking_tokens"] = budget
-    told: dict[str, Any] = {"network": run.network} | ({"bundle_check": run.checked} if run.checked else {})
+    hardware: dict[str, Any] = {"network": run.network} | ({"bundle_check": run.checked} if run.checked else {})
     settings |= {f"backend.{name}": value for name, value in info.settings.items()}
     if allowed := run.bundle.allowed:  # code or pickles lay beside what was read: every run says so
         settings["bundle.allowed"] = allowed
     if reason := not_shared(backend, batching=asked.batching):
-        told["prompts_not_shared"] = reason
+        hardware["prompts_not_shared"] = reason
     if info.counts_tokens:
-        told["tokenizer_sha256"] = tokenizer_sha256(backend.tokenizer)
+        hardware["tokenizer_sha256"] = tokenizer_sha256(backend.tokenizer)
     if earlier := {f"backend.{name}": value for name, value in info.earlier.items()} | dict(run.earlier):
-        told[EARLIER] = earlier
+        hardware[EARLIER] = earlier
     row = RunRow(
         run_id=name or "",
         model=info.model,
@@ -143,7 +143,7 @@ def _run_row(run: ResolvedRun, name: str | None, backend: Backend, asked: RunSet
         benchmark_versions={b: run.benchmarks[b].metric_version for b in {t.benchmark for t in run.tasks}},
         bundle_digest=run.bundle.digest,
         settings=settings,
-        hardware={**info.hardware, **told},
+        hardware={**info.hardware, **hardware},
         lbx_version=__version__,
         metadata=key_values("--metadata", run.spec.metadata) or None,
     ).counting(run.tasks)

@@ -64,7 +64,7 @@ def score_with(
 ) -> int:
     """The same in an open results file."""
     listener = listener or Listener()
-    told = listener.counted
+    progress = listener.counted
     known = embedding is not None and embedding.name in embedding_models(store)
     embedder = load_embedding_model(*embedding) if embedding and not known else None
     stored = embedding.name if embedding and known else None
@@ -75,9 +75,9 @@ def score_with(
                 listener.said(
                     f"{vectors:,} vectors that an earlier lbx stored as {earlier} are used for {identity(embedder)}."
                 )
-        similarities = Similarities(embedder, model=stored, progress=functools.partial(told, "texts embedded"))
+        similarities = Similarities(embedder, model=stored, progress=functools.partial(progress, "texts embedded"))
         rescoring = Rescoring(BENCHMARKS, run_ids, similarities, workers)
-        return rescore(store, rescoring, functools.partial(told, "outputs scored"), listener.said)
+        return rescore(store, rescoring, functools.partial(progress, "outputs scored"), listener.said)
     finally:
         if embedder:
             embedder.close()

@@ -210,7 +210,7 @@ class Runner:
         """What the results file holds of the run now."""
         failures = self.store.query("SELECT count(*) FROM failures WHERE run_id = ?", [run_id])
         outcome.failures = failures.rows[0][0]
-        there = {
+        stored = {
             f"{benchmark}/{task}": samples
             for benchmark, task, samples in self.store.query(
                 "SELECT benchmark, task, count(DISTINCT sample_id) FROM generations WHERE run_id = ? AND error IS NULL "
@@ -219,7 +219,7 @@ class Runner:
             ).rows
         }
         tasks = self.agendas[0].tasks
-        outcome.samples = sum(there.get(task.full_name, 0) for task in tasks)
+        outcome.samples = sum(stored.get(task.full_name, 0) for task in tasks)
         outcome.bundle_samples = sum(task.samples for task in tasks)
 
     def _found(self, run: int) -> None:

@@ -100,31 +100,31 @@ def run(
         checked = check_unchanged(
             bundle.root, lambda stage, _item, done, total: listener.counted(stage, done, total), hashes=hash_bundle
         )
-        found = resolve(spec)
+        resolved = resolve(spec)
         logged_to = log_beside(output, None if log_file is None else Path(log_file))
         with offline(server, *embedding_servers(spec, bundle)) as network:
             Store.check(place)  # a model may take minutes to load: what can be refused is refused before
-            selection = found.selection & _part_of(found, shard)
-            found = replace(found, selection=selection, server=server, network=network, checked=checked)
-            _check_embedding(found, place)
-            found = _retrieve(found, place, listener)
+            selection = resolved.selection & _part_of(resolved, shard)
+            resolved = replace(resolved, selection=selection, server=server, network=network, checked=checked)
+            _check_embedding(resolved, place)
+            resolved = _retrieve(resolved, place, listener)
             ask = functools.partial(
                 _ask, listener=listener, retry_failed=retry_failed, retry_empty=retry_empty, log_file=logged_to
             )
-            found = _summarize(found, place, after_commit, ask, plan=plan)
+            resolved = _summarize(resolved, place, after_commit, ask, plan=plan)
             free = Free.now() if plan else None  # before the model takes its part
-            asker = open_asker(found)
+            asker = open_asker(resolved)
             try:
                 if verify_batching:
                     asker.call(refuse_unverifiable)
                 with Store(place, after_commit=after_commit) as store:
-                    outcomes = ask(found, store, asker, free=free)
+                    outcomes = ask(resolved, store, asker, free=free)
                     if verify_batching:
-                        _verify(found, store, asker, outcomes, count=verify_batching, listener=listener)
+                        _verify(resolved, store, asker, outcomes, count=verify_batching, listener=listener)
             finally:
                 asker.close()
             for run_id in outcomes:
-                _score_summaries(found, run_id, place, output, listener)
+                _score_summaries(resolved, run_id, place, output, listener)
     return outcomes
 
 
@@ -208,19 +208,19 @@ def _verify(
     run: ResolvedRun, store: Store, asker: Asker, outcomes: dict[str, Outcome], *, count: int, listener: Listener
 ) -> None:
     """Ask so many answers of each run again alone; what is found becomes part of its outcome."""
-    told = functools.partial(listener.counted, "answers asked again alone")
+    progress = functools.partial(listener.counted, "answers asked again alone")
     for number, (run_id, agenda) in enumerate(zip(outcomes, run.agendas, strict=True)):
-        found = verify(store, run_id, agenda, count, asker.call, run=number, progress=told)
-        outcomes[run_id].verification = found
+        verified = verify(store, run_id, agenda, count, asker.call, run=number, progress=progress)
+        outcomes[run_id].verification = verified
 
 
 def _extent(agenda: Agenda) -> str:
     """How much is asked: "3 of 269 samples of 1 task, 9 answers"."""
-    asked, there = (sum(map(count, agenda.tasks)) for count in (agenda.samples_in, lambda task: task.samples))
-    of = f" of {there:,}" if asked < there else ""
+    n_asked, n_all = (sum(map(count, agenda.tasks)) for count in (agenda.samples_in, lambda task: task.samples))
+    of = f" of {n_all:,}" if n_asked < n_all else ""
     tasks = f"{len(agenda.tasks)} task{'s' if len(agenda.tasks) > 1 else ''}"
-    prompts = f", {agenda.total:,} answers" if agenda.total > asked else ""
-    return f"{asked:,}{of} samples of {tasks}{prompts}"
+    prompts = f", {agenda.total:,} answers" if agenda.total > n_asked else ""
+    return f"{n_asked:,}{of} samples of {tasks}{prompts}"
 
 
 def _take_up(store: Store, row: RunRow, name: str | None, run: ResolvedRun) -> RunRow:
@@ -244,14 +244,14 @@ def _retrieve(run: ResolvedRun, place: Path, listener: Listener) -> ResolvedRun:
         with Store(place) as store:
             chosen = [(BENCHMARKS[task.benchmark], task) for task in run.tasks]
 
-            def told(task: str, done: int, total: int) -> None:
+            def progress(task: str, done: int, total: int) -> None:
                 listener.counted(f"{task}: chunks retrieved", done, total)
 
             if finder.earlier_name and (chunks := take_over_retrieved(store, finder.earlier_name, finder.name)):
                 log.info(
                     f"{chunks:,} chunks that an earlier lbx stored as {finder.earlier_name} are used for {finder.name}."
                 )
-            find_all(store, finder, run.bundle, chosen, selection=run.selection, progress=told)
+            find_all(store, finder, run.bundle, chosen, selection=run.selection, progress=progress)
             return run.reading(finder, StoredChunks(store, finder.name))
     finally:
         finder.close()
@@ -266,14 +266,14 @@ def _summarize(
     plan: bool,
 ) -> ResolvedRun:
     """Have the model sum up the documents' parts, as a run of its own; what it has done already is not asked again."""
-    if (found := run_of_summaries(run)) is None:
+    if (paired := run_of_summaries(run)) is None:
         return run
-    asked, summaries = found
+    questions, summaries = paired
     free = Free.now() if plan else None
-    asker = open_asker(asked)
+    asker = open_asker(questions)
     try:
         with Store(place, after_commit=after_commit) as store:
-            asked_as = ask(asked, store, asker, free=free)
+            asked_as = ask(questions, store, asker, free=free)
             (run_id,) = asked_as
             document = stored(store, run_id, summaries, run.bundle)
     finally:

@@ -46,16 +46,16 @@ class SentPrompt:
 
     def to_json(self) -> dict[str, Any]:
         """A line of the export."""
-        found = {**self.key._asdict(), "step": self.step, "prompt_source": self.prompt.source, "error": self.error}
+        row = {**self.key._asdict(), "step": self.step, "prompt_source": self.prompt.source, "error": self.error}
         if self.read is None:
-            return found
+            return row
         request = asdict(self.read.request)
         names = (
             "max_new_tokens", "thinking_tokens", "min_new_tokens", "stop", "stop_tokens", "sampling", "original_tokens",
             "truncated", "tokens_cut", "bos_tokens", "prompt_sha256",
         )  # fmt: skip
         return {
-            **found,
+            **row,
             "text": self.read.text,
             "cut_at": self.read.cut_at,
             "prompt_tokens": len(self.read.request.token_ids),
@@ -109,8 +109,8 @@ def rebuilt(
     if key.benchmark == Summaries.name:
         only, results = replace(spec, workers=0), None
     if isinstance(spec, JudgeSpec):  # whose tasks are those of the judged answers
-        there = [path for path in spec.answers if Path(path).is_file()] or [str(results)]
-        only = replace(spec, ids=only.ids, limit=None, workers=0, answers=tuple(there))
+        files = [path for path in spec.answers if Path(path).is_file()] or [str(results)]
+        only = replace(spec, ids=only.ids, limit=None, workers=0, answers=tuple(files))
     with _works(only, run_id, results) as (work, *_):
         for task in work.tasks:
             chosen = work.selection.of(task, work.benchmarks[task.benchmark].samples(work.bundle, task.name))
@@ -126,8 +126,8 @@ def _works(spec: RunSpec, run_id: str | None = None, results: Path | None = None
     run = resolve(spec)
     if results is not None and run_id is not None:
         run = _with_summaries(run, run_id, results)
-    elif asked := run_of_summaries(run):
-        run = asked[0]
+    elif summaries := run_of_summaries(run):
+        run = summaries[0]
     with retrieving(run) as reading:
         card = card_of(spec, run.bundle)
         backend = load_to_count(card, run.bundle)

@@ -78,16 +78,16 @@ def deal(spec: RunSpec, count: int, how: Counting = Counting(), listener: Listen
     run = resolve(spec)
     _tell_of_unlike_machines(run)
     with share_of_one(spec.workers):
-        found = _count(run, how, listener or Listener())
-    if len(found.documents) < count:
-        log.info(f"There are only {len(found.documents):,} documents, so there are as many shards, not {count}.")
-    if not found.documents:
+        counting = _count(run, how, listener or Listener())
+    if len(counting.documents) < count:
+        log.info(f"There are only {len(counting.documents):,} documents, so there are as many shards, not {count}.")
+    if not counting.documents:
         raise UsageError("These tasks have no sample to ask.", fix="See what there is: lbx tasks.")
     tasks = [task.full_name for task in run.tasks]
-    shards = make_shards(found.documents, found.costs, tasks, count, processes=found.processes)
-    asked = {task.full_name: spec.iterations or BENCHMARKS[task.benchmark].iterations for task in run.tasks}
+    shards = make_shards(counting.documents, counting.costs, tasks, count, processes=counting.processes)
+    iterations = {task.full_name: spec.iterations or BENCHMARKS[task.benchmark].iterations for task in run.tasks}
     names = tuple(str(name) for name in run.names)
-    return ShardPlan(run.bundle.digest, names, asked, found.unit, found.basis, shards)
+    return ShardPlan(run.bundle.digest, names, iterations, counting.unit, counting.basis, shards)
 
 
 def shard_of(plan: ShardPlan, number: int, run: ResolvedRun) -> Selection:
@@ -113,27 +113,27 @@ def _tell_of_unlike_machines(run: ResolvedRun) -> None:
 
 
 def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _Costed:
-    told = functools.partial(listener.counted, "counted")
+    progress = functools.partial(listener.counted, "counted")
     loaded = _load(run, how) if how.tokens else None
     if loaded is None:
-        documents = documents_in_characters(run.agendas, told)
+        documents = documents_in_characters(run.agendas, progress)
         costs = [rule_of_thumb(one) for one in documents]
         return _Costed(documents, costs, "tokens", "a rule of thumb, from characters")
     card, backend, measured = loaded
     try:
         with retrieving(run) as reading:
             works = make_works(reading, card, backend)
-            documents = documents_in_tokens(works, told)
-            found = _costs(run, works, how, measured=measured)
-            if found is None:
+            documents = documents_in_tokens(works, progress)
+            counted_costs = _costs(run, works, how, measured=measured)
+            if counted_costs is None:
                 costs = [rule_of_thumb(one) for one in documents]
                 return _Costed(documents, costs, "tokens", "a rule of thumb, from tokens")
             room = room_of(backend, batching=run.spec.batching)
             names = [task.full_name for task in run.tasks]
-            seconds = [seconds_of([one], names, found, room) for one in documents]
+            seconds = [seconds_of([one], names, counted_costs, room) for one in documents]
             # What earlier sessions say is of as many workers; a calibration is of one of them.
             processes = max(1, run.spec.workers) if how.like is None else 1
-            return _Costed(documents, seconds, "s", found.basis, processes)
+            return _Costed(documents, seconds, "s", counted_costs.basis, processes)
     finally:
         backend.close()
 
@@ -155,11 +155,11 @@ def _load(run: ResolvedRun, how: Counting) -> tuple[ModelCard, Backend, bool] | 
 
 def _costs(run: ResolvedRun, works: Sequence[Work], how: Counting, *, measured: bool) -> Costs | None:
     if how.like is not None:
-        found = _costs_like(how.like, works[0].row, run.spec.workers)
-        if found is None:
+        costs = _costs_like(how.like, works[0].row, run.spec.workers)
+        if costs is None:
             workers = run.spec.workers
             log.info(f"{how.like} says nothing of this model's speed with these options and {workers} workers.")
-        return found
+        return costs
     if not measured:
         return None
     few = [replace(work, selection=work.selection.first(work.tasks, _TRIAL_SAMPLES)) for work in works]

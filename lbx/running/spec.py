@@ -219,8 +219,8 @@ class RunSpec(AskingOptions, ChoosingOptions):
 
     def to_json(self) -> dict[str, Any]:
         """What differs from the defaults."""
-        given = {name: (getattr(self, name), field.default) for name, field in fields_of(type(self)).items()}
-        return {_MARK: FORMAT, **{name: value for name, (value, default) in given.items() if value != default}}
+        values = {name: (getattr(self, name), field.default) for name, field in fields_of(type(self)).items()}
+        return {_MARK: FORMAT, **{name: value for name, (value, default) in values.items() if value != default}}
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Into a file of its own, which ``read`` reads."""
@@ -246,15 +246,15 @@ class RunSpec(AskingOptions, ChoosingOptions):
             raise UsageError(
                 f"{source} is the spec of a judge, not of a run.", fix="lbx.running.judge_spec reads both."
             )
-        given = {name: value for name, value in values.items() if name not in (_MARK, JUDGE_MARK)}
+        fields = {name: value for name, value in values.items() if name not in (_MARK, JUDGE_MARK)}
         known = fields_of(cls)
-        if unknown := sorted(map(str, given.keys() - known.keys())):
+        if unknown := sorted(map(str, fields.keys() - known.keys())):
             raise UsageError(
                 f"{source} has a key that lbx does not know: {unknown[0]}.", fix="Remove it, or update lbx."
             )
-        if missing := [name for name, field in known.items() if field.default is MISSING and name not in given]:
+        if missing := [name for name, field in known.items() if field.default is MISSING and name not in fields]:
             raise UsageError(f"{source} does not say the run's {' and '.join(missing)}.")
-        return cls(**given)
+        return cls(**fields)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "RunSpec":

@@ -58,8 +58,8 @@ class StoredAnswer:
     def marks(self) -> list[str]:
         """What may have spoilt its score, in words."""
         cut = self.values.get("tokens_cut") or "some"
-        told = {mark.name: mark.of_answer.format(tokens_cut=cut) for mark in WORST_FIRST if mark.of_answer}
-        return [words for name, words in told.items() if name in self.marked]
+        texts = {mark.name: mark.of_answer.format(tokens_cut=cut) for mark in WORST_FIRST if mark.of_answer}
+        return [words for name, words in texts.items() if name in self.marked]
 
 
 LISTED: Mapping[str, Mark] = {mark.listed: mark for mark in WORST_FIRST if mark.listed}
@@ -102,12 +102,12 @@ class Choice:
                 [self.text] * len(texts),
             ),
         }
-        asked = {rule: values for rule, (wanted, values) in rules.items() if wanted}
+        rules_used = {rule: values for rule, (wanted, values) in rules.items() if wanted}
         score = "" if self.at_least is None and self.below is None else _SCORE
         return (
             f"FROM generations g JOIN samples s USING (benchmark, task, sample_id) {score} "
-            f"WHERE {' AND '.join(asked) or 'true'}",
-            [value for values in asked.values() for value in values],
+            f"WHERE {' AND '.join(rules_used) or 'true'}",
+            [value for values in rules_used.values() for value in values],
         )
 
 
@@ -146,12 +146,12 @@ def _any_fits(key: str, wanted: Sequence[str]) -> bool:
 
 def list_answers(store: Store, choice: Choice, limit: int, *, skip: int = 0) -> Table:
     """Answers in the data's order: run, sample, headline score, tokens, what may have spoilt it."""
-    found, parameters = choice.found()
+    sql, parameters = choice.found()
     marks = ", ".join(f"CASE WHEN {mark.of('g')} THEN '{name}' END" for name, mark in LISTED.items())
     return store.query(
         f"""
         WITH page AS (
-            SELECT g.*, s.position, concat_ws(', ', {marks}) AS marks {found}
+            SELECT g.*, s.position, concat_ws(', ', {marks}) AS marks {sql}
             ORDER BY {_ORDER} LIMIT ? OFFSET ?
         )
         SELECT run_id, benchmark || '/' || task || '/' || sample_id
@@ -165,15 +165,15 @@ def list_answers(store: Store, choice: Choice, limit: int, *, skip: int = 0) -> 
 
 def count_answers(store: Store, choice: Choice) -> int:
     """How many there are."""
-    found, parameters = choice.found()
-    return int(store.query(f"SELECT count(*) {found}", parameters).rows[0][0])
+    sql, parameters = choice.found()
+    return int(store.query(f"SELECT count(*) {sql}", parameters).rows[0][0])
 
 
 @refusing_odd_values
 def answer_at(store: Store, choice: Choice, place: int) -> StoredAnswer | None:
     """The answer at a place of the list, from 0, or None behind its end."""
-    found, parameters = choice.found()
-    keys = store.query(f"SELECT {_ANSWER} {found} ORDER BY {_ORDER} LIMIT 1 OFFSET ?", [*parameters, place]).rows
+    sql, parameters = choice.found()
+    keys = store.query(f"SELECT {_ANSWER} {sql} ORDER BY {_ORDER} LIMIT 1 OFFSET ?", [*parameters, place]).rows
     if not keys:
         return None
     (row,) = store.query(
@@ -230,7 +230,7 @@ def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAns
     Raises:
         UsageError: there is none, or several tasks have a sample of that name.
     """
-    found = store.query(
+    rows = store.query(
         f"""
         SELECT {_COLUMNS}
         FROM generations g JOIN samples s USING (benchmark, task, sample_id)
@@ -241,15 +241,15 @@ def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAns
         """,
         [list(runs), list(runs), name],
     ).dicts()
-    tasks = sorted({f"{row['benchmark']}/{row['task']}" for row in found})
-    if not found:
+    tasks = sorted({f"{row['benchmark']}/{row['task']}" for row in rows})
+    if not rows:
         raise UsageError(
             f"{store.path} holds no answer to a sample {name}.", fix="`lbx show FILE` lists what it holds."
         )
     if len(tasks) > 1:
         names = ", ".join(f"{task}/{name}" for task in tasks)
         raise UsageError(f"Several tasks have a sample {name}.", fix=f"Name one: {names}.")
-    return [_answer(store, row) for row in found]
+    return [_answer(store, row) for row in rows]
 
 
 def _answer(store: Store, row: dict[str, Any]) -> StoredAnswer:

@@ -41,17 +41,17 @@ class _RetrievalRow(TableRow):
 def embedding_models(store: Store, of: Sequence[str] = ()) -> list[str]:
     """The models whose vectors the file holds: of any text, or of one of these, by hash."""
     some = "WHERE list_contains(?::VARCHAR[], text_sha256)" if of else ""
-    found = store.query(f"SELECT DISTINCT model FROM embeddings {some} ORDER BY ALL", [list(of)] if of else [])
-    return [row[0] for row in found.rows]
+    rows = store.query(f"SELECT DISTINCT model FROM embeddings {some} ORDER BY ALL", [list(of)] if of else [])
+    return [row[0] for row in rows.rows]
 
 
 def vectors(store: Store, model: str, hashes: Sequence[str]) -> dict[str, bytes]:
     """The stored vectors of these texts, by hash; texts without one are left out."""
-    found = store.query(
+    rows = store.query(
         "SELECT text_sha256, vector FROM embeddings WHERE model = ? AND text_sha256 IN (SELECT unnest(?::VARCHAR[]))",
         [model, list(hashes)],
     )
-    return dict(found.rows)
+    return dict(rows.rows)
 
 
 def keep_vectors(store: Store, rows: Sequence[EmbeddedText]) -> None:
@@ -122,14 +122,14 @@ def chunks_key(sample: Sample) -> tuple[str, str, str, str]:
 
 def all_retrieved(store: Store, retriever: str) -> dict[tuple[str, ...], list[Chunk]]:
     """All chunks that a retriever has found, by ``chunks_key``, each sample's in document order."""
-    found: dict[tuple[str, ...], list[Chunk]] = {}
+    chunks_of: dict[tuple[str, ...], list[Chunk]] = {}
     for row in store.query(
         "SELECT benchmark, task, sample_id, context_sha256, chunk_index, rank, score, text FROM retrievals "
         "WHERE retriever = ? ORDER BY ALL",
         [retriever],
     ).rows:
-        found.setdefault(row[:4], []).append(Chunk(*row[4:]))
-    return found
+        chunks_of.setdefault(row[:4], []).append(Chunk(*row[4:]))
+    return chunks_of
 
 
 def keep_retrieved(store: Store, retriever: str, found: Sequence[tuple[Sample, Sequence[Chunk]]]) -> None:

@@ -188,19 +188,19 @@ def copy_database(path: Path, copy: Path) -> None:
 
 
 def _left_behind(target: Path, scratch: Path, say: Callable[[str], None]) -> Path | None:
-    found = None
+    leftover = None
     for folder in sorted(scratch.glob(f"{_prefix(target)}*")):
         if folder.lstat().st_uid != os.geteuid():  # anybody can work out its name, and what is in it
             continue
         path, copy = folder / target.name, folder / _COPIED
         if not path.is_file() or not copy.is_file():
             shutil.rmtree(folder, ignore_errors=True)
-        elif found is None and read_input(copy, _BLOCK).decode("utf-8", "replace") == _version(target):
-            found = path
+        elif leftover is None and read_input(copy, _BLOCK).decode("utf-8", "replace") == _version(target):
+            leftover = path
             say(f"A killed run left its file on this machine, {path}; this run continues it.")
         else:
             say(f"A run that was killed has left {path} on this machine; {target} has gone on without it. Remove it.")
-    return found
+    return leftover
 
 
 def _note_copy(path: Path, target: Path) -> None:

@@ -141,18 +141,18 @@ def _differences(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str,
 def _refuse_other(connection: duckdb.DuckDBPyConnection, table: str, rows: str, path: Path, where: str) -> None:
     key, tests = _KEYS[table], _differences(connection, table)
     names = ", ".join(f"CASE WHEN {test} THEN '{name}' END" for name, test in tests.items())
-    found = connection.execute(
+    existing = connection.execute(
         f"""
         SELECT {", ".join(f'new."{name}"' for name in key)}, list_filter([{names}], lambda x: x IS NOT NULL)
         FROM {rows} new JOIN {table} old USING ({", ".join(key)})
         WHERE ({where}) AND ({" OR ".join(tests.values())}) LIMIT 1
         """
     ).fetchone()
-    if found:
-        named = ", ".join(f"{name} {value}" for name, value in zip(key, found[:-1], strict=True))
+    if existing:
+        named = ", ".join(f"{name} {value}" for name, value in zip(key, existing[:-1], strict=True))
         raise StoreError(
             f"{path} and a file before it hold two different rows of {table} under one key ({named}): they differ in "
-            f"{', '.join(found[-1])}.",
+            f"{', '.join(existing[-1])}.",
             fix="One of the two is not of this run, or was made again; merge without one of the files.",
         )
 
@@ -166,7 +166,7 @@ Made = dict[tuple[str, str], int]
 def made_of(connection: duckdb.DuckDBPyConnection, database: str = "") -> Made:
     """Of the store, or of an attached file."""
     prefix = f"{database}." if database else ""
-    found = connection.execute(
+    rows = connection.execute(
         f"""
         SELECT run_id, benchmark, bit_xor(made) FROM (
             SELECT run_id, benchmark, hash(task, sample_id, iteration, output, error, original_tokens) AS made
@@ -176,7 +176,7 @@ def made_of(connection: duckdb.DuckDBPyConnection, database: str = "") -> Made:
         ) GROUP BY ALL
         """
     ).fetchall()
-    return {(run, benchmark): made for run, benchmark, made in found}
+    return {(run, benchmark): made for run, benchmark, made in rows}
 
 
 def take_numbers(connection: duckdb.DuckDBPyConnection, source: str, before: Made, *, added: bool) -> Made:

@@ -16,8 +16,8 @@ _OF_PAIRS = ", ".join(
 
 
 def _of(name: str, kind: str = "") -> str:
-    told = f"a.meta->>'{name}'"
-    return f"{f'try_cast({told} AS {kind})' if kind else told} AS {name}"
+    value = f"a.meta->>'{name}'"
+    return f"{f'try_cast({value} AS {kind})' if kind else value} AS {name}"
 
 
 def _same(generation: str, side: str) -> str:

@@ -134,10 +134,10 @@ def _take_held(store: Store, connection: duckdb.DuckDBPyConnection, held: Path, 
             _take_run(store, connection, run, held, merging)
             if name in merging.joined:
                 (row,) = store.query("SELECT metadata FROM runs WHERE run_id = ?", [name]).dicts()
-                said = said_of(row) | said_of(run)
+                stated = said_of(row) | said_of(run)
                 connection.execute(
                     "UPDATE runs SET status = ?, finished_at = ?, metadata = ? WHERE run_id = ?",
-                    [*ending, as_json(said) if said else None, name],
+                    [*ending, as_json(stated) if stated else None, name],
                 )
             merging.runs[name].remove(held)
         _take_rows(connection, held, merging, added=False)
@@ -182,33 +182,35 @@ def _take_run(
         connection.execute(f"INSERT INTO runs BY NAME SELECT * FROM {_SOURCE}.runs WHERE run_id = ?", [run["run_id"]])
     else:
         (held,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run["run_id"]]).dicts()
-        found = _refuse_other_run(held, run, files[0], source)
+        mismatch = _refuse_other_run(held, run, files[0], source)
         merging.notes += [
             f"{run['run_id']}: {name} is {held[name]} in {files[0]} and {run[name]} in {source}."
             for name in _NOTED
             if held[name] != run[name]
         ]
-        if found.earlier:
+        if mismatch.earlier:
             merging.notes.append(
                 f"{run['run_id']}: an earlier lbx made parts of it and recorded less of their model (of the weights, "
-                f"the first and last MiB). That matches {source}; the file has today's {', '.join(found.earlier)}."
+                f"the first and last MiB). That matches {source}; the file has today's {', '.join(mismatch.earlier)}."
             )
-        _join_runs(connection, held, run, found)
+        _join_runs(connection, held, run, mismatch)
         merging.joined += [run["run_id"]] if run["run_id"] not in merging.joined else []
     files.append(source)
 
 
 def _refuse_other_run(held: Mapping[str, Any], new: Mapping[str, Any], first: Path, source: Path) -> Difference:
     """Runs of one name are one run only where everything that makes the numbers is equal."""
-    found = difference(held, new)
+    mismatch = difference(held, new)
     before, now = identity(held), identity(new)
-    if found.other:
-        asked = "; ".join(f"{name} is {before.get(name)!r} there and {now.get(name)!r} here" for name in found.other)
+    if mismatch.other:
+        differences = "; ".join(
+            f"{name} is {before.get(name)!r} there and {now.get(name)!r} here" for name in mismatch.other
+        )
         raise StoreError(
-            f"The run {new['run_id']!r} in {source} is another one than in {first}: {asked}.",
+            f"The run {new['run_id']!r} in {source} is another one than in {first}: {differences}.",
             fix="Runs that differ need names of their own (lbx run --name NAME); merge only files of one run.",
         )
-    return found
+    return mismatch
 
 
 _STATUSES = ("running", "failed", "interrupted", "done")
@@ -225,8 +227,8 @@ def _join_runs(
         [json.loads(run[name] or "{}") for run in (held, new)]
         for name in ("task_samples", "unscored_samples", "benchmark_versions")
     )
-    said = [said_of(run) for run in (held, new)]
-    told = {key: max(one[key] for one in said if key in one) for key in {**said[0], **said[1]}}
+    stated = [said_of(run) for run in (held, new)]
+    newest = {key: max(one[key] for one in stated if key in one) for key in {**stated[0], **stated[1]}}
     values = {
         "started_at": first["started_at"],
         **dict(zip(("status", "finished_at"), _ending([held, new]), strict=True)),
@@ -235,7 +237,7 @@ def _join_runs(
         ),
         "task_samples": as_json({**samples[0], **samples[1]}),
         "unscored_samples": as_json({**unscored[0], **unscored[1]}) if any(unscored) else None,
-        "metadata": as_json(told) if told else None,
+        "metadata": as_json(newest) if newest else None,
         **{name: first[name] for name in _FIRST},
         "settings": as_json(found.settings),
         **({"hardware": as_json(found.hardware)} if found.earlier else {}),

@@ -51,12 +51,12 @@ def _sure(store: Store, results: str, said: str, whose: str, run_ids: Collection
         for questions in ("all", *(mark.lower() for mark in row.get("marks", ()))):
             for task in (None, row["task"]):
                 held.setdefault((*of, questions, task), []).append(row)
-    found = []
+    rows = []
     for row in store.query(f"FROM {results}", [list(run_ids)]).dicts():
         of = (row[whose], *(row[name] for name in _KEY))
         some = held.get((*of, row.get("questions", "all"), row["task"]), [])
-        found.append(row | sureness(estimate(some, copies=row.get("questions") == "all")))
-    return found
+        rows.append(row | sureness(estimate(some, copies=row.get("questions") == "all")))
+    return rows
 
 
 def estimate(rows: Iterable[Mapping[str, Any]], *, copies: bool = False) -> Estimate:
@@ -102,13 +102,13 @@ def add_up(store: Store, run_ids: Collection[str]) -> None:
 
 
 def _compared_with(store: Store, run_ids: Collection[str]) -> list[str]:
-    found = store.query(
+    rows = store.query(
         "SELECT run_id FROM judgements WHERE list_contains($1::VARCHAR[], against_run_id) UNION "
         "SELECT run_id FROM ratings WHERE list_contains($1::VARCHAR[], against_run_id) UNION "
         "SELECT against_run_id FROM ratings WHERE list_contains($1::VARCHAR[], run_id)",
         [list(run_ids)],
     )
-    return [run for (run,) in found.rows if run]
+    return [run for (run,) in rows.rows if run]
 
 
 def add_up_judge(store: Store, judge_id: str) -> None:
@@ -158,9 +158,9 @@ def _people(rows: Sequence[Row]) -> Iterable[Row]:
 def _group(row: Row, position: int) -> GroupRow:
     pair, ends = row["kind"] == "pair", (row["scale_low"], row["scale_high"])
     unit = 100.0 if pair else None if None in ends else ends[1] - ends[0]
-    told = {column.name: row.get(column.name) for column in fields(NumberRow)}
+    values = {column.name: row.get(column.name) for column in fields(NumberRow)}
     return GroupRow(
         row["run_id"], row["benchmark"], row["grouping"], row["name"], "win_rate" if pair else "rating", _VERSION,
         row["n"], row["score"], 100 * row["win_rate"] if pair else row["rating"], row["partial"], position, unit,
-        **told,
+        **values,
     )  # fmt: skip

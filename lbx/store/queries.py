@@ -113,8 +113,8 @@ def export_parquet(store: Store, sql: str, path: Path) -> int:
         query = restrict(store.connection, sql)
     copy = f"COPY ({query}\n) TO {quoted(str(path))} ({_PARQUET})"
     with ThreadPoolExecutor(1) as aside:
-        told = _interruptibly(aside, store.connection, lambda: store.connection.execute(copy).fetchall())
-    return int(told[0][0]) if told else count_parquet_rows([path])  # a PIVOT does not tell
+        copied = _interruptibly(aside, store.connection, lambda: store.connection.execute(copy).fetchall())
+    return int(copied[0][0]) if copied else count_parquet_rows([path])  # a PIVOT does not tell
 
 
 def export_report(store: Store, sql: str, parameters: Sequence[object], path: Path, without: Sequence[str]) -> int:
@@ -140,7 +140,7 @@ def named_files(texts: Sequence[str], results: Path) -> dict[str, Path]:
     Raises:
         UsageError: a text has another form, a name cannot stand before a table's, or a file is named twice.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     known = [results.resolve()]
     for text in texts:
         name, _, place = text.partition("=")
@@ -149,13 +149,13 @@ def named_files(texts: Sequence[str], results: Path) -> dict[str, Path]:
                 f"--attach is NAME=FILE, a name of letters, digits and _, not {text!r}.",
                 fix="Give e.g. --attach other=b.duckdb; its tables are other.runs, other.scores ...",
             )
-        if name.lower() in (*_TAKEN, *map(str.lower, found)):
+        if name.lower() in (*_TAKEN, *map(str.lower, files)):
             raise UsageError(f"The name {name} of --attach is taken.", fix="Give the file another name.")
         if Path(place).resolve() in known:
             raise UsageError(f"{place} is open already.", fix="Name each file once.")
-        found[name] = Path(place)
-        known.append(found[name].resolve())
-    return found
+        files[name] = Path(place)
+        known.append(files[name].resolve())
+    return files
 
 
 _INNER = "lbx_"
@@ -235,11 +235,13 @@ def _bare(sql: str) -> str:
 
 
 def _apart(names: Sequence[str]) -> list[str]:
-    found: list[str] = []
+    statements: list[str] = []
     for name in names:
         numbered = (f"{name}_{number}" for number in itertools.count(1))
-        found.append(name if name not in found else next(one for one in numbered if one not in (*names, *found)))
-    return found
+        statements.append(
+            name if name not in statements else next(one for one in numbered if one not in (*names, *statements))
+        )
+    return statements
 
 
 def _failed(exc: duckdb.Error) -> StoreError:

@@ -158,13 +158,13 @@ def _refuse_other(
 ) -> None:
     columns = [row[0] for row in connection.execute(f"SELECT column_name FROM (DESCRIBE {table})").fetchall()]
     unequal = [f"new.{name} IS DISTINCT FROM old.{name}" for name in columns if name not in (*key, *_MAY_DIFFER)]
-    found = connection.execute(
+    rows = connection.execute(
         f"SELECT set_id FROM {source}.{table} new JOIN {table} old USING ({', '.join(key)}) "
         f"WHERE {' OR '.join(unequal)} LIMIT 1"
     ).fetchone()
-    if found:
+    if rows:
         raise StoreError(
-            f"{path} and a file before it hold two different sets of ratings under the name {found[0]} ({table}).",
+            f"{path} and a file before it hold two different sets of ratings under the name {rows[0]} ({table}).",
             fix="One of the files was changed by another program; leave it out.",
         )
 

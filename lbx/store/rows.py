@@ -51,8 +51,8 @@ class TableRow:
 
     def values(self) -> dict[str, object]:
         """As JSON has them. ``dataclasses.asdict`` would copy each value, for some hundred thousand rows."""
-        found = ((column.name, getattr(self, column.name)) for column in fields(self))
-        return {name: _utc(value) if isinstance(value, datetime) else value for name, value in found}
+        pairs = ((column.name, getattr(self, column.name)) for column in fields(self))
+        return {name: _utc(value) if isinstance(value, datetime) else value for name, value in pairs}
 
 
 def _utc(time: datetime) -> str:

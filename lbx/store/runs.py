@@ -98,10 +98,10 @@ def set_metadata(store: Store, run_id: str, changes: Mapping[str, str]) -> dict[
     Raises:
         UsageError: there is no such run.
     """
-    told = {key: value for key, value in {**metadata(store, run_id), **changes}.items() if value}
+    kept = {key: value for key, value in {**metadata(store, run_id), **changes}.items() if value}
     with store.transaction() as connection:
-        connection.execute("UPDATE runs SET metadata = ? WHERE run_id = ?", [as_json(told) if told else None, run_id])
-    return told
+        connection.execute("UPDATE runs SET metadata = ? WHERE run_id = ?", [as_json(kept) if kept else None, run_id])
+    return kept
 
 
 def set_metric_version(store: Store, run_id: str, benchmark: str, version: int) -> None:

@@ -94,12 +94,12 @@ def take_up(store: Store, run: RunRow, names: Sequence[str], earlier: str = "") 
     held = {row["run_id"]: row for row in store.query(query, [[*names, earlier]]).dicts()}
     values = run.values() | {"settings": as_json(run.settings), "hardware": as_json(run.hardware)}
     for name in (*names, earlier):
-        if name not in held or (found := difference(held[name], values)).other:
+        if name not in held or (mismatch := difference(held[name], values)).other:
             continue
-        if as_json(found.settings) != as_json(json.loads(held[name]["settings"])):
+        if as_json(mismatch.settings) != as_json(json.loads(held[name]["settings"])):
             with store.transaction() as connection:
-                connection.execute("UPDATE runs SET settings = ? WHERE run_id = ?", [as_json(found.settings), name])
-        return replace(run, run_id=name, settings=found.settings), found.earlier
+                connection.execute("UPDATE runs SET settings = ? WHERE run_id = ?", [as_json(mismatch.settings), name])
+        return replace(run, run_id=name, settings=mismatch.settings), mismatch.earlier
     return replace(run, run_id=next((name for name in names if name not in held), names[0])), []
 
 

@@ -93,20 +93,20 @@ def newest_spec(path: Path, run_id: str | None) -> Any:
         UsageError: it has no such run, several and none is named, or its runs were made by a version that kept none.
     """
     with Store(path, beside_writer=True) as store:
-        found = dict(
+        specs = dict(
             store.query(
                 "SELECT run_id, arg_max(spec::VARCHAR, session) FROM sessions WHERE spec IS NOT NULL GROUP BY run_id "
                 "ORDER BY run_id"
             ).rows
         )
-    if run_id is None and len(set(found.values())) == 1:
-        return json.loads(next(iter(found.values())))
-    if run_id in found:
-        return json.loads(found[run_id])
-    if not found:
+    if run_id is None and len(set(specs.values())) == 1:
+        return json.loads(next(iter(specs.values())))
+    if run_id in specs:
+        return json.loads(specs[run_id])
+    if not specs:
         raise UsageError(f"{path} does not record how its runs were made: an older lbx or an import made them.")
-    said = "holds several runs" if run_id is None else f"does not record how a run {run_id} was made"
-    raise UsageError(f"{path} {said}.", fix=f"Name one with --run: {', '.join(found)}.")
+    problem = "holds several runs" if run_id is None else f"does not record how a run {run_id} was made"
+    raise UsageError(f"{path} {problem}.", fix=f"Name one with --run: {', '.join(specs)}.")
 
 
 @refusing_odd_values
@@ -151,11 +151,11 @@ def answer_lengths(store: Store, run: RunRow, alike: Collection[str]) -> dict[st
         [run.model, run.backend],
     )
     wanted = _some(run.settings, alike)
-    found: dict[str, list[tuple[float, int]]] = {}
+    lengths_of: dict[str, list[tuple[float, int]]] = {}
     for task, mean, settings, count in table.rows:
         if _some(json.loads(settings), alike) == wanted:
-            found.setdefault(task, []).append((mean, count))
-    return {task: sum(m * n for m, n in parts) / sum(n for _, n in parts) for task, parts in found.items()}
+            lengths_of.setdefault(task, []).append((mean, count))
+    return {task: sum(m * n for m, n in parts) / sum(n for _, n in parts) for task, parts in lengths_of.items()}
 
 
 def _of_speed(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -200,9 +200,9 @@ class Store:
         else:
             with self.transaction() as connection:
                 values = run.values() | {"started_at": datetime.now(UTC).replace(tzinfo=None), "status": "running"}
-                told = [as_json(value) if isinstance(value, Mapping) else value for value in values.values()]
+                encoded = [as_json(value) if isinstance(value, Mapping) else value for value in values.values()]
                 connection.execute(
-                    f"INSERT INTO runs ({', '.join(values)}) VALUES ({', '.join('?' * len(told))})", told
+                    f"INSERT INTO runs ({', '.join(values)}) VALUES ({', '.join('?' * len(encoded))})", encoded
                 )
         again = [f"({rule})" for rule, wanted in ((_FAILED, failed), (_EMPTY, empty)) if wanted] or ["false"]
         done = self.query(
@@ -260,10 +260,10 @@ class Store:
             [as_json([{name: getattr(row, name) for name in _ANSWER} for row in generations])],
         ).fetchone():
             return
-        said = [", ".join(f"{row}.{name}" for name in _SAID) for row in ("old", "new")]
+        columns = [", ".join(f"{row}.{name}" for name in _SAID) for row in ("old", "new")]
         replaced = connection.execute(
             f"SELECT {', '.join(_ANSWER)} FROM ({rows_of_json(connection, 'generations')}) new "
-            f"JOIN generations old USING ({', '.join(_ANSWER)}) WHERE ({said[0]}) IS DISTINCT FROM ({said[1]})",
+            f"JOIN generations old USING ({', '.join(_ANSWER)}) WHERE ({columns[0]}) IS DISTINCT FROM ({columns[1]})",
             [as_parameter(generations)],
         ).fetchall()
         for table in ("scores", "verifications"):

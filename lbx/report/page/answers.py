@@ -126,7 +126,7 @@ def packed(store: Store, runs: Sequence[str], *, chars: int, most_bytes: int) ->
     (total,) = store.query(
         "SELECT count(*) FROM generations WHERE run_id IN (SELECT unnest($1::VARCHAR[]))", [list(runs)]
     ).rows[0]
-    found = store.arrays(_answers(store), [list(runs)])
+    arrays = store.arrays(_answers(store), [list(runs)])
     question = _CUT.format("question", chars)
     samples = store.query(_QUESTIONS.format(named=_NAMED, question=question), [list(runs)]).rows
     tasks = list(dict.fromkeys(task for task, *_ in samples))
@@ -134,11 +134,11 @@ def packed(store: Store, runs: Sequence[str], *, chars: int, most_bytes: int) ->
     columns = {
         "task": _packed_numbers(np.fromiter((numbers[task] for task, *_ in samples), np.uint16, len(samples))),
         "id": _packed_texts(one_line(cut(name, 200)) for _, name, *_ in samples),
-        **{name: _packed_numbers(found[name]) for name in ("run", "sample", "iteration", "score", "alike")},
+        **{name: _packed_numbers(arrays[name]) for name in ("run", "sample", "iteration", "score", "alike")},
     }
     room = most_bytes - sum(map(len, columns.values()))
-    kept, texts = _fitting(store, found, samples, chars, room)
-    carried = len(found["run"])
+    kept, texts = _fitting(store, arrays, samples, chars, room)
+    carried = len(arrays["run"])
     return Packed([one_line(cut(task, 200)) for task in tasks], columns | texts, total, carried, int(kept.sum()))
 
 
@@ -184,9 +184,9 @@ def _fitting(
             columns[name] = _packed_texts(map(visible, texts))
         shown = np.zeros(len(samples), bool)
         shown[found["sample"][kept]] = True
-        asked = list(zip(samples, shown, strict=True))
-        columns["question"] = _packed_texts(visible(row[2] or "") if held else "" for row, held in asked)
-        columns["references"] = _packed_texts(_references(row[3], chars) if held else [] for row, held in asked)
+        pairs = list(zip(samples, shown, strict=True))
+        columns["question"] = _packed_texts(visible(row[2] or "") if held else "" for row, held in pairs)
+        columns["references"] = _packed_texts(_references(row[3], chars) if held else [] for row, held in pairs)
         size = sum(map(len, columns.values()))
         if (size <= room and (tried or waves == most)) or waves == 0:
             return kept, columns

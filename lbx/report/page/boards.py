@@ -20,16 +20,16 @@ Row = Mapping[str, Any]
 def boards(source: Source) -> Section | None:
     """Each benchmark's results in its authors' own tables and charts; None where the file has none of them."""
     marks: dict[str, int] = {}  # of published models, the same on every board
-    asked = {row["benchmark"] for row in source.rows("leaderboard")}
-    held = [name for name in BOARDS if BOARDS[name].benchmark in asked]
-    parts = [part for name in held if (found := source.table(name)) for part in _board(source, name, found, marks)]
+    benchmarks = {row["benchmark"] for row in source.rows("leaderboard")}
+    held = [name for name in BOARDS if BOARDS[name].benchmark in benchmarks]
+    parts = [part for name in held if (table := source.table(name)) for part in _board(source, name, table, marks)]
     return Section("board", "Leaderboards of the benchmarks", parts) if parts else None
 
 
 def board(source: Source, name: str) -> Section:
     """One board as a section of its own."""
-    found = source.table(name)
-    return Section(name, _parts_of(name)[0], _board(source, name, found, {}) if found else [])
+    table = source.table(name)
+    return Section(name, _parts_of(name)[0], _board(source, name, table, {}) if table else [])
 
 
 def _board(source: Source, name: str, found: Table, published: dict[str, int]) -> list[Html]:

@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 
 def findings(source: Source) -> Section | None:
     """The section; None where nothing stands out."""
-    said = [
+    sentences = [
         *_leaders(source),
         *_verdicts(source),
         *_judges(source),
@@ -31,10 +31,12 @@ def findings(source: Source) -> Section | None:
         *_guards(source),
         *_unfinished(source),
     ]
-    if not said:
+    if not sentences:
         return None
-    more = [tag("p", f"And {len(said) - _MOST} more; the tables below have them.")] if len(said) > _MOST else []
-    return Section("findings", "What stands out", [tag("ul", *(tag("li", line) for line in said[:_MOST])), *more])
+    more = (
+        [tag("p", f"And {len(sentences) - _MOST} more; the tables below have them.")] if len(sentences) > _MOST else []
+    )
+    return Section("findings", "What stands out", [tag("ul", *(tag("li", line) for line in sentences[:_MOST])), *more])
 
 
 def _leaders(source: Source) -> Iterator[Html]:
@@ -89,12 +91,12 @@ def _verdicts(source: Source) -> Iterator[Html]:
         rows = source.rows("comparison")
     except UsageError:
         return
-    said: set[tuple[str, str, str]] = set()
+    seen: set[tuple[str, str, str]] = set()
     for row in rows:
         pair = (row["run_a"], row["run_b"], row["benchmark"])
-        if pair in said or row["difference"] is None or len(said) >= _MOST_PAIRS:
+        if pair in seen or row["difference"] is None or len(seen) >= _MOST_PAIRS:
             continue
-        said.add(pair)
+        seen.add(pair)
         low, high = row["low"], row["high"]
         between = f" [{100 * low:+.1f}, {100 * high:+.1f}]" if low is not None and high is not None else ""
         yield Html(
@@ -139,10 +141,10 @@ def _guards(source: Source) -> Iterator[Html]:
         name = mark.name
         for run, rows in _of(source.rows("guards"), "run_id"):
             held = [row for row in rows if row.get(name) is not None]
-            marked, asked = sum(row[name] for row in held), sum(row["n"] for row in held)
-            if asked and (marked > _MANY * asked or (marked and mark.severity == "fault")):
+            marked, total = sum(row[name] for row in held), sum(row["n"] for row in held)
+            if total and (marked > _MANY * total or (marked and mark.severity == "fault")):
                 yield Html(
-                    f"{_who(source, {'run_id': run})}: {marked:,} of {asked:,} {mark.plural} ({marked / asked:.0%})."
+                    f"{_who(source, {'run_id': run})}: {marked:,} of {total:,} {mark.plural} ({marked / total:.0%})."
                 )
 
 

@@ -42,12 +42,12 @@ def html(value: str) -> Html:
 
 def tag(name: str, /, *parts: str, **attributes: str) -> Html:
     """An element. Attributes' names end with an underscore where Python takes them for a word of its own."""
-    told = "".join(
+    html_attributes = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(one_line(cut(value)))}"'
         for key, value in attributes.items()
         if value
     )
-    return Html(f"<{name}{told}>{''.join(map(html, parts))}</{name}>")
+    return Html(f"<{name}{html_attributes}>{''.join(map(html, parts))}</{name}>")
 
 
 def quiet(text: str) -> Html:

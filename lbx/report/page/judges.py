@@ -15,27 +15,27 @@ Row = Mapping[str, Any]
 def win_rates(source: Source) -> list[Html]:
     """Of each opponent's runs, judge by judge; of ratings, the means."""
     rows = [row for row in source.rows("judge_results") if row["task"] is None and row["questions"] == "all"]
-    found: dict[str, list[tuple[str, Series]]] = {}
+    series_of: dict[str, list[tuple[str, Series]]] = {}
     for row in sorted(rows, key=lambda row: (row["judge_id"], row["run_id"])):
         pair = row["kind"] == "pair"
         what = f"win rate against {source.label(row['against_run_id'])}, percent" if pair else "mean rating"
         point = _point(row, "win_rate", "", 100) if pair else _point(row, "rating", "rating_")
         line = f"{row['judge_id']} ({row['fitness']})"
-        found.setdefault(f"{row['benchmark']}: {what}", []).append((line, _series(source, row, point)))
-    return _figures(found, "A line for each judged run, below its judge.")
+        series_of.setdefault(f"{row['benchmark']}: {what}", []).append((line, _series(source, row, point)))
+    return _figures(series_of, "A line for each judged run, below its judge.")
 
 
 def ratings(source: Source) -> list[Html]:
     """Of each set of rated answers, run by run."""
-    found: dict[str, list[tuple[str, Series]]] = {}
+    series_of: dict[str, list[tuple[str, Series]]] = {}
     for row in source.rows("rating_results"):
         if row["task"] is None:
             pair = row["kind"] == "pair"
             point = _point(row, "win_rate", "", 100) if pair else _point(row, "mean", "mean_")
             title = f"{row['benchmark']}, {row['set_id']}: {'win rate, percent' if pair else 'mean rating'}"
             line = source.label(row["run_id"]) + (f" against {source.label(row['against_run_id'])}" if pair else "")
-            found.setdefault(title, []).append((line, _series(source, row, point)))
-    return _figures(found, "A line for each rated run.")
+            series_of.setdefault(title, []).append((line, _series(source, row, point)))
+    return _figures(series_of, "A line for each rated run.")
 
 
 def _figures(found: Mapping[str, list[tuple[str, Series]]], about: str) -> list[Html]:

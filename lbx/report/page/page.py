@@ -77,8 +77,8 @@ def pieces(store: Store | None, wanted: Wanted = ALL, *, names: Sequence[str] = 
     sections = _named(source, names) if names else _all(source)
     body = [section.html() for section in sections]
     if store is not None and source.runs and not names:
-        told = sum(len(part.encode()) for part in [*body, _style(), _asset("page.js")])
-        browser = _answers(store, source, chars, max(MOST_BYTES - _REST - told, _LEAST_FOR_ANSWERS))
+        size = sum(len(part.encode()) for part in [*body, _style(), _asset("page.js")])
+        browser = _answers(store, source, chars, max(MOST_BYTES - _REST - size, _LEAST_FOR_ANSWERS))
         if browser:
             sections.append(browser)
             body.append(browser.html())
@@ -86,14 +86,14 @@ def pieces(store: Store | None, wanted: Wanted = ALL, *, names: Sequence[str] = 
 
 
 def _named(source: Source, names: Sequence[str]) -> list[Section]:
-    found = [section for name in names if (section := of_report(source, name, whole=len(names) > 1))]
-    return found or [Section(names[0], REPORTS[names[0]].title, [tag("p", REPORTS[names[0]].empty)])]
+    sections = [section for name in names if (section := of_report(source, name, whole=len(names) > 1))]
+    return sections or [Section(names[0], REPORTS[names[0]].title, [tag("p", REPORTS[names[0]].empty)])]
 
 
 def _all(source: Source) -> list[Section]:
     if not source.runs and not source.rows("judge_results"):
-        said = "There is no run in this file yet. `lbx run -o FILE` and `lbx import -o FILE` write one."
-        return [Section("empty", "Nothing to report", [tag("p", said)])]
+        empty = "There is no run in this file yet. `lbx run -o FILE` and `lbx import -o FILE` write one."
+        return [Section("empty", "Nothing to report", [tag("p", empty)])]
     of_reports = (boards(source) if name == "board" else of_report(source, name) for name in ORDER)
     made = [findings(source), *of_reports, failures(source), settings(source) if source.runs else None]
     return [section for section in made if section]
@@ -159,13 +159,13 @@ def _answers(store: Store, source: Source, chars: int, room: int) -> Section | N
 
 
 def _carried(packed: answers.Packed, chars: int) -> str:
-    said = f"{packed.carried:,} answers with their scores and marks"
+    summary = f"{packed.carried:,} answers with their scores and marks"
     if packed.carried < packed.answers:
-        said += f", of {packed.answers:,}: more would not fit"
+        summary += f", of {packed.answers:,}: more would not fit"
     if packed.texts == packed.carried:
-        return f"{said}; texts are cut to {chars:,} characters."
+        return f"{summary}; texts are cut to {chars:,} characters."
     return (
-        f"{said}. {packed.texts:,} of them have their texts, cut to {chars:,} characters: the page stays under 5 MB. "
-        "Those that failed, that changed between runs, that are marked and the lowest ones come first, then a sample "
+        f"{summary}. {packed.texts:,} of them have their texts, cut to {chars:,} characters: the page stays under "
+        "5 MB. Those that failed, that changed between runs, that are marked and the lowest ones come first, then a sample "
         "of the rest, the same one every time."
     )

@@ -57,8 +57,8 @@ _RUN_COLUMNS = {
 
 
 def _settings(row: Mapping[str, Any]) -> dict[str, Any]:
-    found = json.loads(row["settings"] or "{}")
-    return found if isinstance(found, dict) else {}
+    settings = json.loads(row["settings"] or "{}")
+    return settings if isinstance(settings, dict) else {}
 
 
 def _told(value: object) -> str:

@@ -65,14 +65,14 @@ def _note(name: str) -> Html:
 
 def _tables(source: Source, name: str) -> Iterable[Html]:
     """A report's note and tables, one for each benchmark."""
-    found = source.table(name)
+    table = source.table(name)
     yield _note(name)
-    if found is None:
+    if table is None:
         return
-    if "benchmark" not in found.columns:
-        yield _table(source, name, found, _title(name))
+    if "benchmark" not in table.columns:
+        yield _table(source, name, table, _title(name))
         return
-    for benchmark, part in _split(found, "benchmark"):
+    for benchmark, part in _split(table, "benchmark"):
         yield _table(source, name, part, f"{_title(name)}: {benchmark}", without=("benchmark",))
 
 
@@ -145,8 +145,8 @@ def _by(rows: Iterable[Row], *names: str) -> Iterable[tuple[Any, list[Row]]]:
 
 def _leaderboard(source: Source, name: str) -> Section:
     parts = [_note(name)]
-    found = source.table(name)
-    for benchmark, part in _split(found, "benchmark") if found else ():
+    table = source.table(name)
+    for benchmark, part in _split(table, "benchmark") if table else ():
         rows = [row for row in part.dicts() if row["score"] is not None][:60]
         shown = [(source.label(r["run_id"]), _series(source, r["run_id"], [_point(r)])) for r in rows]
         title = f"{benchmark}: score, percent"
@@ -168,8 +168,8 @@ def _words(rows: Sequence[Row], source: Source) -> str:
 
 def _paper(source: Source, name: str) -> Section:
     parts = [_note(name)]
-    found = source.table(name)
-    for benchmark, part in _split(found, "benchmark") if found else ():
+    table = source.table(name)
+    for benchmark, part in _split(table, "benchmark") if table else ():
         parts.append(tag("h3", benchmark))
         runs = {row["run"]: source.mark(row["run_id"]) for row in part.dicts()}
         last = len(source.runs)
@@ -206,8 +206,8 @@ def _paper_table(found: Table, runs: Mapping[str, int | None], best: Collection[
 
 def _tasks(source: Source, name: str) -> Section:
     parts = [_note(name)]
-    found = source.table(name)
-    for benchmark, part in _split(found, "benchmark") if found else ():
+    table = source.table(name)
+    for benchmark, part in _split(table, "benchmark") if table else ():
         heads = [row for row in part.dicts() if row["headline"] and row["score"] is not None]
         title = f"{benchmark}: score by task, percent"
         if chart := _task_chart(source, heads, title):
@@ -263,7 +263,7 @@ def _difference(row: Row) -> Point:
 def _curves(source: Source, name: str) -> Section:
     """A chart for each task; of many runs those with the most points of the leaderboard."""
     rows = source.rows(name)
-    shown, said = _leading(source, rows)
+    shown, leading_note = _leading(source, rows)
     figures = []
     for (benchmark, task, unit), group in _by(rows, "benchmark", "task", "length_unit"):
         lengths = sorted({row["length_up_to"] for row in group if row["length_up_to"] is not None})
@@ -274,14 +274,14 @@ def _curves(source: Source, name: str) -> Section:
             figures.append((f"{benchmark}/{task}, {unit}", curve(title, about, list(map(_short, lengths)), lines)))
     some = figures[:_MOST_CHARTS]
     left = f"{len(figures) - len(some)} more tasks are in the tables." if len(figures) > len(some) else ""
-    note = [quiet(f"{said} {left}".strip())] if said or left else []
+    note = [quiet(f"{leading_note} {left}".strip())] if leading_note or left else []
     return Section(name, "Score by length", [*note, charts(some), *_tables(source, name)])
 
 
 def _effective(source: Source, name: str) -> Section:
     """A chart for each benchmark: the mean of the tasks that have all lengths."""
     rows = source.rows(name)
-    shown, said = _leading(source, rows)
+    shown, leading_note = _leading(source, rows)
     kinds = sorted({(row["benchmark"], row["length_unit"]) for row in rows})
     figures = []
     for benchmark, unit in kinds:
@@ -292,7 +292,7 @@ def _effective(source: Source, name: str) -> Section:
             title = f"{benchmark}: tasks that have every length, percent"
             about = f"Up to {lengths[0]:,} to {lengths[-1]:,} {unit}; each run on its own tasks, named below."
             figures.append((f"{benchmark}, {unit}", curve(title, about, list(map(_short, lengths)), lines)))
-    note = [quiet(said)] if said else []
+    note = [quiet(leading_note)] if leading_note else []
     return Section(name, _title(name), [*note, charts(figures), *_tables(source, name)])
 
 
@@ -344,8 +344,8 @@ def _leading(source: Source, rows: Sequence[Row]) -> tuple[set[tuple[str, str]],
         one for held in runs.values() for one in sorted(held, key=lambda one: places.get(one, len(places)))[:MOST_LINES]
     }
     most = max(map(len, runs.values()), default=0)
-    said = f"The charts show the best {MOST_LINES} of {most} runs; the tables have all." if most > MOST_LINES else ""
-    return shown, said
+    note = f"The charts show the best {MOST_LINES} of {most} runs; the tables have all." if most > MOST_LINES else ""
+    return shown, note
 
 
 def _short(length: int) -> str:

@@ -69,8 +69,8 @@ class Source:
     def __post_init__(self) -> None:
         rows = self.store.query(_RUNS, [list(self.wanted.runs)]).dicts() if self.store else []
         who = named(self.store) if self.store else {}
-        found = [cut(label, _LONGEST) for label in labels(who[row["run_id"]] for row in rows).values()]
-        self.labels = [f"{label} #{i + 1}" if found.count(label) > 1 else label for i, label in enumerate(found)]
+        names = [cut(label, _LONGEST) for label in labels(who[row["run_id"]] for row in rows).values()]
+        self.labels = [f"{label} #{i + 1}" if names.count(label) > 1 else label for i, label in enumerate(names)]
         self.runs = {row["run_id"]: Run(i, row["run_id"], self.labels[i], row) for i, row in enumerate(rows)}
 
     @property
@@ -106,8 +106,8 @@ class Source:
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         if name not in self._rows:
-            found = self.table(name)
-            self._rows[name] = found.dicts() if found else []
+            table = self.table(name)
+            self._rows[name] = table.dicts() if table else []
         return self._rows[name]
 
     def failures(self) -> list[dict[str, Any]]:

@@ -223,8 +223,8 @@ class WorkerPool:
         """One run's answers come from one model, computed in one way."""
         for mine, other in zip(self.rows, rows, strict=True):
             if names := unequal(mine.settings, other.settings):
-                there, here = other.settings, mine.settings
-                differences = (f"{name} is {there.get(name)!r}, not {here.get(name)!r}" for name in names)
+                theirs, here = other.settings, mine.settings
+                differences = (f"{name} is {theirs.get(name)!r}, not {here.get(name)!r}" for name in names)
                 raise BackendError(
                     f"A worker process loaded another model than the first one: {'; '.join(differences)}.",
                     fix="The model's files have changed, or not every worker has a GPU: set the card's options so that "

@@ -19,6 +19,10 @@ ROWS = """
 RESULTS = "SELECT task, metric, n, score, official FROM task_results ORDER BY ALL"
 
 
+UNHURRIED_S = 0.2
+"""An answer's delay with which a run is still under way when a busy machine comes round to the signal."""
+
+
 def slow(answers: Path, folder: Path, delay_s: float = 0.02) -> Path:
     """The same answers, each after a delay, so that there is a middle to kill in."""
     lines = [json.loads(line) | {"delay_s": delay_s} for line in answers.read_text().splitlines()]

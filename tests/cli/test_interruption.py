@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Lbx
-from kill_parts import RESULTS, ROWS, rows, slow, start, wait_for_samples
+from kill_parts import RESULTS, ROWS, UNHURRIED_S, rows, slow, start, wait_for_samples
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_a_stopped_run_continues(
 
 def test_an_interrupted_run_says_so_and_keeps_what_it_has(bundle: Path, model: Path, tmp_path: Path) -> None:
     path = tmp_path / "results.duckdb"
-    process = start(bundle, model, path)
+    process = start(bundle, slow(model, tmp_path, UNHURRIED_S), path)
     wait_for_samples(process)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Lbx
-from kill_parts import RESULTS, ROWS, children, gone, rows, slow, start, wait_for_samples
+from kill_parts import RESULTS, ROWS, UNHURRIED_S, children, gone, rows, slow, start, wait_for_samples
 from profiles import kills
 
 NEEDLE = """
@@ -156,7 +156,7 @@ def test_a_model_that_does_not_load_is_told_once(lbx: Lbx, many: Path, tmp_path:
 def test_signals_that_reach_every_process(many: Path, model: Path, undisturbed: Path, tmp_path: Path, how: str) -> None:
     """Ctrl-C in a terminal, and SIGTERM as a cluster sends it: the workers leave it to the writer."""
     path = tmp_path / "results.duckdb"
-    process = start(many, model, path, ["--workers", "2"])
+    process = start(many, slow(model, tmp_path, UNHURRIED_S), path, ["--workers", "2"])
     wait_for_samples(process)
     time.sleep(0.4)
     holding = children(process.pid)

@@ -89,7 +89,7 @@ class Import:
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Example: lbx export longbench results.duckdb --run RUN -o pred/my-model"""
+    """Example: lbx export longbench results.duckdb --run RUN -o LongBench"""
 
     file_format: Format
     results: Results

@@ -10,7 +10,7 @@ import typer
 
 from lbx.cli.loading import completed_by
 from lbx.cli.options import A_RUN, AsJson, AskingHere, OnlyTasks, Pages, Results, bundle_option
-from lbx.cli.spec_options import Judging, of_run
+from lbx.cli.spec_options import Judging
 
 
 class RatingKind(StrEnum):
@@ -159,7 +159,9 @@ class Rate(Pages):
     reference_open: Annotated[
         bool, typer.Option("--reference-open", help="Show references at once; default: on a key.")
     ] = False
-    seed: Annotated[int, of_run("seed")] = 0
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="Seed for the order of answers and who rates what.")
+    ] = 0
     collect: Annotated[
         bool, typer.Option("--collect", help="Only move ratings from the journal into the results file, and stop.")
     ] = False

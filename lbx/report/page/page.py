@@ -166,6 +166,6 @@ def _carried(packed: answers.Packed, chars: int) -> str:
         return f"{summary}; texts are cut to {chars:,} characters."
     return (
         f"{summary}. {packed.texts:,} of them have their texts, cut to {chars:,} characters: the page stays under "
-        "5 MB. Those that failed, that changed between runs, that are marked and the lowest ones come first, then a sample "
-        "of the rest, the same one every time."
+        "5 MB. Those that failed, that changed between runs, that are marked and the lowest ones come first, then "
+        "a sample of the rest, the same one every time."
     )

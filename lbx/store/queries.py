@@ -64,7 +64,7 @@ def restrict(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     except duckdb.Error as exc:
         raise _failed(exc) from exc
     raise StoreError(
-        "Only queries that read are allowed here."
+        "Only read-only queries are allowed here."
         if len(kinds) == 1
         else f"This is {len(kinds)} statements, not one query.",
         fix="Give one SELECT (or FROM, WITH, PIVOT, DESCRIBE, SUMMARIZE, SHOW).",

@@ -51,8 +51,10 @@ _ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("stops", "stop_strings", "stop_sequences", "stop_words", "until"), "stop"),
 }
 """What other tools call a key of a card."""
-
 _PLACES = ("path", "bundle", "repo")
+_OF_WEIGHTS = (*_PLACES, "model", "model_path", "file", "weights")
+"""What people write at the top for the table that says where the weights are."""
+
 _WEIGHTS: dict[str, type] = dict.fromkeys((*_PLACES, "revision", "file"), str)
 _CHAT: dict[str, type] = {"enabled": bool, "template": str, "template_file": str, "kwargs": dict, "reasoning": list}
 _LIMIT = 16 << 20
@@ -224,8 +226,8 @@ def check_window(card: ModelCard, trained: int | None) -> None:
 
 
 def _check_places(table: Mapping[str, Any], where: str) -> None:
-    """Refuse a key of the card that stands in a table (TOML takes every line for the table above it), and what other
-    tools call such a key.
+    """Refuse a key of the card that stands in a table (TOML takes every line for the table above it), or a table's at
+    the top, and what other tools call such a key.
     """
     for name in ("", *_TABLES):
         keys = table.get(name, {}) if name else table
@@ -233,11 +235,15 @@ def _check_places(table: Mapping[str, Any], where: str) -> None:
         for key in keys if isinstance(keys, Mapping) else ():
             if name and key in _TOP:
                 fix = f"{key} stands at the top of a card, before its first table."
+            elif not name and key in _OF_WEIGHTS and isinstance(keys[key], str):
+                written = f'{key if key in _PLACES else "path"} = "{keys[key]}"'
+                fix = f"Write where the weights are in a table of their own: [weights], and below it {written}."
             elif key in _ELSEWHERE:
                 fix = f"Write {_ELSEWHERE[key]}, at the top of the card, before its first table."
             else:
                 continue
-            raise UsageError(f"{place} has no setting {key!r}.", fix=fix)
+            problem = f"{key} must be a table" if key in _TABLES else f"has no setting {key!r}"
+            raise UsageError(f"{place} {problem}.", fix=fix)
 
 
 def _stop(texts: object, where: str) -> tuple[str, ...]:

@@ -108,6 +108,12 @@ def test_numbers_may_be_whole(card):
             GOOD + "[options]\nn_ctx = 9",
             "[options] has no setting 'n_ctx'. Write context_window, at the top of the card,",
         ),
+        ('backend = "hf"\nmodel = "x.gguf"', "no setting 'model'. Write where the weights are in a table of their own"),
+        ('backend = "hf"\nweights = "x.gguf"', 'table of their own: [weights], and below it path = "x.gguf".'),
+        (
+            'backend = "hf"\nrepo = "a/b"',
+            "no setting 'repo'. Write where the weights are in a table of their own: [weights], and below it repo = \"a/b\".",
+        ),
         ("max_model_len = 9\n" + GOOD, "has no setting 'max_model_len'. Write context_window, at"),
         (GOOD + '[options]\nstop = ["a"]', "[options] has no setting 'stop'. stop stands at the top of a card"),
         (GOOD + '[chat]\nstop = ["a"]', "[chat] has no setting 'stop'. stop stands at the top of a card"),

@@ -174,6 +174,8 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
     stop = _stop(table.get("stop", []), where)
     check_table(table, _TOP | _TABLES, where)
     backend = table.get("backend", "")
+    if not backend:
+        raise UsageError(f"{where} it names no backend.", fix=f"Write backend = one of {', '.join(sorted(KINDS))}.")
     if backend not in KINDS:
         raise UsageError(f"{where} backend = {backend!r} does not exist.", fix=nearest(backend, KINDS))
     kind = KINDS[backend]

@@ -75,6 +75,7 @@ class Import:
         bundle_option(
             "Match rows to this bundle's samples, to compare with runs of lbx; rows that it does not have are "
             "named, and taken as they stand.",
+            variable=False,  # matching rows makes another run of them
         ),
     ] = None
     set_id: RatingSet = None

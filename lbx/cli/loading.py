@@ -23,6 +23,9 @@ from lbx.cli.stopping import stoppable
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter, Parameter
+    from typer._click import Command as CommandWithHelp
+else:
+    CommandWithHelp = object
 
 _CONTEXT = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
 REQUIRED = inspect.Parameter.empty
@@ -72,7 +75,18 @@ def resolve(name: str) -> Any:
     return getattr(importlib.import_module(f"lbx.{module}"), own)
 
 
-class _Command(TyperCommand):
+class PlainFlags(CommandWithHelp):
+    """Mixed in, for help that shows no type beside options that are only on or off: Typer writes <bool> there."""
+
+    def get_params(self, ctx: Context) -> list[Parameter]:
+        params = super().get_params(ctx)
+        for one in params:
+            if getattr(one, "is_flag", False) and one.metavar is None:
+                one.metavar = ""
+        return params
+
+
+class _Command(PlainFlags, TyperCommand):
     """A command whose help shows what everybody needs, and whose options may have had other names.
 
     Attributes:

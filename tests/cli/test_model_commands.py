@@ -171,7 +171,7 @@ def test_a_file_that_holds_no_model_says_so(lbx: Lbx, tmp_path: Path) -> None:
     problems = {Path(name).stem: (one["there"], one["problem"]) for name, one in found.items()}
     assert problems == {
         "whole": (True, ""),
-        "empty": (False, "models/empty.gguf is not a GGUF file: it begins with b''."),
+        "empty": (False, "models/empty.gguf is not a GGUF file: it is empty."),
         "page": (False, "models/page.gguf is not a GGUF file: it begins with b'<!do'."),
         "cut": (False, "The header of models/cut.gguf cannot be read."),
     }

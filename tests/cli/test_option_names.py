@@ -172,6 +172,15 @@ def test_the_environment_names_the_bundle(lbx: Lbx, tmp_path: Path) -> None:
     assert "LBX_BUNDLE" in lbx("run", "--help").stdout
 
 
+def test_an_import_matches_no_bundle_that_the_environment_names(lbx: Lbx, tmp_path: Path) -> None:
+    """Matched rows are another run; a bundle of other benchmarks refused every import."""
+    rows = tmp_path / "narrativeqa.jsonl"
+    rows.write_text(json.dumps({"pred": "a", "answers": ["a"], "all_classes": None, "length": 9}) + "\n")
+    named = {**os.environ, "LBX_BUNDLE": str(tmp_path)}
+    done = lbx("import", "longbench", rows, "--model", "m", "-o", tmp_path / "r.duckdb", environment=named)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_specs_file_goes_before_the_environment(lbx: Lbx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(submitting, "submit_to_slurm", seen.append)

@@ -49,8 +49,9 @@ def check_gguf(path: Path) -> None:
         except OSError as exc:
             raise BackendError(f"The model file {part} cannot be read: {exc.strerror}.") from exc
         if magic != _MAGIC:
+            start = f"it begins with {magic!r}" if magic else "it is empty"
             raise BackendError(
-                f"{part} is not a GGUF file: it begins with {magic!r}.",
+                f"{part} is not a GGUF file: {start}.",
                 fix="Download it again, or convert the model; a Git LFS pointer or a web page may have been saved "
                 "in its place.",
             )

@@ -1,4 +1,4 @@
-"""What ``lbx tasks``, ``lbx models`` and ``lbx run`` do."""
+"""What ``lbx tasks`` and ``lbx run`` do."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from typing import Any
 
 import typer
 
-from lbx.backends.listing import Listed, list_models
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.units import size
 from lbx.benchmarks import BENCHMARKS, everything
-from lbx.cli.measure_options import Models, Run, Tasks
+from lbx.cli.measure_options import Run, Tasks
 from lbx.cli.options import BUNDLE_VARIABLE, AskingHere
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.stopping import saying
@@ -63,30 +61,6 @@ def _show_known(*, as_json: bool) -> None:
         "No bundle given: this is what lbx knows. `lbx bundle RECIPE` brings the data; --bundle DIR or "
         f"{BUNDLE_VARIABLE} lists what a bundle holds."
     )
-
-
-def show_models(options: Models) -> None:
-    """See ``lbx models``."""
-    models = list_models(Bundle(options.bundle) if options.bundle else None)
-    if options.as_json:
-        answer_json(json.dumps([one.to_json() for one in models], ensure_ascii=False, indent=2))
-        return
-    if not models:
-        note(
-            "There is no model here: neither a card nor weights in models/, in this folder, or in a bundle (--bundle)."
-        )
-        return
-    columns = ["model", "backend", "context window", "size", "weights"]
-    show_table("", plain_columns(Table(columns, [_row(one) for one in models])))
-    for one in models:
-        if one.problem:
-            note(f"{one.name}: {one.problem}")
-
-
-def _row(one: Listed) -> tuple[str, ...]:
-    window = "unknown" if one.context_window is None else f"{one.context_window:,}"
-    backend = f"{one.backend} (embeds)" if one.embeds else one.backend or "unknown"
-    return one.name, backend, window, "-" if one.size_bytes is None else size(one.size_bytes), one.state
 
 
 def ask(options: Run) -> None:

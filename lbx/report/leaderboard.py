@@ -19,6 +19,7 @@ from lbx.store import Store, Table
 
 _ALL_OF_IT = 0.99
 _SURELY = 0.05
+_Z = normal_quantile(1 - _SURELY / 2)
 
 
 def table(store: Store, wanted: Wanted) -> Table:
@@ -86,12 +87,15 @@ def _p(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     if _open_to(upper, whole)[0] <= _open_to(lower, whole)[1]:
         return 1.0
     variances = [error**2 for error in errors]
+    gap, error = upper["score"] - lower["score"], math.sqrt(sum(variances))
+    if gap <= _Z * error:
+        return 1.0  # no t has less than 5% beyond this, and a correction for several tests only adds
     df = sum(variances) ** 2 / sum(v**2 / row["df"] for v, row in zip(variances, (upper, lower), strict=True))
-    return min(1.0, 2 * t_tail((upper["score"] - lower["score"]) / math.sqrt(sum(variances)), df))
+    return min(1.0, 2 * t_tail(gap / error, df))
 
 
 def _error(row: Mapping[str, Any], end: str) -> float:
     """The standard error; near 0 and 1, where it may even be 0, the one that the interval has on this side."""
     if row.get("method") == "wilson" and row[end] is not None:
-        return abs(float(row["score"] - row[end])) / normal_quantile(0.975)
+        return abs(float(row["score"] - row[end])) / _Z
     return row["se"] or 0.0

@@ -93,7 +93,7 @@ def re_words(text: str, near: str) -> bool:
 
 def test_only_what_the_bundle_holds_is_offered(make_bundle: MakeBundle) -> None:
     bundle = make_bundle({"files/needle/needle.toml": b'languages = ["en"]'})
-    with pytest.raises(UsageError, match="does not hold the data of longbench/qasper.*bundle/longbench.toml"):
+    with pytest.raises(UsageError, match=r"does not hold the data of longbench/qasper.*bundle/longbench\.toml"):
         select(bundle, ["qasper"])
     for name in ("longbench/qaspar", "levle", "gov_reprt"):
         with pytest.raises(UsageError, match=f'no task "{name}"') as caught:

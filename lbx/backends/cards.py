@@ -33,13 +33,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lbx.backends.kinds import KINDS, Kind, Options
+from lbx.backends.kinds import KINDS, Kind, Options, known_backends
 from lbx.backends.options import HfOptions, LlamaOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.inputs import read_input
 from lbx.base.paths import expanded
 from lbx.base.records import Sampling, sha256_text
-from lbx.base.tables import check_table, from_table, nearest, read_table
+from lbx.base.tables import check_table, from_table, read_table
 from lbx.inference.sampling import RANGES, out_of_range
 
 _TOP: dict[str, type] = {"name": str, "backend": str, "context_window": int, "stop": list}
@@ -177,7 +177,7 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
     if not backend:
         raise UsageError(f"{where} it names no backend.", fix=f"Write backend = one of {', '.join(sorted(KINDS))}.")
     if backend not in KINDS:
-        raise UsageError(f"{where} backend = {backend!r} does not exist.", fix=nearest(backend, KINDS))
+        raise UsageError(f"{where} backend = {backend!r} does not exist.", fix=known_backends(str(backend), KINDS))
     kind = KINDS[backend]
     if kind.embeds:
         _check_embedding(table, where)

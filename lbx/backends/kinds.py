@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from lbx.backends.embedding_options import EndpointEmbeddingOptions, LlamaEmbedd
 from lbx.backends.options import EndpointOptions, HfOptions, LlamaOptions, ScriptedOptions
 from lbx.base.commands import as_command
 from lbx.base.errors import BackendError
+from lbx.base.tables import nearest
 
 if TYPE_CHECKING:
     from lbx.backends.cards import ModelCard
@@ -78,6 +80,12 @@ KINDS: dict[str, Kind] = {
 
 OPTIONS = {name: kind.options for name, kind in KINDS.items() if not kind.embeds}
 """Those of models that write text."""
+
+
+def known_backends(name: str, known: Collection[str]) -> str:
+    """What to write instead of the name of no backend: people name servers, which are asked through a card."""
+    server = 'A server (vLLM, SGLang, an API) is asked through a card with backend = "endpoint" (docs/models.md).'
+    return f"{nearest(name, known, cutoff=0.6)} {server}"
 
 
 def load_by_kind(card: ModelCard, weights: Path | None, *, debug: bool) -> Any:

@@ -32,6 +32,7 @@ class Listed:
         stored_as: the format of few bits that its files store it in; "" where it is plain, or another's affair.
         there: whether it can be named now; None for a server's model, whose weights are its own affair.
         problem: what is missing or wrong, a sentence.
+        needs_bundle: whether that is the bundle of its weights, as none is given.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Listed:
     stored_as: str = ""
     there: bool | None = False
     problem: str = ""
+    needs_bundle: bool = False
 
     @property
     def state(self) -> str:
@@ -126,6 +128,8 @@ def _weights(name: str, place: Path) -> Listed:
 
 def _listed(name: str, kind: str, card: ModelCard, bundle: Bundle | None) -> Listed:
     listed = Listed(name, kind, card.backend, card.embeds, card.context_window)
+    if bundle is None and card.weights != NOTHING and card.weights.path is None:
+        listed = replace(listed, needs_bundle=True)
     if card.weights == NOTHING:
         return replace(listed, there=None)
     try:

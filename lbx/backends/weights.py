@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lbx.backends.cards import ModelCard, Weights, read_card
 from lbx.backends.embedding_options import EndpointEmbeddingOptions
-from lbx.backends.kinds import KINDS, OPTIONS
+from lbx.backends.kinds import KINDS, OPTIONS, known_backends
 from lbx.backends.options import MOST_THREADS, EndpointOptions, ScriptedOptions
 from lbx.base.commands import as_command
 from lbx.base.errors import BackendError, UsageError
@@ -41,7 +41,7 @@ def resolve_model(
             have threads and computes nothing in this process.
     """
     if backend is not None and backend not in OPTIONS:
-        raise UsageError(f"There is no backend {backend!r}.", fix=nearest(backend, OPTIONS))
+        raise UsageError(f"There is no backend {backend!r}.", fix=known_backends(backend, OPTIONS))
     card = _find(text, bundle, _writer)
     refuse_embedding(card)
     if backend is not None and card.backend != backend:
@@ -218,7 +218,9 @@ def _place(card: ModelCard, bundle: Bundle | None) -> Path:
         return weights.path
     if bundle is None:
         what = weights.bundle or weights.repo
-        raise UsageError(f"The model {card.name} lies in the bundle ({what}).", fix="Say which: --bundle DIR.")
+        raise UsageError(
+            f"The weights of {card.name} come from a bundle ({what}), and none is given.", fix="Give --bundle DIR."
+        )
     path = bundle.file(weights.bundle) if weights.bundle else bundle.snapshot("model", weights.repo, weights.revision)
     if path is None:
         what = weights.bundle or weights.repo + (f" at {weights.revision}" if weights.revision else "")

@@ -62,10 +62,14 @@ def is_name(name: str) -> bool:
     return bool(_NAME.fullmatch(name))
 
 
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """A sentence that names what was probably meant, or else all there is; "" when there is nothing."""
+def nearest(name: str, choices: Iterable[str], *, cutoff: float = 0.5) -> str:
+    """A sentence that names what was probably meant, or else all there is; "" when there is nothing.
+
+    Args:
+        cutoff: how alike names must be, 0 to 1.
+    """
     known = sorted(choices)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=cutoff)
     if close:
         return f"Did you mean {' or '.join(close)}?"
     return f"Available: {', '.join(known)}." if known else ""

@@ -167,22 +167,32 @@ def _meant(bundle: Bundle, name: str) -> list[Task]:
             raise _unknown(bundle, name)
     tasks = [task for task in family.tasks(bundle, named or None) if not named or task.name in named]
     if not tasks:
-        raise UsageError(
-            f"The bundle at {bundle.root} does not hold the data of {name}.",
-            fix="Bundle it on a connected machine.",
-            command=as_command("lbx", "bundle", family.recipe),
-        )
+        raise _not_held(bundle, family, name)
     return tasks
+
+
+def _not_held(bundle: Bundle, family: Benchmark, name: str) -> UsageError:
+    return UsageError(
+        f"The bundle at {bundle.root} does not hold the data of {name}.",
+        fix="Bundle it on a connected machine.",
+        command=as_command("lbx", "bundle", family.recipe),
+    )
 
 
 def _unknown(bundle: Bundle, name: str) -> UsageError:
     names = ["all"]
+    lacking: list[UsageError] = []
     for family in _there(bundle):
-        tasks = family.known_tasks or [task.name for task in family.tasks(bundle)]
-        names += [family.name, *family.selections, *(f"{family.name}/{task}" for task in tasks)]
+        held = {task.name for task in family.tasks(bundle)}
+        selections = [key for key, tasks in family.selections.items() if held.intersection(tasks)]
+        names += [family.name, *selections, *(f"{family.name}/{task}" for task in sorted(held))] if held else []
+        if name in family.known_tasks and name not in held:
+            lacking.append(_not_held(bundle, family, f"{family.name}/{name}"))
     near = get_close_matches(name, names, n=3)
     # "qasper" alone is far from "longbench/qasper" in letters, but it is what was meant.
     near = list(dict.fromkeys([full for full in names if full.partition("/")[2] == name] + near))
+    if lacking and not near:
+        return lacking[0]
     return UsageError(
         f'There is no task "{name}".',
         fix=f"Did you mean {' or '.join(near)}?" if near else "",

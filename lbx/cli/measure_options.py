@@ -65,7 +65,10 @@ class Models:
     """
 
     bundle: Annotated[
-        Path | None, bundle_option("List what it holds as well, and look beside it instead of in this folder.")
+        Path | None,
+        bundle_option(
+            "List what it holds and the cards beside it, not those of this folder; ./models is listed always."
+        ),
     ] = None
     as_json: AsJson = False
 

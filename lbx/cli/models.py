@@ -28,8 +28,10 @@ def show_models(options: Models) -> None:
     columns = ["model", "backend", "context window", "size", "weights"]
     show_table("", plain_columns(Table(columns, [_row(one) for one in models])))
     for one in models:
-        if one.problem:
+        if one.problem and not one.needs_bundle:
             note(f"{one.name}: {one.problem}")
+    if waiting := [one.name for one in models if one.needs_bundle]:
+        note(f"Their weights come from a bundle, and none is given (--bundle DIR): {', '.join(waiting)}.")
 
 
 def _row(one: Listed) -> tuple[str, ...]:

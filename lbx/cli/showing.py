@@ -10,6 +10,7 @@ from typing import Any
 
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.outputs import whole_file
+from lbx.benchmarks.judge.benchmark import Judging
 from lbx.cli.measure_options import Prompts
 from lbx.cli.output import answer_json, answer_text, note
 from lbx.cli.read_options import Show
@@ -140,6 +141,8 @@ def rebuilt_prompts(
 
 def _lines_of_answer(answer: StoredAnswer, told: dict[str, Any], *, full: bool) -> Iterator[str]:
     row = answer.values
+    if answer.key.benchmark == Judging.name:
+        yield from _judged(row["meta"])
     choices = [("choice", f"{letter}. {text}") for letter, text in answer.choices.items()]
     references = [("reference", str(one)) for one in row["references"]]
     for name, text in (("question", row["question"]), *choices, *references):
@@ -161,6 +164,15 @@ def _lines_of_answer(answer: StoredAnswer, told: dict[str, Any], *, full: bool) 
     yield f"prompt    {row['prompt_sha256'] or 'unknown'}, from {row['prompt_source'] or 'elsewhere'}"
     if "prompts" in told:
         yield from _lines_of_rebuilt(told, full=full)
+
+
+def _judged(meta: Any) -> Iterator[str]:
+    """Of a judge's sample: which question and which runs' answers it is about."""
+    of_judge = meta if isinstance(meta, dict) else {}
+    if of_judge.get("run_id") and of_judge.get("sample_id"):
+        question = "/".join(str(of_judge.get(name)) for name in ("benchmark", "task", "sample_id"))
+        runs = [str(of_judge[name]) for name in ("run_id", "against_run_id") if of_judge.get(name)]
+        yield f"judged    {question}, {' against '.join(runs)}"
 
 
 _SAME = {

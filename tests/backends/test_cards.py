@@ -83,7 +83,7 @@ def test_numbers_may_be_whole(card):
     ("text", "message"),
     [
         ("backend = ", "not valid TOML"),
-        ('backend = "lamacpp"\n[weights]\npath = "m"', "'lamacpp' does not exist. Did you mean llamacpp or"),
+        ('backend = "lamacpp"\n[weights]\npath = "m"', "'lamacpp' does not exist. Did you mean llamacpp?"),
         (
             '[weights]\npath = "m"',
             "it names no backend. Write backend = one of endpoint, endpoint_embedding, hf, llamacpp,",

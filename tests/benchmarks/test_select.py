@@ -74,7 +74,7 @@ def test_a_bundle_without_any_benchmark(make_bundle: MakeBundle) -> None:
         ("longbench/qaspar", "longbench/qasper"),
         ("levle", "leval"),
         ("qasper", "longbench/qasper"),
-        ("longbench_v3", "longbench_v2"),
+        ("longbench_v3", "longbench"),
         ("needle/single_de", "needle/single_en"),
     ],
 )
@@ -89,6 +89,16 @@ def test_an_unknown_name_gets_its_nearest(small: Bundle, name: str, near: str) -
 
 def re_words(text: str, near: str) -> bool:
     return near in text.replace("?", " ").split()
+
+
+def test_only_what_the_bundle_holds_is_offered(make_bundle: MakeBundle) -> None:
+    bundle = make_bundle({"files/needle/needle.toml": b'languages = ["en"]'})
+    with pytest.raises(UsageError, match=r"does not hold the data of longbench/qasper.*bundle/longbench\.toml"):
+        select(bundle, ["qasper"])
+    for name in ("longbench/qaspar", "levle", "gov_reprt"):
+        with pytest.raises(UsageError, match=f'no task "{name}"') as caught:
+            select(bundle, [name])
+        assert "Did you mean" not in str(caught.value), name
 
 
 @pytest.mark.parametrize(

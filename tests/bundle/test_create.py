@@ -232,6 +232,14 @@ def test_a_server_that_is_no_hub_is_named(bundle: Make, hub: HubServer) -> None:
         bundle(hub=hub.mirror)
 
 
+@pytest.mark.parametrize("option", ["hub", "mirror"])
+@pytest.mark.parametrize("address", ["file:///srv/hub", "ftp://host/hub", "host:8000"])
+def test_an_address_that_is_no_web_address_is_refused(bundle: Make, option: str, address: str) -> None:
+    with pytest.raises(UsageError, match=f"--{option} {address} is no http or https address") as caught:
+        bundle(DATASET + https("0" * 64), **{option: address})
+    assert ".." not in str(caught.value)
+
+
 def test_offline_mode_is_named(hub: HubServer, recipe: Recipe, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from lbx.bundle import create\n"

@@ -166,6 +166,9 @@ def test_the_official_prompt_reaches_the_judge_and_verdicts_are_read_as_official
     shown = lbx("show", other, f"judge/leval/{names[0]}", "--prompt")
     assert shown.returncode == 0, shown.stderr
     assert "A said " in shown.stdout and "turbo-16k-0613 says " in shown.stdout
+    (judged,) = (json.loads(str(one[-1])) for one in found if one[0] == names[0])
+    question = f"leval/{judged['task']}/{judged['sample_id']}"
+    assert f"judged    {question}, {judged['run_id']} against {judged['against_run_id']}\n" in shown.stdout
 
 
 def test_calibrating_takes_no_run(lbx: Lbx, home: Path, tmp_path: Path, always_first: Path) -> None:

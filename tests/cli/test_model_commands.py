@@ -88,12 +88,32 @@ def test_for_people(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     assert "models/some-q4.gguf" in done.stdout and "4,096" in done.stdout and "on a server" in done.stdout
     said = " ".join(done.stderr.split())
     assert "gone: gone has no weights at models/gone.gguf." in said
-    assert "of-bundle: The model of-bundle lies in the bundle (tiny)." in said
+    assert "Their weights come from a bundle, and none is given (--bundle DIR): of-bundle, vectors.toml." in said
     empty = lbx("models", cwd=tmp_path)
     assert (empty.returncode, empty.stdout) == (0, "")
     assert "There is no model here" in empty.stderr
     assert lbx("models", "--json", cwd=tmp_path).stdout.strip() == "[]"
     fails(lbx("models", "--bundle", "nowhere", cwd=tmp_path), 1, "There is no bundle folder at nowhere.")
+
+
+def test_what_a_card_says_whose_weights_are_in_no_bundle(lbx: Lbx, folder: Path) -> None:
+    facts = json.loads(lbx("doctor", "--json", cwd=folder).stdout)
+    assert facts["models"]["of-bundle"] == "The weights of of-bundle come from a bundle (tiny), and none is given."
+    run = ("plan", "-m", "of-bundle", "-b", "long", "-t", "needle/single_en", "--limit", 1, "--no-calibrate")
+    assert lbx(*run, cwd=folder).returncode == 0
+
+
+def test_the_help_says_what_is_listed_with_a_bundle(lbx: Lbx, folder: Path) -> None:
+    """The cards of models/ of this folder are listed in any case."""
+    words = " ".join(lbx("models", "--help").stdout.replace("│", " ").split())
+    assert "List what it holds and the cards beside it, not those of this folder; ./models is listed always." in words
+
+
+@pytest.mark.parametrize("name", ["vllm", "sglang", "openai", "tgi", "llamacp"])
+def test_a_server_is_no_backend_but_a_card_for_one_is(lbx: Lbx, folder: Path, name: str) -> None:
+    done = lbx("plan", "-b", "long", "-m", "of-bundle", "--backend", name, "-t", "needle", cwd=folder)
+    fails(done, 2, f"There is no backend '{name}'.", 'a card with backend = "endpoint" (docs/models.md)')
+    assert ("Did you mean llamacpp?" in " ".join(done.stderr.split())) == (name == "llamacp")
 
 
 @pytest.mark.parametrize(

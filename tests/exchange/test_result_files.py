@@ -16,7 +16,7 @@ from judged_rounds import PAIR, add_judge, both_orders
 
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.records import Compared
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks import BENCHMARKS, format_names, judge_forms, rating_forms
 from lbx.benchmarks.judge.benchmark import Round
 from lbx.exchange.exporting import export
 from lbx.scoring.scores import Rescoring, rescore
@@ -300,5 +300,10 @@ def test_a_window_of_characters_is_no_window_of_tokens(golden: dict[str, Any], s
 
 def test_a_benchmark_without_a_scorer_of_its_own(store: Store, tmp_path: Path) -> None:
     store.begin_run(RunRow("r", "m", "scripted", "1", {}, "", {}, {}, "0"))
-    with pytest.raises(UsageError, match="There is no prediction format 'needle'"):
+    with pytest.raises(UsageError, match="There is no prediction format 'needle'") as caught:
         export(store, "needle", "r", tmp_path / "out", results=True)
+    for name in (*format_names(), *judge_forms(), *rating_forms()):
+        assert f" {name}," in f"{caught.value},", name
+    assert "a benchmark of your own" in str(caught.value)
+    with pytest.raises(UsageError, match="Did you mean leval_judge"):
+        export(store, "leval_jugde", "r", tmp_path / "out")

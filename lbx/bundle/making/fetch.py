@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lbx.base.errors import FetchError
+from lbx.base.errors import FetchError, UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.outputs import open_kept, write_whole
 from lbx.bundle.disk import read_blocks
@@ -286,8 +286,19 @@ def _mapped(wanted: Download, progressed: Callable[[], bool]) -> Iterator[None]:
 
 
 def describe(exc: Exception) -> str:
-    """A network exception as a clause; some have no text of their own."""
-    return f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
+    """A network exception as a clause, without a full stop; some have no text of their own."""
+    text = str(exc).rstrip(".")
+    return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
+
+
+def web_address(url: str, option: str) -> str:
+    """A mirror's address as an option has it, without a slash at its end. Raises UsageError: it is not http(s)."""
+    if not url.lower().startswith(("http://", "https://")):
+        raise UsageError(
+            f"{option} {url} is no http or https address.",
+            fix="Serve the mirror over HTTP; docs/bundling.md says which paths it must have.",
+        )
+    return url.rstrip("/")
 
 
 def _continues(response: httpx2.Response, start: int) -> bool:

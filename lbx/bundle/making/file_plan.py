@@ -18,7 +18,7 @@ from lbx.bundle.disk import read_blocks
 from lbx.bundle.formats import why_refused
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.bundle.making.delta import BaseBundle, HeldFile, held_file
-from lbx.bundle.making.fetch import Download, Fetched, Fetcher
+from lbx.bundle.making.fetch import Download, Fetched, Fetcher, web_address
 from lbx.bundle.making.hub import Hub, Snapshot
 from lbx.bundle.making.image import read_image
 from lbx.bundle.making.sources import HeldSource, HttpsSource, HubSource, ImageSource, PathSource, Source
@@ -75,7 +75,7 @@ class Planner:
     ) -> None:
         self._base = base
         self._hub = hub
-        self._mirror = mirror.rstrip("/") if mirror else None
+        self._mirror = web_address(mirror, "--mirror") if mirror else None
         self._fetcher = fetcher
         self._progress = progress
 

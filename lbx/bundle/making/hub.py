@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from lbx.base.errors import FetchError
-from lbx.bundle.making.fetch import Download, describe
+from lbx.bundle.making.fetch import Download, describe, web_address
 from lbx.bundle.making.retry import AgainError, Retry, persist
 
 _ENVIRONMENT = {
@@ -60,10 +60,13 @@ class Hub:
     Args:
         endpoint: its address; None means HF_ENDPOINT or the public one.
         retry: how patient to be.
+
+    Raises:
+        UsageError: the address is not http(s).
     """
 
     def __init__(self, endpoint: str | None, retry: Retry) -> None:
-        self._endpoint = endpoint.rstrip("/") if endpoint else None
+        self._endpoint = web_address(endpoint, "--hub") if endpoint else None
         self._retry = retry
 
     @cached_property

@@ -367,3 +367,9 @@ def test_a_difference_that_is_the_same_everywhere_is_one(store: Store) -> None:
         run(store, name, {"qasper": {f"d{place}/q": value for place in range(20)}})
     assert lines(store, baseline="a")["qasper"]["verdict"] == "better"
     assert lines(store, baseline="b")["qasper"]["verdict"] == "worse"
+
+
+def test_no_two_columns_of_a_report_have_one_heading() -> None:
+    for name, report in REPORTS.items():
+        headings = [column.heading for column in report.columns]
+        assert len(set(headings)) == len(headings), (name, headings)

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from lbx.base.commands import as_command
+from lbx.base.counts import counted
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.people_options import Judge
 from lbx.cli.planning import show_outlook
@@ -71,7 +72,8 @@ def _name_mute(results: Path, judge_id: str) -> None:
         ).rows
     if count:
         shown = as_command("lbx", "show", results, "--run", judge_id)
-        note(f"{judge_id}: {count:,} of {total:,} texts hold no verdict. To read them: {shown}")
+        mute = f"{count:,} of {counted(total, 'text')} {'holds' if count == 1 else 'hold'} no verdict"
+        note(f"{judge_id}: {mute}. To read them: {shown}")
 
 
 def _calibration(results: Path, judge_id: str) -> Fitness:

@@ -299,7 +299,8 @@ def test_published_predictions(shared: Callable[[str], Path], tmp_path: Path) ->
     assert unpaired / news["se"] > 1.7
     decided = {task for task in tasks if not found[task]["verdict"].startswith("undecided")}
     assert decided == {"multi_news", "samsum"}
-    assert {row["caution"] for row in found.values()} == {"nobody knows whether the bundles are the same, and whether prompts were cut alike"}
+    unknown = "nobody knows whether the bundles are the same, and whether prompts were cut alike"
+    assert {row["caution"] for row in found.values()} == {unknown}
     done = lbx("report", out, "comparison", "--baseline", FIRST)
     assert done.returncode == 0
     assert "intervals may be too narrow" in " ".join(done.stdout.split())

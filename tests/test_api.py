@@ -74,7 +74,7 @@ def test_plan_run_score_and_read(bundle: Path, model: Path, tmp_path: Path, capl
     (outcome,) = lbx.run(spec, tmp_path / "r.duckdb", listener=watching).values()
     assert (outcome.answered, outcome.failed) == (4, 0)
     assert watching.fractions[-1] == 1.0
-    assert any("sockets blocked in-process" in text for text in caplog.messages)
+    assert any("lbx refuses network connections" in text for text in caplog.messages)
     assert lbx.score(tmp_path / "r.duckdb") == 4
     with lbx.open_results(tmp_path / "r.duckdb") as results:
         assert {"runs", "generations", "task_scores"} <= set(results)

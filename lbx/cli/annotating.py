@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lbx.base.counts import counted
 from lbx.base.errors import UsageError
 from lbx.benchmarks.annotated.dataset import Dataset
 from lbx.benchmarks.leval.cleaned import lost, official_files, take_pages
@@ -28,19 +29,19 @@ def annotate(options: Annotate) -> None:
     pages_of: type[AnnotationPages] | None = None if options.write else of_web("web.annotating:AnnotationPages")
     with Dataset(file, out) as dataset:
         if options.take is not None:
-            note(f"{take_pages(dataset, options.take):,} documents taken over from {options.take}")
+            note(f"{counted(take_pages(dataset, options.take), 'document')} taken over from {options.take}")
         if pages_of:
-            note(f"{len(dataset):,} documents; {dataset.changed:,} of them edited")
+            note(f"{counted(len(dataset), 'document')}; {dataset.changed:,} of them edited")
             of_web("cli.sites:open_site")(pages_of(dataset, options.new_pairs).routes, ["you"], options)
         if out is not None:
             _write(dataset, options.official, options.new_pairs)
 
 
 def _write(dataset: Dataset, official: Path | None, new_pairs: int) -> None:
-    answer(f"{dataset.write()}: {len(dataset):,} documents, {dataset.changed:,} of them edited")
+    answer(f"{dataset.write()}: {counted(len(dataset), 'document')}, {dataset.changed:,} of them edited")
     if official is not None:
         pieces = {name: [text] for name, text in official_files(dataset, new_pairs).items()}
         written = write_files(official, pieces, whose=str(dataset.path), force=True)
-        answer(f"{len(written):,} files as L-Eval's own tool writes them, in {official}")
+        answer(f"{counted(len(written), 'file')} as L-Eval's own tool writes them, in {official}")
         for text in lost(dataset):
             note(text)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from lbx.base.commands import as_command
+from lbx.base.counts import counted
 from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
@@ -77,8 +78,8 @@ def import_files(options: Import) -> None:
     failed = f", {done.failed:,} of them errors" if done.failed else ""
     failed += f", {done.unmatched:,} of them not in the bundle" if done.unmatched else ""
     rows = sum(done.counts.values())
-    tasks = f"{len(done.counts)} task{'s' if len(done.counts) > 1 else ''}"
-    answer(f"{done.run_id}: {rows:,} rows of {tasks}{failed}; results in {output}")
+    tasks = counted(len(done.counts), "task")
+    answer(f"{done.run_id}: {counted(rows, 'row')} of {tasks}{failed}; results in {output}")
     notes(done.notes)
     if done.ignored:
         note(f"Not predictions, and left alone: {', '.join(done.ignored)}")
@@ -104,7 +105,8 @@ def _import_judge(options: Import, bundle: Bundle | None, metadata: Mapping[str,
         return
     for run in done:
         failed = f", {run.failed:,} of them errors" if run.failed else ""
-        answer(f"{run.run_id}: {run.rounds:,} rounds about {' and '.join(run.compared)}{failed}; results in {output}")
+        rounds = counted(run.rounds, "round")
+        answer(f"{run.run_id}: {rounds} about {' and '.join(run.compared)}{failed}; results in {output}")
         for line in run.numbers:
             answer(line)
         notes(run.notes)
@@ -153,8 +155,12 @@ def export_files(options: Export) -> None:
         answer_json(json.dumps(dataclasses.asdict(done), default=str))
         return
     left_out = "".join(f"; left out: {count:,} {why}" for why, count in done.left_out.items())
-    files = f"{len(done.files)} file{'s' if len(done.files) > 1 else ''}"
-    summary = f"{files} made of {done.rows:,} answers" if options.official else f"{done.rows:,} rows in {files}"
+    files = counted(len(done.files), "file")
+    summary = (
+        f"{files} made of {counted(done.rows, 'answer')}"
+        if options.official
+        else f"{counted(done.rows, 'row')} in {files}"
+    )
     answer(f"{summary} in {output}{left_out}")
 
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from lbx.base.commands import as_command
+from lbx.base.counts import counted
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.people_options import Judge
 from lbx.cli.planning import show_outlook
@@ -37,6 +38,8 @@ def judge_answers(options: Judge) -> None:
         return
     with saying(lambda: left_in(place)), RunBar() as bar:
         outcomes = run(made, place, listener=bar, **how(options))
+    for judge_id in outcomes:
+        _name_mute(place, judge_id)
     calibrations = [_calibration(place, judge_id) for judge_id in outcomes if options.calibrate]
     if not options.as_json:
         for fit in calibrations:
@@ -58,6 +61,19 @@ def _show_plan(spec: JudgeSpec, *, as_json: bool) -> None:
         f"{total.samples:,} verdicts. Prompts have {total.prompt_tokens:,} {unit}, of which {total.distinct_tokens:,} "
         f"are distinct: each is shared by {total.shared_factor:.2f} prompts on average. Nothing was asked."
     )
+
+
+def _name_mute(results: Path, judge_id: str) -> None:
+    """Say how many of the judge's texts hold no verdict; those that failed are named as failed."""
+    with Store(results, read_only=True) as store:
+        ((count, total),) = store.query(
+            "SELECT count(*) FILTER (WHERE state IN ('cut', 'none')), count(*) FROM judged_rounds WHERE judge_id = ?",
+            [judge_id],
+        ).rows
+    if count:
+        shown = as_command("lbx", "show", results, "--run", judge_id)
+        mute = f"{count:,} of {counted(total, 'text')} {'holds' if count == 1 else 'hold'} no verdict"
+        note(f"{judge_id}: {mute}. To read them: {shown}")
 
 
 def _calibration(results: Path, judge_id: str) -> Fitness:

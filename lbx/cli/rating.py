@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lbx.base.commands import as_command
+from lbx.base.counts import counted
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.visible import one_line
@@ -54,7 +55,11 @@ def _collect(results: Path, journals: Sequence[Path]) -> None:
     for path, raters in collected.spoke_for.items():
         who = ", ".join(f"{rater} ({lines:,})" for rater, lines in sorted(raters.items()))
         note(f"{path} speaks for {who or 'nobody'}; nothing shows that these people wrote it.")
-    note(f"Moved into {results}: {collected.ratings:,} ratings and revisions.")
+    note(f"Moved into {results}: {_moved(collected.ratings)}.")
+
+
+def _moved(count: int) -> str:
+    return counted(count, "rating or revision", "ratings and revisions")
 
 
 def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[Documents]) -> None:
@@ -89,15 +94,16 @@ def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[D
 def say_what(book: Book, equal: int, documents: Mapping[str, str] | None) -> None:
     """What will be rated, before the links."""
     chosen = book.set
-    note(f"{chosen.set_id}: {len(chosen.items):,} questions ({chosen.source}), answers of {', '.join(chosen.runs)}.")
+    questions = counted(len(chosen.items), "question")
+    note(f"{chosen.set_id}: {questions} ({chosen.source}), answers of {', '.join(chosen.runs)}.")
     if len(book.raters) > 1:
         _say_who_gets_what(book)
     if equal:
-        note(f"{equal:,} pairs are left out: both answers are equal.")
+        note(f"{counted(equal, 'pair is', 'pairs are')} left out: both answers are equal.")
     if documents is None:
         note("Without --bundle there are no documents to see.")
     elif lacking := sum(item.document_key not in documents for item in chosen.items):
-        note(f"The bundle lacks the documents of {lacking:,} questions.")
+        note(f"The bundle lacks the documents of {counted(lacking, 'question')}.")
     if book.torn:
         note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {book.torn}.")
     if done := sum(book.progress(rater).done for rater in book.raters):
@@ -125,7 +131,7 @@ def _keep(results: Path, journal: Journal) -> None:
         note(f"Every rating is safe in {journal.path}, but not yet in the results file: {error.cause}")
         note(f"Move them later: {as_command('lbx', 'rate', results, '--collect')}")
     else:
-        note(f"Moved into {results}: {moved:,} ratings and revisions." if moved else "Nothing new was rated.")
+        note(f"Moved into {results}: {_moved(moved)}." if moved else "Nothing new was rated.")
 
 
 def _people(names: Sequence[str], raters: int | None) -> list[str]:

@@ -7,6 +7,7 @@ import json
 import math
 from typing import TYPE_CHECKING
 
+from lbx.base.counts import counted
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
 from lbx.cli.exchange_options import Export, Import
@@ -32,7 +33,8 @@ def import_ratings(form: RatingForm, options: Import) -> None:
         means = {key: mean if math.isfinite(mean) else None for key, mean in done.means.items()}
         answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done), "means": means}))
         return
-    answer(f"{done.set_id}: {done.ratings:,} ratings by {done.rater} of {done.questions:,} questions, in {output}")
+    ratings, questions = counted(done.ratings, "rating"), counted(done.questions, "question")
+    answer(f"{done.set_id}: {ratings} by {done.rater} of {questions}, in {output}")
     for key, mean in done.means.items():
         answer(f"{key}: {mean}")
     notes(done.notes)

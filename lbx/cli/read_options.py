@@ -58,7 +58,8 @@ class Report:
         str | None,
         typer.Argument(
             help=f"{', '.join(_REPORTS)} (or one table of it); "
-            "default: the file on one screen, or in other formats than table those usually read.",
+            "default: the file on one screen, or in other formats than table those usually read (csv and parquet hold "
+            "one: name it).",
             autocompletion=_reports,
         ),
     ] = None
@@ -114,7 +115,16 @@ class Report:
     force: Annotated[
         bool, typer.Option("--force", help="Compare runs that were not asked alike; each line says so.")
     ] = False
-    tasks: OnlyTasks = ()
+    tasks: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--tasks",
+            "-t",
+            metavar="NAMES",
+            help="changes: only these benchmarks or tasks: leval, leval/tpo, 'lveval/*_16k'.",
+            autocompletion=completed_by("tasks"),
+        ),
+    ] = ()
     rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="changes: show at most N.")] = 50
     expected: Annotated[
         tuple[str, ...],

@@ -43,6 +43,11 @@ def report(options: Report) -> None:
     check_output(output)
     if (view == "expected") != bool(options.expected):
         raise UsageError("The report expected needs --expect MODEL, and no other report takes it.")
+    if options.tasks and names != ["changes"]:
+        raise UsageError(
+            "Only the report changes takes --tasks.",
+            fix="Leave --tasks out, or ask for changes; `lbx sql` chooses rows of any view.",
+        )
     if published:
         _check_published(names)
     wanted = Wanted(
@@ -109,8 +114,7 @@ def _views(view: str | None, output_format: ReportFormat) -> list[str]:
     """The reports that are asked for. Raises UsageError."""
     names = reports.reports_of(view) if view else list(_DEFAULT_VIEWS)
     if len(names) > 1 and output_format in (ReportFormat.CSV, ReportFormat.PARQUET):
-        one_of = ", ".join(names if view else reports.REPORTS)
-        raise UsageError(f"A {output_format} file holds one table.", fix=f"Name one of: {one_of}.")
+        raise UsageError(f"A {output_format} file holds one table.", fix=f"Name one of: {', '.join(names)}.")
     return names
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lbx.base.counts import counted
+
 if TYPE_CHECKING:  # the command line asks for reports' names, and is not to load DuckDB
     from lbx.store import Table
 
@@ -124,8 +126,8 @@ def judge_results(made: Table) -> list[str]:
         cut[key] = max(row["n_cut"], cut.get(key, 0))
     if total := sum(cut.values()):
         notes.append(
-            f"{total:,} texts reached their token limit before a verdict. Ask for the verdict alone, or allow "
-            "more: max_new_tokens of a rubric, --max-new-tokens."
+            f"{counted(total, 'text reached its', 'texts reached their')} token limit before a verdict. "
+            "Ask for the verdict alone, or allow more: max_new_tokens of a rubric, --max-new-tokens."
         )
     if any(row["win_rate_agreeing"] is not None for row in rows):
         notes.append("Both orders agreeing: a win only where both orders say so, everything else a tie.")

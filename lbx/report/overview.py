@@ -11,12 +11,13 @@ from typing import Any
 from lbx.base.commands import as_command
 from lbx.base.marks import WORST_FIRST
 from lbx.benchmarks.base.paper import Line
+from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet, shown
 from lbx.report.guards import counts
 from lbx.report.labels import labelled
 from lbx.report.papers import OPINION_TITLES, paper_of
 from lbx.report.reports import REPORTS, read
-from lbx.report.shapes import Column, Wanted
+from lbx.report.shapes import BOARD, Column, Wanted
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
 from lbx.store import Store, Table
@@ -44,7 +45,7 @@ _FAILURES = r"""
 def sheets(store: Store, wanted: Wanted, results: Path) -> list[Sheet]:
     """The parts of the screen, with as many runs of each benchmark as fit on it, the best first."""
     board = read(store, "leaderboard", wanted)
-    more = _more(results, board, _opinions(store))
+    more = _more(results, _with_rows(store, wanted, board))
     if not board.rows:
         tables = [(name, read(store, name, wanted)) for name in _opinions(store)]
         opinions = [sheet(REPORTS[name], table) for name, table in tables if table.rows]
@@ -171,11 +172,20 @@ def _opinions(store: Store) -> list[str]:
     return [name for name, count in (("judge_results", judged), ("rating_results", rated)) if count]
 
 
-def _more(results: Path, board: Table, opinions: Sequence[str]) -> Sheet:
+def _with_rows(store: Store, wanted: Wanted, board: Table) -> list[str]:
+    """The reports to look at next, of those that have something to show."""
+    rows = board.dicts()
+    held = {row["benchmark"] for row in rows}
+    boards = [name for name, one in BOARDS.items() if one.benchmark in held]
+    tables = {"paper": ["paper"], BOARD: boards, "length_curve": ["length_curve"], "failures": ["failures"]}
+    full = {view for view, names in tables.items() if any(read(store, name, wanted).rows for name in names)}
+    views = ["task_scores", "paper", BOARD, "guards", "failures", "length_curve"]
+    several = ["comparison"] if len({row["run_id"] for row in rows}) > 1 else []
+    return [*(view for view in views if view in full or (rows and view not in tables)), *several, *_opinions(store)]
+
+
+def _more(results: Path, views: Sequence[str]) -> Sheet:
     """The commands that show more."""
     report = as_command("lbx", "report", results)
-    views = ["task_scores", "paper", "board", "guards", "failures", "length_curve"]
-    runs = dict.fromkeys(row["run_id"] for row in board.dicts())
-    views += [*(["comparison"] if len(runs) > 1 else []), *opinions]
     notes = [f"More: {report} {' | '.join(views)}", f"A page: {report} --format html -o report.html"]
     return Sheet("", [], [], notes)

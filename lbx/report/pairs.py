@@ -63,7 +63,7 @@ def cautions_of(
             differ, unknown = [], []
             bundles = [runs[run]["bundle_digest"] for run in (a, b)]
             if not all(bundles):
-                unknown.append("bundle")
+                unknown.append("whether the bundles are the same")
             elif bundles[0] != bundles[1]:
                 differ.append("other bundles")
             if versions.get((a, benchmark)) != versions.get((b, benchmark)):
@@ -71,11 +71,13 @@ def cautions_of(
             if modes.get(a) != modes.get(b):
                 differ.append(f"asked otherwise ({modes.get(a) or 'plain'}; {modes.get(b) or 'plain'})")
             if (cut := _cut_otherwise(sides[a, benchmark], sides[b, benchmark])) is None:
-                unknown.append("truncation")
+                unknown.append("whether prompts were cut alike")
             elif cut:
                 differ.append(f"{cut:,} prompts of one tokenizer cut otherwise")
             refused += [f"{benchmark}, {a} and {b}: {', '.join(differ)}"] if differ else []
-            cautions[a, b, benchmark] = "; ".join([*differ, *([f"unknown: {', '.join(unknown)}"] if unknown else [])])
+            if unknown:
+                unknown = [f"nobody knows {', and '.join(unknown)}"]
+            cautions[a, b, benchmark] = "; ".join([*differ, *unknown])
     if refused and not force:
         raise UsageError(
             f"These runs were not asked alike: {'; '.join(refused)}.",

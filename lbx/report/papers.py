@@ -125,6 +125,11 @@ def _sheet(title: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
     best = frozenset(_best(keys, columns, cells, len(head)))
     notes = ["* published elsewhere"] if any(not run_id for _, run_id in runs) else []
     notes += [NOTE] if len(runs) > 1 and "alike" in rows[0] else []
+    if any(row["official"] is None for row in rows):
+        notes.append(
+            "-: no official number, as not all of its samples have a score in this run; the report task_scores has "
+            "the score of those that do."
+        )
     notes += doubts(rows)
     return Sheet(title, made, body, notes, best)
 

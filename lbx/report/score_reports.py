@@ -266,7 +266,7 @@ SCORES: dict[str, Report] = {
             Column("run_b", "second run"),
             Column("benchmark", "benchmark"),
             Column("task", "task"),
-            Column("n", "samples", "count"),
+            Column("n", "paired samples", "count"),
             Column("clusters", "documents", "count", rank=7),
             _COVERAGE,
             Column("score_a", "first", "percent", digits_of=""),

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lbx.base.counts import counted
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
@@ -261,13 +262,12 @@ def _refuse_two_protocols(held: Mapping[str, bool], spec: JudgeSpec) -> None:
 
 
 def _tell(found: Rounds, rubric: Rubric) -> None:
-    rounds = f"{len(found.rounds):,} rounds" if rubric.kind == PAIR else f"{len(found.rounds):,} ratings"
-    questions = f"{found.questions:,} question{'s' if found.questions > 1 else ''}"
-    log.info(f"{questions}, {rounds} by the rubric {rubric.name!r}.")
+    rounds = counted(len(found.rounds), "round" if rubric.kind == PAIR else "rating")
+    log.info(f"{counted(found.questions, 'question')}, {rounds} by the rubric {rubric.name!r}.")
     for run_id, count in found.missing.items():
-        what = "questions are left out" if count > 1 else "question is left out"
-        log.info(f"{count:,} {what}: the answer of {run_id} failed or is missing.")
+        what = counted(count, "question is", "questions are")
+        log.info(f"{what} left out: the answer of {run_id} failed or is missing.")
     for run_id, count in found.empty.items():
         if count:
-            answers = "answers hold" if count > 1 else "answer holds"
-            log.info(f"{count:,} {answers} nothing but white space, of {run_id}; judged all the same.")
+            answers = counted(count, "answer holds", "answers hold")
+            log.info(f"{answers} nothing but white space, of {run_id}; judged all the same.")

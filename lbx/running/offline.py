@@ -61,7 +61,7 @@ def block_network(*servers: tuple[str, int] | None) -> str:
         sys.addaudithook(_refuse)  # which cannot be taken out again: it looks at what is blocked at the moment
         _guard.installed = True
     _guard.allowed = allowed
-    blocked = "sockets blocked in-process"
+    blocked = "lbx refuses network connections"
     if reachable:
         blocked += " but to the model server " + " and ".join(f"{host}:{port}" for host, port in reachable)
     return blocked if network_interfaces() else f"no network interface (namespace), and {blocked}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lbx.backends import resolve_embedder
 from lbx.backends.embedding import check_embedder
 from lbx.base.commands import as_command
+from lbx.base.counts import counted
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.outputs import sweep
@@ -218,9 +219,10 @@ def _extent(agenda: Agenda) -> str:
     """How much is asked: "3 of 269 samples of 1 task, 9 answers"."""
     n_asked, n_all = (sum(map(count, agenda.tasks)) for count in (agenda.samples_in, lambda task: task.samples))
     of = f" of {n_all:,}" if n_asked < n_all else ""
-    tasks = f"{len(agenda.tasks)} task{'s' if len(agenda.tasks) > 1 else ''}"
+    tasks = counted(len(agenda.tasks), "task")
     prompts = f", {agenda.total:,} answers" if agenda.total > n_asked else ""
-    return f"{n_asked:,}{of} samples of {tasks}{prompts}"
+    samples = "sample" if n_all == 1 else "samples"
+    return f"{n_asked:,}{of} {samples} of {tasks}{prompts}"
 
 
 def _take_up(store: Store, row: RunRow, name: str | None, run: ResolvedRun) -> RunRow:

@@ -34,6 +34,12 @@ def test_edits_survive_a_kill_and_the_end_writes(file: Path, tmp_path: Path, onl
     assert out.read_bytes() == file.read_bytes().replace(b"In 1950.", b"In 1951.")
 
 
+def test_one_document_is_counted_as_one(lbx: Lbx, file: Path, tmp_path: Path) -> None:
+    one = tmp_path / "one.jsonl"
+    one.write_bytes(file.read_bytes().splitlines(keepends=True)[0])
+    assert "1 document, 0 of them edited" in lbx("annotate", one, "-o", tmp_path / "out.jsonl", "--write").stdout
+
+
 def test_write_alone_and_the_official_form(lbx: Lbx, file: Path, tmp_path: Path) -> None:
     out, official = tmp_path / "out.jsonl", tmp_path / "official"
     done = lbx("annotate", file, "-o", out, "--take", PAGES, "--new-pairs", 1, "--official", official, "--write")

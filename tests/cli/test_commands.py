@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from command_line import Lbx
+from command_line import Lbx, fails
 
 
 @pytest.fixture(scope="session")
@@ -227,3 +227,17 @@ def test_iterations_are_kept_apart(lbx: Lbx, bundle: Path, tmp_path: Path) -> No
             "SELECT iteration, seed, count(*) FROM generations GROUP BY ALL ORDER BY ALL"
         ).fetchall()
     assert rows == [(0, 7, 8), (1, 8, 8), (2, 9, 8)]
+
+
+@pytest.mark.parametrize("view", ["judge_results", "leaderboard", None])
+def test_tasks_of_a_report_that_cannot_choose_them_are_refused(lbx: Lbx, results: Path, view: str | None) -> None:
+    named = [view] if view else []
+    fails(lbx("report", results, *named, "--tasks", "needle/single_en"), 2, "Only the report changes takes --tasks")
+    assert lbx("report", results, "changes", "--tasks", "needle/single_en").returncode == 0
+
+
+def test_a_csv_of_no_named_report_offers_the_usual_ones(lbx: Lbx, results: Path) -> None:
+    done = lbx("report", results, "--format", "csv")
+    fails(done, 2, "A csv file holds one table")
+    assert "leaderboard, task_scores, paper" in done.stderr and "rating_results" not in done.stderr
+    assert "csv and parquet hold one" in re.sub(r"[\s│]+", " ", lbx("report", "--help").stdout)

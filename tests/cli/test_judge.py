@@ -460,3 +460,17 @@ def test_a_rubric_may_lie_in_the_folder_of_the_submitted_run(tmp_path: Path) -> 
     )
     assert spec.carried(folder, "/there").rubric == "/there/mine.toml"
     assert (folder / "mine.toml").read_text() == "kept" and (folder / "answers-0.duckdb").is_file()
+
+
+def test_texts_without_a_verdict_are_counted_at_the_end(
+    lbx: Lbx, home: Path, results: Path, always_first: Path, tmp_path: Path
+) -> None:
+    what = ["--run", "x", "--against", "turbo-16k-0613"]
+    done = lbx(*judge(home, results, table(tmp_path, "mute", {"*": "I cannot say."}), *what))
+    assert done.returncode == 0, done.stderr
+    (name,) = {str(row[0]) for row in rows(results, "SELECT judge_id FROM judged_rounds")}
+    last = " ".join(done.stderr.split())
+    assert "22 of 22 texts hold no verdict" in last and f"lbx show {results} --run {name}" in last
+    assert lbx("show", results, "--run", name).stdout.count("judge/") == 22
+    done = lbx(*judge(home, results, always_first, *what))
+    assert "no verdict" not in done.stderr

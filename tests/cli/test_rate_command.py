@@ -114,7 +114,7 @@ def test_where_the_file_is_taken_at_the_end_the_journal_stays(path: Path) -> Non
     assert f"Every rating is safe in {journal_of(path)}" in said
     assert f"lbx rate {path} --collect" in said
     done = Lbx()("rate", path, "--collect")
-    assert done.stderr == f"Moved into {path}: 1 ratings and revisions.\n"
+    assert done.stderr == f"Moved into {path}: 1 rating or revision.\n"
 
 
 def test_without_the_libraries_it_says_what_to_install(path: Path) -> None:

@@ -23,7 +23,7 @@ from lbx.base.records import Sample
 from lbx.exchange.importing import understand, write_predictions
 from lbx.report import latex, overview, papers, render
 from lbx.report.cells import sheet, without_intervals
-from lbx.report.reports import REPORTS, read, write_parquet
+from lbx.report.reports import REPORTS, read, reports_of, write_parquet
 from lbx.report.shapes import Wanted
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
@@ -259,3 +259,18 @@ def test_a_file_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
 def _is_refused(done: Done, words: str) -> None:
     assert done.returncode == 1 and words in " ".join(done.stderr.split()), done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+def test_the_first_screen_offers_reports_that_have_rows(tmp_path: Path, failed: int) -> None:
+    sample = Sample("needle", "single_en", "a", "a", "?", ("7",), meta={"depth": 50.0, "words": 9})
+    with Store(tmp_path / "r.duckdb") as store:
+        add_run(store, "r", [(sample, "7"), *([(replace(sample, sample_id="b"), None)] if failed else [])])
+        *_, last = overview.sheets(store, Wanted(), tmp_path / "r.duckdb")
+        offered = last.notes[0].partition("r.duckdb ")[2].split(" | ")
+        assert "task_scores" in offered and ("failures" in offered) is bool(failed)
+        assert [name for name in offered if not any(read(store, one).rows for one in reports_of(name))] == []
+    with Store(tmp_path / "s.duckdb") as store:
+        add_run(store, "r", trec(2, 5))
+        *_, last = overview.sheets(store, Wanted(), tmp_path / "s.duckdb")
+    assert " board" in last.notes[0]

@@ -395,3 +395,14 @@ def test_verdicts_that_a_limit_cut_off_are_told_from_others_that_lack(store: Sto
     add_judge(store, "k", [replace(one, cut=False) for one in said], model="other")
     (note,) = [note for note in notes.judge_results(read(store, "judge_results")) if "limit" in note]
     assert note.startswith("3 texts")
+
+
+def test_one_text_is_counted_as_one(store: Store) -> None:
+    published(store)
+    made = [Said(one.round, one.text) for one in calibration(like_gpt4)]
+    add_judge(
+        store, "j", [replace(one, cut=at < 1, text="well" if at < 1 else one.text) for at, one in enumerate(made)]
+    )
+    assert any(
+        note.startswith("1 text reached its token limit") for note in notes.judge_results(read(store, "judge_results"))
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import add_run
+from made_runs import add_run, trec
 from scored_parts import made_sample
 
 from lbx.report import render
@@ -122,3 +122,13 @@ def test_rows_keep_their_columns_and_say_their_place() -> None:
     first, second = table.dicts()
     assert (first["table"], first["row"], first["column"]) == ("overall", "accuracy", "overall")
     assert (second["table"], second["official"]) == (None, 30.0), "the groups say the same"
+
+
+def test_a_number_that_is_not_official_says_why(tmp_path: Path) -> None:
+    mark = "-: no official number"
+    for counts, wanted in (({"longbench/trec": 9}, True), ({"longbench/trec": 5}, False)):
+        with Store(tmp_path / f"{wanted}.duckdb") as store:
+            add_run(store, "r", trec(2, 5), counts=counts)
+            (made,) = sheets(read(store, "paper"))
+        assert made.rows[0][1].startswith("-") is wanted
+        assert any(note.startswith(mark) and "not all of its samples" in note for note in made.notes) is wanted

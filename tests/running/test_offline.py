@@ -58,7 +58,7 @@ for attempt in (
 def test_one_model_server_may_be_reached_and_nothing_else(host: str) -> None:
     command = [sys.executable, "-W", "ignore", "-c", ALLOWED, host]
     said, *tries = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert "sockets blocked in-process but to the model server" in said
+    assert "lbx refuses network connections but to the model server" in said
     assert tries[:2] == ["reached", "ReadTimeout"], "the server accepts, and never answers"
     assert tries[2:] == ["NetworkAttemptError"] * 7
 
@@ -76,7 +76,7 @@ def attempts(*prefix: str) -> list[str]:
 
 def test_every_way_out_is_refused_and_none_inside() -> None:
     said, *tries, inside = attempts()
-    assert "sockets blocked in-process" in said
+    assert "lbx refuses network connections" in said
     assert tries == ["NetworkAttemptError"] * 4
     assert inside == "ok"
 

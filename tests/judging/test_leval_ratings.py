@@ -66,7 +66,7 @@ def test_two_raters_share_a_set_and_each_gets_the_own_files(results: Path, tmp_p
         second = import_ratings(store, read(other, "Bo"))
         assert second.set_id == first.set_id
         assert second.made == []
-        with pytest.raises(UsageError, match=r"2 of raters.*Annotator.1, Bo"):
+        with pytest.raises(UsageError, match=r"2 raters.*Annotator.1, Bo"):
             export_ratings(store, None, None, documents=GOLD)
         assert export_ratings(store, None, "Annotator.1", documents=GOLD) == _official(
             PAGES, "jsons/*_evaled.json", "files_from_*", "results_from_*"

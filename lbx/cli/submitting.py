@@ -77,7 +77,7 @@ def submit_to_slurm(options: SubmitSlurm) -> None:
 def write_for_kubernetes(options: SubmitKubernetes) -> None:
     """See ``lbx submit kubernetes``."""
     wanted = kubernetes.KubernetesOptions(
-        options.job_name or options.spec.name or "lbx",
+        options.job_name or kubernetes.job_name(options.spec.name or ""),
         options.image,
         options.run_claim,
         options.bundle_claim,

@@ -16,6 +16,7 @@ from typing import Any
 from lbx.base.errors import UsageError
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
+_LONGEST = 52
 FOLDER, BUNDLE, _SCRATCH = "/lbx/run", "/lbx/bundle", "/lbx/scratch"
 
 _SCRIPT = """\
@@ -32,6 +33,11 @@ done
 [ "$code" = 3 ] && exit 0
 exit "$code"
 """
+
+
+def job_name(run: str) -> str:
+    """A job's name like a run's: in small letters, with '-' for whatever else a job's name cannot hold."""
+    return re.sub(r"[^a-z0-9]+", "-", run.lower())[:_LONGEST].strip("-") or "lbx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,7 @@ class KubernetesOptions:
         if not _NAME.fullmatch(self.name):
             raise UsageError(
                 f"{self.name!r} cannot name a Kubernetes job: small letters, digits and '-', at most 52.",
-                fix="Say --name NAME.",
+                fix="Give another name with --job-name.",
             )
 
 

@@ -98,7 +98,7 @@ def test_a_window_beyond_the_stretched_one_is_refused(short):
     [
         ({"rope_scaling": "ntk"}, "rope_scaling and rope_factor go together"),
         ({"rope_factor": 2.0}, "rope_scaling and rope_factor go together"),
-        ({"rope_scaling": "longrope", "rope_factor": 2.0}, "none of"),
+        ({"rope_scaling": "longrope", "rope_factor": 2.0}, "must be"),
         ({"rope_scaling": "ntk", "rope_factor": 0.5}, "not a number of 1 to"),
         ({"rope_scaling": "ntk", "rope_factor": float("nan")}, "not a number of 1 to"),
     ],

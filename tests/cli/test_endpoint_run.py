@@ -90,5 +90,5 @@ def test_a_card_of_another_model_is_refused(
     card.write_text(card.read_text() + 'model = "other"\n')
     fails(
         lbx("plan", "--bundle", bundle, "--model", card, "--tasks", "needle/single_en"),
-        2, "has no model 'other'", "There is demo",
+        2, "has no model 'other'", "Available: demo",
     )  # fmt: skip

@@ -13,7 +13,7 @@ from command_line import Lbx
 
 from lbx.base.errors import UsageError
 from lbx.cluster.folder import RunFolder
-from lbx.cluster.kubernetes import KubernetesOptions, manifest
+from lbx.cluster.kubernetes import KubernetesOptions, job_name, manifest
 from lbx.cluster.launch import Launch, Runtime
 from lbx.cluster.slurm import ARRAY, MARKS, SlurmJob, SlurmOptions, time_limit
 
@@ -160,6 +160,11 @@ def test_the_manifests_script_gives_each_pod_its_shard(tmp_path: Path) -> None:
 def test_a_job_has_a_name_that_kubernetes_takes(name: str) -> None:
     with pytest.raises(UsageError, match="cannot name a Kubernetes job"):
         dataclasses.replace(KUBERNETES, name=name)
+
+
+@pytest.mark.parametrize("run", ["longbench_v2-Qwen3.gguf-1a2b", "A" * 70 + "-b", "__", "", "é 模型"])
+def test_a_job_is_named_like_its_run_as_kubernetes_takes_it(run: str) -> None:
+    assert dataclasses.replace(KUBERNETES, name=job_name(run)).name[:9] in ("longbench", "a" * 9, "lbx")
 
 
 def test_a_dry_run_prints_and_writes_nothing(

@@ -404,6 +404,7 @@ class Store:
         Raises:
             StoreError: it cannot be read, or holds more than lbx puts into it.
         """
+        check_place(path)  # DuckDB would wait for a pipe
         try:
             attach(self._connection, path, name, read_only=True)
         except duckdb.Error as exc:

@@ -86,7 +86,7 @@ def test_a_change_whose_size_and_time_are_right_is_found_by_hashes(
 
 
 def test_a_run_says_how_it_looked(small: Path, own: Path, verdict: Callable[[str], None]) -> None:
-    for more, word in (((), "sizes and times of 1 files"), (("--hash-bundle",), "hashes of all 1 files")):
+    for more, word in (((), "sizes and times of 1 file"), (("--hash-bundle",), "hashes of all 1 files")):
         said = run(small, own, *more)
         assert said.code == 0 and f"Bundle unchanged, checked by {word}" in " ".join(said.err.split()), said
         assert checked(own) == word
@@ -108,5 +108,5 @@ def test_a_copy_without_its_times_is_hashed_and_runs(
 def test_what_tar_unpacks_runs(small: Path, tmp_path: Path, verdict: Callable[[str], None]) -> None:
     subprocess.run(["tar", "-xf", small / "small.tar"], cwd=tmp_path, check=True)
     assert run(small, tmp_path / "small").code == 0
-    assert checked(tmp_path / "small") == "sizes and times of 1 files"
+    assert checked(tmp_path / "small") == "sizes and times of 1 file"
     verdict("survived")

@@ -206,7 +206,12 @@ def on_a_small_disk(disk: Path, size: str, script: str) -> subprocess.CompletedP
 
 @pytest.mark.parametrize(
     ("size", "more", "said"),
-    [("280k", "", FULL), ("600k", "", OF_TWO_FILES), ("600k", "--workers 1", OF_TWO_FILES), ("2m", "", OF_TWO_FILES)],
+    [
+        ("280k", "", FULL),
+        ("600k", "", OF_TWO_FILES),
+        ("600k", "--workers 1", OF_TWO_FILES),
+        ("1200k", "", OF_TWO_FILES),
+    ],
 )
 def test_a_really_full_disk(
     lbx: Lbx, many: Path, model: Path, undisturbed: Path, tmp_path: Path, size: str, more: str, said: str

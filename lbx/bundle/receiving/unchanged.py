@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lbx.base.counts import counted
 from lbx.base.errors import BundleError
 from lbx.base.layout import TAG_MANIFEST, Bundle
 from lbx.bundle.bag import PAYLOAD, parse_tags
@@ -52,4 +53,4 @@ def check_unchanged(root: Path, progress: Progress | None = None, *, hashes: boo
     if problems:
         raise damage(root, problems, _FIX)
     hashed = f", and hashes of the {len(younger):,} younger than the manifest" if younger else ""
-    return f"sizes and times of {len(entries):,} files{hashed}"
+    return f"sizes and times of {counted(len(entries), 'file')}{hashed}"

@@ -15,6 +15,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from lbx.base.errors import LbxError
+from lbx.base.interrupts import uninterrupted
 from lbx.base.processes import cores, worker_pool
 from lbx.base.records import Sample, Score
 from lbx.benchmarks.base.benchmark import Benchmark
@@ -73,7 +74,8 @@ class ScoringPool:
                 yield _score(benchmark, part)
             return
         try:
-            with _no_main_module():
+            # An executor that a signal stops while it starts its processes waits for them for ever at exit.
+            with uninterrupted(), _no_main_module():
                 futures: list[Future[list[list[Score]]]] = [
                     self._executor.submit(_score, benchmark, part) for part in parts
                 ]

@@ -196,7 +196,7 @@ def test_prompts_can_be_looked_at(lbx: Lbx, home: Path, model: Path, tmp_path: P
         (told,) = json.loads(done.stdout)
         assert told["prompt_is_the_same"] is True
     spec = RunSpec(bundle=str(home / "b"), model=str(model), tasks=("longbench",), summaries=100)
-    with pytest.raises(UsageError, match=f"holds no {NAME}/parts/of-another-bundle"):
+    with pytest.raises(UsageError, match=f"no longer holds {NAME}/parts/of-another-bundle"):
         rebuilt(spec, "r", SampleKey(NAME, "parts", "of-another-bundle", 0), ())
     done = lbx("prompts", *[one for one in asked[1:] if one not in ("-o", results)])
     assert done.returncode == 0, done.stderr

@@ -44,16 +44,17 @@ _FAILURES = r"""
 
 def sheets(store: Store, wanted: Wanted, results: Path) -> list[Sheet]:
     """The parts of the screen, with as many runs of each benchmark as fit on it, the best first."""
-    board = read(store, "leaderboard", wanted)
-    more = _more(results, _with_rows(store, wanted, board))
+    board, paper = read(store, "leaderboard", wanted), read(store, "paper", wanted)
+    among = {row["run_id"] for row in board.dicts()}
+    failures = list(_failures(store, wanted.runs, among))
+    more = _more(results, _with_rows(store, wanted, board, {"paper": bool(paper.rows), "failures": bool(failures)}))
     if not board.rows:
         tables = [(name, read(store, name, wanted)) for name in _opinions(store)]
         opinions = [sheet(REPORTS[name], table) for name, table in tables if table.rows]
-        return [*opinions, *_failures(store, wanted.runs), more] if opinions else [sheet(REPORTS["leaderboard"], board)]
-    averages = _averages(read(store, "paper", wanted))
-    among = {row["run_id"] for row in board.dicts()}
+        return [*opinions, *failures, more] if opinions else [sheet(REPORTS["leaderboard"], board)]
+    averages = _averages(paper)
     marks = labelled(store, counts(store, wanted), among)
-    rest = [*_marks(marks), *_failures(store, wanted.runs, among), more]
+    rest = [*_marks(marks), *failures, more]
     for most, most_averages in _SHARES:
         made = [_best(board, most), *_first(averages, most_averages), *rest]
         if sum(1 for one in made for _ in lines(one, _WIDTH)) <= SCREEN:
@@ -172,16 +173,16 @@ def _opinions(store: Store) -> list[str]:
     return [name for name, count in (("judge_results", judged), ("rating_results", rated)) if count]
 
 
-def _with_rows(store: Store, wanted: Wanted, board: Table) -> list[str]:
-    """The reports to look at next, of those that have something to show."""
+def _with_rows(store: Store, wanted: Wanted, board: Table, known: Mapping[str, bool]) -> list[str]:
+    """The reports to look at next, of those that have something to show; of some that is known already."""
     rows = board.dicts()
     held = {row["benchmark"] for row in rows}
     boards = [name for name, one in BOARDS.items() if one.benchmark in held]
-    tables = {"paper": ["paper"], BOARD: boards, "length_curve": ["length_curve"], "failures": ["failures"]}
-    full = {view for view, names in tables.items() if any(read(store, name, wanted).rows for name in names)}
+    tables = {BOARD: boards, "length_curve": ["length_curve"]}
+    full = dict(known) | {view: any(read(store, name, wanted).rows for name in names) for view, names in tables.items()}
     views = ["task_scores", "paper", BOARD, "guards", "failures", "length_curve"]
     several = ["comparison"] if len({row["run_id"] for row in rows}) > 1 else []
-    return [*(view for view in views if view in full or (rows and view not in tables)), *several, *_opinions(store)]
+    return [*(view for view in views if full.get(view, bool(rows))), *several, *_opinions(store)]
 
 
 def _more(results: Path, views: Sequence[str]) -> Sheet:

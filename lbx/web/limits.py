@@ -20,8 +20,9 @@ NUMBER_DIGITS = 15
 SEARCH_CHARACTERS = 1_000
 """Of what is looked for."""
 
-BACKLOG = 128
-"""Connections that wait to be accepted."""
+BACKLOG = 32
+"""Connections that wait to be accepted, and that asyncio accepts in one turn: it takes four turns to close one again,
+so four times this many are open for a moment beyond those that are kept."""
 STRANGERS = 64
 """Connections that have shown no link yet. One more, and the oldest of them goes."""
 OF_A_PERSON = 32

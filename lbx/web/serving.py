@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import logging
 import os
 import socket
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -21,6 +23,7 @@ from lbx.web.place import Place
 from lbx.web.site import Site
 
 _LONGEST_UDS = 100
+_log = logging.getLogger("lbx.web")
 
 
 @contextmanager
@@ -119,7 +122,22 @@ def serve(site: Site) -> None:
         KeyboardInterrupt: of these, as if it had come after all was answered.
     """
     with asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(_Report())
         runner.run(server_of(site).serve(sockets=[site.place.socket]))
+
+
+class _Report:
+    """Where the process may open no more files, asyncio tries again in a second, but shows a traceback for each try."""
+
+    full = False
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+        elif not self.full:
+            self.full = True
+            _log.warning("More connections than files that lbx may open: new ones wait. Allow more: ulimit -n 4096")
 
 
 def server_of(site: Site) -> uvicorn.Server:

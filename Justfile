@@ -45,6 +45,10 @@ bench-engine *args: setup
 bench-formats *args: setup
     python -m bench.formats {{ args }}
 
+# seconds and memory of both backends beside the loop, by length of the document and questions on it
+bench-growth *args: setup
+    python -m bench.growth {{ args }}
+
 # reports, SQL and exports of 100,377 answers of 36 runs: CPU seconds and memory, against targets and pandas by hand
 bench-report *args: setup
     python -m bench.report {{ args }}

@@ -161,8 +161,44 @@ def hf_generate(job: Job) -> Loaded:
                 max_new_tokens=job.new_tokens,
                 do_sample=False,
                 pad_token_id=model.config.eos_token_id,
+                suppress_tokens=list(job.never) or None,
             )
             outputs.append(said[0, len(prompt) :].tolist())
+        return outputs
+
+    return answer, counted, []
+
+
+def hf_reuse(job: Job) -> Loaded:
+    """transformers' ``generate`` on a cache that keeps what a question shares with the one before."""
+    import torch
+    from transformers import DynamicCache
+
+    model, counted = _transformers(job)
+    cache, kept = DynamicCache(config=model.config), list[int]()
+
+    def answer(numbers: range) -> list[list[int]]:
+        outputs = []
+        for number in numbers:
+            prompt = list(job.prompts[number])
+            pairs = zip(prompt[:-1], kept, strict=False)  # the last token is read again: it says what comes next
+            shared = next(
+                (place for place, (new, old) in enumerate(pairs) if new != old), min(len(prompt) - 1, len(kept))
+            )
+            if len(kept) > shared:
+                cache.crop(shared - len(kept))
+            ids = torch.tensor([prompt], device=job.device)
+            said = model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                past_key_values=cache,
+                max_new_tokens=job.new_tokens,
+                do_sample=False,
+                pad_token_id=model.config.eos_token_id,
+                suppress_tokens=list(job.never) or None,
+            )[0].tolist()
+            outputs.append(said[len(prompt) :])
+            kept[:] = said[:-1]
         return outputs
 
     return answer, counted, []
@@ -226,6 +262,7 @@ CONTENDERS: dict[str, Callable[[Job], Loaded]] = {
     "llamacpp-lbx": lbx("llamacpp", batching=True),
     "llamacpp-lbx-alone": lbx("llamacpp", batching=False),
     "hf-naive": hf_generate,
+    "hf-reuse": hf_reuse,
     "hf-batch": hf_generate_batch,
     "hf-lm-eval": lm_eval_hf,
     "hf-lbx": lbx("hf", batching=True),

@@ -13,8 +13,8 @@ same CPU cores. What is told apart:
     peak MB    resident memory of the process at its highest, its libraries included; "work" is what answering added
     = naive    how many answers are the naive ones, to the letter
     = alone    how many are those of lbx --no-batching
-    x loop     how many times as long "llamacpp-reuse" took, the best that twenty lines do: llama-cpp-python's own
-               class, document after document, which keeps the longest prefix of the question before
+    x loop     how many times as long the backend's "reuse" took, the best that twenty lines do: llama-cpp-python's own
+               class or transformers' generate, question after question, keeping the longest prefix of the one before
 
 Exit code 1: lbx answered otherwise in batches than alone (but for rounded weights on llama.cpp, where no card asks for
 that), or computed more than 1.02 of the tree; nobody asserts times.
@@ -43,7 +43,6 @@ from lbx.inference.endings import named_ends
 from lbx.inference.prefix import PrefixPlan, plan_prefixes
 
 TASKS = ("quality", "tpo", "coursera")
-LOOP = "llamacpp-reuse"
 WINDOW = 16_384
 REAL_WINDOW = 8_192
 REAL_QUESTIONS = 12
@@ -133,6 +132,7 @@ def _job(args: argparse.Namespace, asked: Sequence[Asked], weights: dict[str, Pa
         weights={name: str(path) for name, path in weights.items()},
         cards={name: str(path) for name, path in cards.items()},
         cores=own_cores(args.threads),
+        dtype=args.dtype,
     )
 
 
@@ -208,7 +208,7 @@ def _report(
     rows = []
     for name, one in found.items():
         backend, result = name.partition("-")[0], one.result
-        naive, loop, harness = found.get(f"{backend}-naive"), found.get(LOOP), found.get(LM_EVAL)
+        naive, loop, harness = found.get(f"{backend}-naive"), found.get(f"{backend}-reuse"), found.get(LM_EVAL)
         rows.append(
             [
                 name,

@@ -82,7 +82,8 @@ def _format(name: str, document: int, repeats: int, folder: Path) -> list[list[s
     cards = {key: str(path) for key, path in write_cards(place, threads=1).items()}
     rows = []
     for label, shape in SHAPES.items():
-        job = _job(shape, document, {"llamacpp": str(place / "model.gguf")}, cards)
+        weights = {"llamacpp": str(place / "model.gguf")}
+        job = job_of(shape.documents, shape.questions, shape.new_tokens, document, weights, cards)
         seconds: dict[str, list[float]] = {contender: [] for contender in shape.contenders}
         for _ in range(repeats):
             for contender in shape.contenders:
@@ -107,21 +108,31 @@ def _quantise(source: Path, target: Path, name: str) -> None:
         sys.exit(f"llama.cpp cannot write {name}.")
 
 
-def _job(shape: Shape, document: int, weights: dict[str, str], cards: dict[str, str]) -> Job:
-    prompts = []
-    for number in range(shape.documents):
-        start = 1000 + number * document  # ids of a text's tokens: what they say costs nothing
-        text = [1 + (start + place * 7919) % 40_000 for place in range(document)]
-        prompts += [
-            text + [1 + (question * 104_729 + place * 31) % 40_000 for place in range(24)]
-            for question in range(shape.questions)
-        ]
-    window = document + 24 + shape.new_tokens
+def job_of(
+    documents: int,
+    questions: int,
+    new_tokens: int,
+    length: int,
+    weights: dict[str, str],
+    cards: dict[str, str],
+    *,
+    vocabulary: int = 40_000,
+) -> Job:
+    """Questions of 24 tokens on documents of so many, all answers as long as they may be, on one core."""
+
+    def ids(start: int, step: int, count: int) -> list[int]:  # what they say costs nothing
+        return [3 + (start + place * step) % (vocabulary - 3) for place in range(count)]
+
+    prompts = [
+        ids(1000 + document * length, 7919, length) + ids(question * 104_729, 31, 24)
+        for document in range(documents)
+        for question in range(questions)
+    ]
     return Job(
         prompts=prompts,
         texts=[""] * len(prompts),
-        new_tokens=shape.new_tokens,
-        window=window + 64,
+        new_tokens=new_tokens,
+        window=length + 24 + new_tokens + 64,
         weights=weights,
         cards=cards,
         cores=own_cores(1),

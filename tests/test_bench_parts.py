@@ -131,7 +131,7 @@ def test_without_a_gpu_the_benchmark_says_so(monkeypatch, capsys):
     assert "no CUDA device" in capsys.readouterr().err
 
 
-@pytest.mark.long("starts three contenders of a benchmark, seconds each")
+@pytest.mark.long("starts four contenders of a benchmark, seconds each")
 def test_contenders_answer_the_same_in_processes_of_their_own(tmp_path: Path):
     pytest.importorskip("transformers")
     pytest.importorskip("llama_cpp")
@@ -151,7 +151,7 @@ def test_contenders_answer_the_same_in_processes_of_their_own(tmp_path: Path):
     )
     naive = run_contender("hf-naive", job, tmp_path)
     batched = run_contender("llamacpp-lbx", job, tmp_path)
-    reusing = run_contender("llamacpp-reuse", job, tmp_path)
+    reusing, caching = (run_contender(f"{backend}-reuse", job, tmp_path) for backend in ("llamacpp", "hf"))
     from tokenizers import Tokenizer
 
     decode = Tokenizer.from_file(str(tmp_path / "hf" / "tokenizer.json")).decode
@@ -159,7 +159,9 @@ def test_contenders_answer_the_same_in_processes_of_their_own(tmp_path: Path):
     assert [lap.tokens for lap in naive.laps] == [164 + 5, 2 * (164 + 5)]
     # The memory is laid out with 32 fillers, once; alone, each step is padded to two tokens.
     assert [lap.tokens for lap in batched.laps] == [32 + 164 + 5 * 2, 100 + 2 * (64 + 5)]
-    assert [lap.tokens for lap in reusing.laps] == [164 + 5, 2 * (64 + 5)]  # it keeps the prompt before, across groups
+    for one in (reusing, caching):  # they keep the prompt before, across groups
+        assert [lap.tokens for lap in one.laps] == [164 + 5, 2 * (64 + 5)]
+    assert caching.outputs == naive.outputs
     assert 0 < batched.loaded_mb <= batched.peak_mb
 
 

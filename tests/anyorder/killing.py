@@ -18,6 +18,7 @@ from unittest import mock
 import duckdb
 
 from lbx.store import GenerationRow, Store, copies
+from lbx.store.opening import WRITERS
 
 Answers = dict[tuple[str, str, str, str, int], tuple[str | None, bool]]
 """{(run, benchmark, task, sample id, iteration): (output, failed)}."""
@@ -61,6 +62,7 @@ class Watch:
         for store in self.stores:
             with contextlib.suppress(duckdb.Error):
                 store.connection.close()
+            WRITERS.pop(store.path.resolve(), None)  # Python 3.13 frees a dead command's objects later
 
     def restore(self) -> None:
         shutil.rmtree(self.folder)

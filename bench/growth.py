@@ -4,8 +4,8 @@
 
 A random Llama of 3 M parameters answers questions on one document greedily, on one CPU core: through lbx and by the
 loop that keeps the longest prefix of the question before, each in a process of its own. Memory is what answering added
-to the loaded model, at its highest. Exit code 1: on transformers, lbx answered otherwise than the loop; llama.cpp keeps a
-rounded cache, where near-ties may differ.
+to the loaded model, at its highest. Exit code 1: on transformers, lbx answered otherwise than the loop; llama.cpp
+keeps a rounded cache, where near-ties may differ.
 """
 
 from __future__ import annotations

@@ -50,8 +50,7 @@ class ChoosingOptions:
     tasks: Annotated[
         tuple[str, ...],
         _asked(
-            "Benchmarks or tasks: leval, longbench/qasper, 'lveval/*_16k', or all. Separate several by commas, or "
-            "repeat the option.",
+            "Benchmarks or tasks: leval, longbench/qasper, 'lveval/*_16k', or all; several with commas between.",
             "NAMES",
             ("--tasks", "-t"),
         ),
@@ -63,9 +62,7 @@ class ChoosingOptions:
         str | None,
         _output("Name of the run; default: made from model, backend, bundle and settings.", "NAME"),
     ] = None
-    limit: Annotated[
-        int | None, _which("Only the first N samples of each task.", "N", ("--limit", "-n"), judges=True)
-    ] = None
+    limit: Annotated[int | None, _which("Only the first N samples of each task.", "N", ("--limit", "-n"))] = None
     documents: Annotated[
         int | None, _which("Only the first N documents of each task, with all their questions.", "N")
     ] = None

@@ -23,7 +23,7 @@ from lbx.cli.options import (
 )
 from lbx.report.opinion_reports import OPINIONS
 from lbx.report.score_reports import SCORES
-from lbx.report.shapes import BOARD
+from lbx.report.shapes import ALL, BOARD
 
 _REPORTS = (*SCORES, *OPINIONS, BOARD)
 
@@ -109,11 +109,14 @@ class Report:
         ),
     ] = None
     margin: Annotated[
-        float,
+        float | None,
         typer.Option(
-            "--margin", metavar="POINTS", min=0.0, help="The difference, in points, that is none worth speaking of."
+            "--margin",
+            metavar="POINTS",
+            min=0.0,
+            help=f"The difference, in points, that is none worth speaking of; default: {ALL.margin:g}.",
         ),
-    ] = 1.0
+    ] = None
     force: Annotated[
         bool, typer.Option("--force", help="Compare runs that were not asked alike; each line says so.")
     ] = False
@@ -127,7 +130,10 @@ class Report:
             autocompletion=completed_by("tasks"),
         ),
     ] = ()
-    rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="changes: show at most N.")] = 50
+    rows: Annotated[
+        int | None,
+        typer.Option("--rows", metavar="N", min=1, help=f"changes: show at most N; default: {ALL.limit}."),
+    ] = None
     expected: Annotated[
         tuple[str, ...],
         typer.Option(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from lbx.base.errors import UsageError
 from lbx.base.inputs import read_input
 from lbx.base.outputs import answer_file
+from lbx.base.tables import nearest
 from lbx.planning.asking import ASKING, AskingOptions
 from lbx.planning.choices import Retrieval, SampleChoice
 from lbx.planning.option import Option, fields_of, key_values
@@ -213,6 +214,14 @@ class RunSpec(AskingOptions, ChoosingOptions):
     def retrieval(self) -> Retrieval:
         """How chunks are found."""
         return Retrieval(self.rag, self.retriever, self.chunk_words, self.chunk_tokens, self.threads)
+
+    if not TYPE_CHECKING:  # to a checker the fields are the parameters
+
+        def __new__(cls, **values: object) -> Self:
+            known = fields_of(cls)
+            if unknown := [name for name in values if name not in known]:
+                raise UsageError(f"{cls.__name__} has no field {unknown[0]!r}.", fix=nearest(unknown[0], known))
+            return super().__new__(cls)
 
     def to_json(self) -> dict[str, Any]:
         """What differs from the defaults."""

@@ -235,6 +235,17 @@ def test_the_limit_counts_questions_of_each_task_with_all_their_rounds(
     assert rows(results, places) == [(0,)]
 
 
+def test_a_judged_answer_is_shown_with_what_judges_say(lbx: Lbx, home: Path, results: Path, always_first: Path) -> None:
+    more = ["--run", "x", "--against", "turbo-16k-0613", "--tasks", "leval/multidoc_qa", "--limit", 1]
+    assert lbx(*judge(home, results, always_first, *more)).returncode == 0
+    shown = " ".join(lbx("show", results, "leval/multidoc_qa/000-00", "--run", "x").stdout.split())
+    who = "judge judge-a (judge: leval)"
+    assert f"{who}: better, beside turbo-16k-0613, shown first: The first. [[A]]" in shown
+    assert f"{who}: worse, beside turbo-16k-0613, shown second: The first. [[A]]" in shown
+    (told,) = json.loads(lbx("show", results, "leval/multidoc_qa/000-00", "--run", "x", "--json").stdout)
+    assert [one["verdict"] for one in told["judgements"]] == ["answer", "against"] and told["ratings"] == []
+
+
 def test_a_rating_needs_no_opponent(lbx: Lbx, home: Path, results: Path, tmp_path: Path) -> None:
     (tmp_path / "stars.toml").write_text(RATING)
     model = table(tmp_path, "rater", {"*": "[[4]]"})

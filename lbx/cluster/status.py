@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import duckdb
 
 from lbx.base.errors import LbxError
 from lbx.base.inputs import open_input
 from lbx.cluster import slurm
 from lbx.cluster.folder import RunFolder
 from lbx.planning.shards import ShardPlan
-from lbx.store.snapshots import connect_to_read
+from lbx.store.snapshots import read_committed
 
 _GOING = {"RUNNING": "running", "COMPLETING": "running", "PENDING": "waiting", "REQUEUED": "waiting"}
 
@@ -78,10 +75,8 @@ def _counts(path: Path, plan: ShardPlan) -> tuple[int, int]:
         "FROM generations WHERE run_id IN (SELECT unnest(?::VARCHAR[]))"
     )
     try:
-        connection, _snapshot = connect_to_read(path)  # the copy stays for as long as its name
-        with contextlib.closing(connection):
-            ((answered, failed),) = connection.execute(counts, [list(plan.runs)]).fetchall()
-    except (OSError, LbxError, duckdb.Error):
+        ((answered, failed),) = read_committed(path, counts, [list(plan.runs)])
+    except (OSError, LbxError):
         return 0, 0  # it has just been made
     return answered, failed
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from unittest import mock
 
+from lbx.base.processes import PIPE, start_python
+
 Done = subprocess.CompletedProcess[str]
 
 
@@ -82,3 +84,22 @@ def fails(done: Done, code: int, *words: str) -> None:
     assert "Traceback" not in said
     for word in words:
         assert word in said, said
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from lbx.store import Store
+with Store(Path(sys.argv[1])):
+    print(1, flush=True)
+    input()
+"""
+
+
+@contextlib.contextmanager
+def holding(path: Path) -> Iterator[None]:
+    """Another process than a run writes the file."""
+    with start_python(_WRITER, str(path), stdin=PIPE, stdout=PIPE) as process:
+        assert process.stdout and process.stdout.readline()
+        yield
+        process.kill()

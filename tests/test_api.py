@@ -19,6 +19,8 @@ from command_line import Lbx
 from markdown_it import MarkdownIt
 
 import lbx
+from lbx.base.errors import UsageError
+from lbx.running.judge_spec import JudgeSpec
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 RECIPE = 'name = "small"\n\n[[source]]\nkind = "path"\npath = "needle"\nto = "needle"\n'
@@ -205,3 +207,12 @@ def test_every_line_of_the_page_runs_as_it_stands(clone: Path) -> None:
     block = "\n".join(python)
     for text in inline:
         assert not re.match(r"\w+\.\w+\(.*\)$", text) or text in block, f"nothing runs {text}"
+
+
+@pytest.mark.parametrize("made", [lbx.RunSpec, JudgeSpec])
+@pytest.mark.parametrize(("name", "meant"), [("limitt", "limit"), ("task", "tasks")])
+def test_an_unknown_field_of_a_spec_is_refused_with_what_was_meant(
+    made: type[lbx.RunSpec], name: str, meant: str
+) -> None:
+    with pytest.raises(UsageError, match=f"{made.__name__} has no field '{name}'. Did you mean .*{meant}"):
+        made(bundle="b", model="m", tasks=("needle",), **{name: 1})

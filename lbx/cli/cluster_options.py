@@ -19,8 +19,6 @@ class Submit(Asking, OfRun):
         "bundle",
         "model",
         "tasks",
-        "limit",
-        "name",
         "spec_file",
         "output",
         "shards",
@@ -32,12 +30,8 @@ class Submit(Asking, OfRun):
         """Beside --run, which was the run's name, --name was the job's."""
         return {"--name": "--job-name"} if "--run" in given and "--spec" not in given else {}
 
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="The run's folder, new, where all machines see it.")
-    ]
-    shards: Annotated[
-        int, typer.Option("--shards", metavar="N", min=1, help="Number of shards, each a job of its own.")
-    ]
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="A new folder that all machines see.")]
+    shards: Annotated[int, typer.Option("--shards", metavar="N", min=1, help="Number of shards.")]
     job_name: Annotated[
         str | None, typer.Option("--job-name", metavar="NAME", help="The job's name; default: the run's, or lbx.")
     ] = None
@@ -70,9 +64,7 @@ class Submit(Asking, OfRun):
         ),
     ] = True
     verify_batching: VerifyBatching = 0
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be submitted, and submit nothing.")] = (
-        False
-    )
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the jobs; submit nothing.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,9 +125,7 @@ class SubmitKubernetes(Submit):
     BRIEF: ClassVar[Sequence[str]] = (*Submit.BRIEF, "image", "run_claim", "bundle_claim", "gpus", "cpus", "mem")
 
     image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="The image with lbx in it.")]
-    run_claim: Annotated[
-        str, typer.Option("--run-claim", metavar="NAME", help="Volume claim whose root is DIR; all shards write to it.")
-    ]
+    run_claim: Annotated[str, typer.Option("--run-claim", metavar="NAME", help="Volume claim whose root is DIR.")]
     bundle_claim: Annotated[
         str, typer.Option("--bundle-claim", metavar="NAME", help="Volume claim whose root is the bundle.")
     ]

@@ -27,7 +27,7 @@ from lbx.base.paths import expanded
 from lbx.base.processes import cores
 from lbx.base.version import __version__
 from lbx.cli.measure_options import Doctor, Need
-from lbx.cli.output import answer_json, stdout
+from lbx.cli.output import answer_json, note, stdout
 from lbx.running.offline import network_interfaces
 
 _LIBRARIES = ("llama-cpp-python", "torch", "transformers", "sentence-transformers", "duckdb", "huggingface-hub")
@@ -44,6 +44,7 @@ _SHOW_A_GPU = (
 
 def doctor(options: Doctor) -> None:
     """See ``lbx doctor``."""
+    note("Loading the libraries that run models, and trying each: up to half a minute.")
     facts: dict[str, Any] = {
         "lbx": __version__,
         "python": platform.python_version(),

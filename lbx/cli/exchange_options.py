@@ -1,6 +1,6 @@
 """The options of the commands that take in, give out and join results."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -47,9 +47,10 @@ class Import:
     """Example: lbx import longbench pred/llama3-8b-instruct --model llama3-8b-instruct -o results.duckdb"""
 
     OLD: ClassVar[Mapping[str, str]] = {"--run": "--name"}
+    BRIEF: ClassVar[Sequence[str]] = ("output", "model", "name", "e", "bundle")
 
     file_format: Format
-    path: Annotated[Path, typer.Argument(help="The folder or file that the official script wrote.")]
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The folder or file that the official script wrote.")]
     output: Annotated[
         Path,
         typer.Option("--output", "-o", metavar="FILE", help="The results file; created where there is none."),
@@ -91,6 +92,8 @@ class Import:
 @dataclass(frozen=True, kw_only=True)
 class Export:
     """Example: lbx export longbench results.duckdb --run RUN -o LongBench"""
+
+    BRIEF: ClassVar[Sequence[str]] = ("runs", "output", "official", "judged", "bundle", "force")
 
     file_format: Format
     results: Results

@@ -1,8 +1,9 @@
 """The options of the commands that carry a bundle across the gap."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -32,6 +33,8 @@ class Bundle:
 
     Example: lbx bundle models/new.toml --have long --request new.json; outside: lbx bundle new.json -o out
     """
+
+    BRIEF: ClassVar[Sequence[str]] = ("out", "name", "base", "sign", "dry_run", "request", "have")
 
     recipes: Annotated[
         tuple[Path, ...],

@@ -75,18 +75,28 @@ def resolve(name: str) -> Any:
     return getattr(importlib.import_module(f"lbx.{module}"), own)
 
 
-class PlainFlags(CommandWithHelp):
-    """Mixed in, for help that shows no type beside options that are only on or off: Typer writes <bool> there."""
+class PlainTypes(CommandWithHelp):
+    """Mixed in, for help without the types that say nothing: <bool> of options that are on or off, <path> of FILE."""
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         params = super().get_params(ctx)
         for one in params:
-            if getattr(one, "is_flag", False) and one.metavar is None:
+            if one.param_type_name == "argument":
+                one.display_type_rich = _no_type  # type: ignore[attr-defined]
+            elif getattr(one, "is_flag", False) and one.metavar is None:
                 one.metavar = ""
         return params
 
 
-class _Command(PlainFlags, TyperCommand):
+def _no_type(ctx: Context) -> None:
+    """See ``PlainTypes``."""
+
+
+class _Parts(PlainTypes, TyperGroup):
+    """A command with commands below it."""
+
+
+class _Command(PlainTypes, TyperCommand):
     """A command whose help shows what everybody needs, and whose options may have had other names.
 
     Attributes:
@@ -175,6 +185,7 @@ def command(name: str, row: Row) -> Command:
     names = {"help_option_names": ["-h", "--help"]}
     alone = typer.Typer(
         name=name,
+        cls=_Parts,
         help=row.line,
         add_completion=False,
         no_args_is_help=bool(row.parts),

@@ -19,7 +19,7 @@ from typer.exceptions import Abort, TyperException
 
 from lbx.base.errors import LbxError
 from lbx.base.version import __version__
-from lbx.cli.loading import PlainFlags, Row, command
+from lbx.cli.loading import PlainTypes, Row, command
 from lbx.cli.output import Notes, answer, show_error, show_traceback, show_usage_error
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ COMMANDS = {
 """The commands, in the order of ``lbx --help``."""
 
 
-class _Group(PlainFlags, TyperGroup):
+class _Group(PlainTypes, TyperGroup):
     """Knows a command by its row in the table, and makes it when it is asked for."""
 
     def __init__(self, **attributes: Any) -> None:

@@ -1,9 +1,10 @@
 """The options of the commands that measure: from what there is to run, to a run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -154,6 +155,8 @@ class Parity:
 
     Example: lbx parity models/my-model.toml my-model-q4_k_m.gguf --bundle demo --tasks needle
     """
+
+    BRIEF: ClassVar[Sequence[str]] = ("bundle", "task_names", "limit", "positions", "max_new_tokens", "fail_above")
 
     first: Annotated[str, typer.Argument(metavar="MODEL_A", help="A model card, a .gguf file, or a model folder.")]
     second: Annotated[str, typer.Argument(metavar="MODEL_B", help="The model to compare it with.")]

@@ -46,6 +46,11 @@ def bundle_option(text: str, *, variable: bool = True) -> Any:
     return typer.Option("--bundle", "-b", metavar="DIR", help=text, envvar=BUNDLE_VARIABLE if variable else None)
 
 
+def format_option(formats: type[StrEnum]) -> Any:
+    """--format of a command that prints tables."""
+    return typer.Option("--format", "-f", metavar="FORMAT", help=f"How to print: {', '.join(formats)}.")
+
+
 AsJson = Annotated[bool, _output("--json", help="Print the answer as JSON.")]
 ResultsOutput = Annotated[
     Path, _output("--output", "-o", metavar="FILE", help="The results file; created where there is none.")

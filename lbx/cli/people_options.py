@@ -28,12 +28,10 @@ class Questions(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Judge(AskingHere):
-    """Judges by L-Eval's rubric, which the bundle brings, or by one of your own. Before you believe a judge, calibrate
-    it: `--calibrate` has it judge answers of which is known what GPT-4 said.
+    """Judges by L-Eval's rubric, which the bundle brings, or by one of your own. Calibrate a judge before you believe
+    it: `--calibrate` compares it with GPT-4.
 
     Example: lbx judge results.duckdb --bundle long --judge my-judge.toml --run RUN --against turbo-16k-0613
-
-    Calibrate: lbx judge results.duckdb --bundle long --judge my-judge.toml --calibrate
     """
 
     BRIEF: ClassVar[Sequence[str]] = (
@@ -45,7 +43,6 @@ class Judge(AskingHere):
         "calibrate",
         "limit",
         "dry_run",
-        "output",
     )
 
     results: Annotated[Path, typer.Argument(help="The results file with the answers.", metavar="RESULTS")]
@@ -55,8 +52,7 @@ class Judge(AskingHere):
         typer.Option(
             "--calibrate",
             rich_help_panel="What to ask",
-            help="Judge the published answers of Claude, GPT-4 and Llama 2 against turbo's instead: what this judge "
-            "says of them stands beside what GPT-4 said.",
+            help="Judge published answers instead, to compare this judge with GPT-4.",
         ),
     ] = False
     dry_run: Annotated[
@@ -64,7 +60,7 @@ class Judge(AskingHere):
         typer.Option(
             "--dry-run",
             rich_help_panel="What to ask",
-            help="Ask nothing; show how many verdicts it would take, and what they would read.",
+            help="Ask nothing; count verdicts and tokens.",
         ),
     ] = False
     output: Annotated[
@@ -125,14 +121,16 @@ class Rate(Pages):
         ),
     ] = ()
     kind: Annotated[
-        RatingKind, typer.Option("--kind", help="score: each answer on a scale; pair: the better one of each two.")
+        RatingKind,
+        typer.Option("--kind", metavar="KIND", help="score: each answer on a scale; pair: the better one of each two."),
     ] = RatingKind.SCORE
     questions: Annotated[
         Questions | None,
         typer.Option(
             "--questions",
-            help="Of L-Eval those marked for people (human), for a judge (llm), both; open: all that are answered in "
-            "words. Default: the first of human, open, all that there are any of.",
+            metavar="WHICH",
+            help="L-Eval's for people (human), for a judge (llm) or both; open: all that are answered in words; all. "
+            "Default: the first of human, open, all that has any.",
         ),
     ] = None
     tasks: OnlyTasks = ()
@@ -178,6 +176,8 @@ class Annotate(Pages):
 
     Example: lbx annotate LEval-data/summary/qmsum.jsonl --new-pairs 2
     """
+
+    BRIEF: ClassVar[Sequence[str]] = ("output", "new_pairs", "read_only", "take", "official", "write")
 
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="The dataset: a document a line, as L-Eval's. Never written to.")

@@ -19,10 +19,11 @@ from lbx.cli.options import (
     Results,
     SqlFormat,
     bundle_option,
+    format_option,
 )
 from lbx.report.opinion_reports import OPINIONS
 from lbx.report.score_reports import SCORES
-from lbx.report.shapes import BOARD
+from lbx.report.shapes import ALL, BOARD
 
 _REPORTS = (*SCORES, *OPINIONS, BOARD)
 
@@ -57,13 +58,14 @@ class Report:
     view: Annotated[
         str | None,
         typer.Argument(
+            metavar="REPORT",
             help=f"{', '.join(_REPORTS)} (or one table of it); "
             "default: the file on one screen, or in other formats than table those usually read (csv and parquet hold "
             "one: name it).",
             autocompletion=_reports,
         ),
     ] = None
-    output_format: Annotated[ReportFormat, typer.Option("--format", "-f", help="How to print.")] = ReportFormat.TABLE
+    output_format: Annotated[ReportFormat, format_option(ReportFormat)] = ReportFormat.TABLE
     output: OutputFile = None
     runs: OnlyRuns = ()
     versions: Annotated[
@@ -107,11 +109,14 @@ class Report:
         ),
     ] = None
     margin: Annotated[
-        float,
+        float | None,
         typer.Option(
-            "--margin", metavar="POINTS", min=0.0, help="The difference, in points, that is none worth speaking of."
+            "--margin",
+            metavar="POINTS",
+            min=0.0,
+            help=f"The difference, in points, that is none worth speaking of; default: {ALL.margin:g}.",
         ),
-    ] = 1.0
+    ] = None
     force: Annotated[
         bool, typer.Option("--force", help="Compare runs that were not asked alike; each line says so.")
     ] = False
@@ -125,7 +130,10 @@ class Report:
             autocompletion=completed_by("tasks"),
         ),
     ] = ()
-    rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="changes: show at most N.")] = 50
+    rows: Annotated[
+        int | None,
+        typer.Option("--rows", metavar="N", min=1, help=f"changes: show at most N; default: {ALL.limit}."),
+    ] = None
     expected: Annotated[
         tuple[str, ...],
         typer.Option(
@@ -173,7 +181,9 @@ class Show:
     results: Results
     sample: Annotated[
         str | None,
-        typer.Argument(help="BENCHMARK/TASK/ID, perhaps with #ITERATION, or an ID; default: a list of answers."),
+        typer.Argument(
+            metavar="SAMPLE", help="BENCHMARK/TASK/ID, perhaps with #ITERATION, or an ID; default: a list of answers."
+        ),
     ] = None
     runs: OnlyRuns = ()
     tasks: OnlyTasks = ()
@@ -199,6 +209,7 @@ class Browse(Pages):
     """
 
     OLD: ClassVar[Mapping[str, str]] = {"--task": "--tasks"}
+    BRIEF: ClassVar[Sequence[str]] = ("bundle", "model", "runs", "tasks")
 
     results: Results
     bundle: Annotated[Path | None, bundle_option("Where documents and prompts come from.")] = None
@@ -215,8 +226,10 @@ class Sql:
     """Example: lbx sql results.duckdb "SELECT task, avg(prompt_tokens) FROM generations GROUP BY task" --format json"""
 
     results: Results
-    query: Annotated[str, typer.Argument(help="One SQL query; docs/results.md lists tables and views.")]
-    output_format: Annotated[SqlFormat, typer.Option("--format", "-f", help="How to print.")] = SqlFormat.TABLE
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="One SQL query; docs/results.md lists tables and views.")
+    ]
+    output_format: Annotated[SqlFormat, format_option(SqlFormat)] = SqlFormat.TABLE
     attached: Annotated[
         tuple[str, ...],
         typer.Option(

@@ -17,10 +17,9 @@ from lbx.cli.tables import check_output, show_sheets
 from lbx.report import latex, papers, render, reports
 from lbx.report import overview as overviews
 from lbx.report.alike import marked
-from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.headings import headed, progress
-from lbx.report.shapes import BOARD, Wanted
+from lbx.report.shapes import ALL, BOARD, Wanted
 from lbx.report.sheets import Sheet
 from lbx.scoring.reading import read_added_up
 from lbx.store import Table
@@ -41,15 +40,13 @@ def report(options: Report) -> None:
     output_format = options.output_format
     names = _views(view, output_format)
     check_output(output)
-    if (view == "expected") != bool(options.expected):
-        raise UsageError("The report expected needs --expect MODEL, and no other report takes it.")
-    if options.tasks and names != ["changes"]:
-        raise UsageError(
-            "Only the report changes takes --tasks.",
-            fix="Leave --tasks out, or ask for changes; `lbx sql` chooses rows of any view.",
-        )
-    if published:
-        _check_published(names)
+    if view == "expected" and not options.expected:
+        raise UsageError("The report expected needs --expect MODEL.")
+    whole = view is None and results is not None
+    on_a_screen = whole and output_format is ReportFormat.TABLE
+    on_a_page = whole and output_format is ReportFormat.HTML
+    shown = overviews.REPORTS_READ if on_a_screen else reports.ON_A_PAGE if on_a_page else names
+    reports.check_options(shown, _given(options))
     wanted = Wanted(
         runs=named_in(results, options.runs) if results else (),
         models=options.against,
@@ -58,15 +55,15 @@ def report(options: Report) -> None:
         published=published,
         alone=options.no_interval,
         baseline=options.baseline or "",
-        margin=options.margin,
+        margin=ALL.margin if options.margin is None else options.margin,
         force=options.force,
         tasks=options.tasks,
-        limit=options.rows,
+        limit=options.rows or ALL.limit,
         keep=options.keep,
         at_least=options.at_least,
     )
     versions = _versions(options.versions)
-    if results is not None and view is None and output_format is ReportFormat.TABLE:
+    if results is not None and on_a_screen:
         sheets = _overview(results, versions, wanted)
         show_sheets(sheets, output, ascii_only=options.ascii_only, piped=_PIPED)
         return
@@ -118,13 +115,21 @@ def _views(view: str | None, output_format: ReportFormat) -> list[str]:
     return names
 
 
-def _check_published(names: Sequence[str]) -> None:
-    """Raise UsageError: none of these reports shows published figures."""
-    if not {"paper", "reference", "expected", *BOARDS} & set(names):
-        raise UsageError(
-            "Only the reports paper, reference, expected and board show published figures.",
-            fix="Ask for one of them, or name no report.",
-        )
+def _given(options: Report) -> list[str]:
+    """The options that only some reports take, as they are spelled."""
+    values = {
+        "--reference": options.references,
+        "--against": options.against,
+        "--expect": options.expected,
+        "--baseline": options.baseline is not None,
+        "--margin": options.margin is not None,
+        "--force": options.force,
+        "--tasks": options.tasks,
+        "--rows": options.rows,
+        "--keep": options.keep is not None,
+        "--at-least": options.at_least is not None,
+    }
+    return [name for name, value in values.items() if value]
 
 
 class Tables(dict[str, Table]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,15 @@ from lbx.cli.read_options import Show
 from lbx.cli.tables import show_table
 from lbx.report import render
 from lbx.report.headings import headline, progress
+from lbx.report.labels import labels
 from lbx.report.sheets import plain_columns
 from lbx.running.judge_spec import spec_of
 from lbx.running.sent_prompts import SentPrompt, rebuilt
 from lbx.running.sent_prompts import prompts as sent_prompts
 from lbx.scoring.reading import say_moment
+from lbx.scoring.scored import named
 from lbx.store import Store, Table
-from lbx.store.answers import Choice, StoredAnswer, find_answers, list_answers, patterns
+from lbx.store.answers import Choice, StoredAnswer, find_answers, list_answers, opinion_words, opinions, patterns
 from lbx.store.runs import runs_named
 from lbx.store.sessions import newest_spec, progress_of_runs
 
@@ -104,13 +106,18 @@ def show_answers(options: Show) -> None:
             return
         answers = find_answers(store, options.sample, runs)
         going_on = progress_of_runs(store)
-    shown = [_told(answer, options) for answer in answers]
+        said = [opinions(store, answer) for answer in answers]
+        names = labels(named(store).values())
+    shown = [
+        _told(answer, options) | {"judgements": judged, "ratings": rated}
+        for answer, (judged, rated) in zip(answers, said, strict=True)
+    ]
     if as_json:
         answer_json(json.dumps(shown, ensure_ascii=False, default=str))
         return
     for answer, one in zip(answers, shown, strict=True):
         head = ", ".join(filter(None, (f"== {answer.key}, run {answer.run_id}", going_on.get(answer.run_id))))
-        answer_text("\n".join([head, *_lines_of_answer(answer, one, full=options.full)]) + "\n\n")
+        answer_text("\n".join([head, *_lines_of_answer(answer, one, names, full=options.full)]) + "\n\n")
 
 
 def _told(answer: StoredAnswer, options: Show) -> dict[str, Any]:
@@ -139,7 +146,9 @@ def rebuilt_prompts(
         raise
 
 
-def _lines_of_answer(answer: StoredAnswer, told: dict[str, Any], *, full: bool) -> Iterator[str]:
+def _lines_of_answer(
+    answer: StoredAnswer, told: dict[str, Any], names: Mapping[str, str], *, full: bool
+) -> Iterator[str]:
     row = answer.values
     if answer.key.benchmark == Judging.name:
         yield from _judged(row["meta"])
@@ -159,11 +168,25 @@ def _lines_of_answer(answer: StoredAnswer, told: dict[str, Any], *, full: bool) 
         yield f"score     {score['metric']} {score['score']:.4f}{extracted}{''.join(f' ({one})' for one in notes)}"
     for mark in answer.marks:
         yield f"mark      {mark}"
+    for one in (*told["judgements"], *told["ratings"]):
+        yield _opinion(one, names, full=full)
     counted = [f"{row[name]:,} {label}" for name, label in _COUNTS.items() if row[name] is not None]
     yield f"tokens    {', '.join(counted) or 'unknown'}"
     yield f"prompt    {row['prompt_sha256'] or 'unknown'}, from {row['prompt_source'] or 'elsewhere'}"
     if "prompts" in told:
         yield from _lines_of_rebuilt(told, full=full)
+
+
+def _opinion(one: Mapping[str, Any], names: Mapping[str, str], *, full: bool) -> str:
+    """What a judge or a rater said of the answer, and in which words."""
+    judge = one.get("judge_id")
+    who = f"judge     {names.get(judge, judge)}" if judge else f"rater     {one['rater']} ({one['set_id']})"
+    words = opinion_words(one) or one.get("state") or "no verdict"
+    beside = f", beside {names.get(one['other'], one['other'])}" if one["other"] else ""
+    order = one.get("answer_first")
+    place = "" if order is None else f", shown {'first' if order == one['is_subject'] else 'second'}"
+    text = one.get("output") or one.get("error") or one.get("comment")
+    return f"{who}: {words}{beside}{place}" + (f": {text if full else _ends(text)}" if text else "")
 
 
 def _judged(meta: Any) -> Iterator[str]:

@@ -1,8 +1,7 @@
-"""How far a submitted run is, from what its shards leave in the shared folder. No file that a run holds is opened."""
+"""How far a submitted run is, from what its shards have committed in the shared folder."""
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ from lbx.base.inputs import open_input
 from lbx.cluster import slurm
 from lbx.cluster.folder import RunFolder
 from lbx.planning.shards import ShardPlan
-from lbx.store import Store
-from lbx.store.copies import copy_database
+from lbx.store.snapshots import read_committed
 
 _GOING = {"RUNNING": "running", "COMPLETING": "running", "PENDING": "waiting", "REQUEUED": "waiting"}
 
@@ -25,7 +23,7 @@ class ShardStatus:
     Attributes:
         state: "done"; "running" or "waiting" as Slurm says; "failed": not done, and Slurm has nothing of it any more;
             "begun" or "missing": the same where Slurm cannot be asked, with and without any answer.
-        answered, failed: in the copy of its file.
+        answered, failed: that its file holds.
         expected: how many answers it is to give.
         said: its run's last line in the log.
     """
@@ -69,22 +67,18 @@ def _shard(folder: RunFolder, plan: ShardPlan, number: int, known: dict[int, str
 
 
 def _counts(path: Path, plan: ShardPlan) -> tuple[int, int]:
-    """Answers and failures in a copy of the file: whoever opens the file itself may lock a run out."""
+    """Answers and failures that a shard has committed, whoever writes its file; of an older lbx's, too."""
     if not path.is_file():
         return 0, 0
-    with tempfile.TemporaryDirectory(prefix="lbx-status-") as scratch:
-        copy = Path(scratch) / path.name
-        try:
-            copy_database(path, copy)
-            with Store(copy) as store:  # an older version's shard is brought up to date, in the copy alone
-                rows = store.query(
-                    "SELECT count(*) FILTER (WHERE error IS NULL), count(*) FILTER (WHERE error IS NOT NULL) "
-                    "FROM generations WHERE run_id IN (SELECT unnest(?::VARCHAR[]))",
-                    [list(plan.runs)],
-                ).rows
-        except (OSError, LbxError):
-            return 0, 0  # being written in place; the log says more
-        return rows[0]
+    counts = (
+        "SELECT count(*) FILTER (WHERE error IS NULL), count(*) FILTER (WHERE error IS NOT NULL) "
+        "FROM generations WHERE run_id IN (SELECT unnest(?::VARCHAR[]))"
+    )
+    try:
+        ((answered, failed),) = read_committed(path, counts, [list(plan.runs)])
+    except (OSError, LbxError):
+        return 0, 0  # it has just been made
+    return answered, failed
 
 
 def _last_line(path: Path) -> str:

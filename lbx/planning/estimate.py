@@ -37,6 +37,7 @@ class Costs:
         basis: where all this is from, a sentence's end: "a calibration of 4 s".
         by_prompt: whether these are means over prompts as they were answered, many at a time or not, and what else
             was in the memory is in them.
+        once_s: what a session takes beside, however long it is.
     """
 
     token_s: float
@@ -48,6 +49,7 @@ class Costs:
     answers: Mapping[str, float]
     basis: str
     by_prompt: bool = False
+    once_s: float = 0.0
 
     def answer_tokens(self, task: str, most: int) -> int:
         """How long an answer is expected to be; as long as it may be, where nothing is known."""
@@ -79,6 +81,11 @@ class TimeEstimate:
         return asdict(self)
 
 
+_ONCE_S = 2.0
+"""So much of a session at most is taken for what it does once: a factor of it would make a long run's estimate many
+times too long after a session of moments."""
+
+
 def costs_from(history: History, answers: Mapping[str, float]) -> Costs:
     """What earlier sessions say: one rate for reading and one for answering, whatever was in the memory.
 
@@ -87,6 +94,7 @@ def costs_from(history: History, answers: Mapping[str, float]) -> Costs:
     """
     read_tokens = history.computed_tokens - history.output_tokens
     model_s = history.prefill_s + history.decode_s
+    once_s = min(_ONCE_S, max(0.0, history.wall_s - model_s) / len(history.sessions))
     (run_id, number), others = history.sessions[0], len(history.sessions) - 1
     more = f" and {others} earlier" if others else ""
     return Costs(
@@ -95,10 +103,11 @@ def costs_from(history: History, answers: Mapping[str, float]) -> Costs:
         step_s=0.0,
         answer_s=history.decode_s / max(1, history.output_tokens),
         answer_seen_s=0.0,
-        wall_factor=history.wall_s / model_s,
+        wall_factor=(history.wall_s - once_s * len(history.sessions)) / model_s,
         answers=answers,
         basis=f"session {number} of {run_id}{more}",
         by_prompt=True,
+        once_s=once_s,
     )
 
 
@@ -137,7 +146,7 @@ def estimate(
         total.prefill_s,
         total.decode_s,
         other_s,
-        (model_s + other_s) * costs.wall_factor / processes,
+        costs.once_s + (model_s + other_s) * costs.wall_factor / processes,
         total.computed,
         answer_tokens,
         costs.basis,

@@ -12,14 +12,15 @@ from statistics import mean, median_low
 from typing import Any, NamedTuple
 
 from lbx.report.judged import is_wanted
+from lbx.report.labels import labels
 from lbx.report.shapes import Wanted
-from lbx.scoring.scored import as_table
+from lbx.scoring.scored import as_table, named
 from lbx.statistics.agreement import Level, alpha, kappa, kendall_tau, majority, percent_agreement
 from lbx.store import Store, Table
 
 COLUMNS = (
     "between", "first", "second", "benchmark", "task", "kind", "n", "clusters", "percent", "kappa", "alpha",
-    "alpha_low", "alpha_high", "alpha_method", "level", "runs", "tau",
+    "alpha_low", "alpha_high", "alpha_method", "level", "runs", "tau", "label_first", "label_second",
 )  # fmt: skip
 
 _PAIR = "pair"
@@ -53,6 +54,10 @@ def table(store: Store, wanted: Wanted) -> Table:
     rated = [row for row in store.query("FROM rated_answers ORDER BY ALL").dicts() if is_wanted(row, wanted)]
     documents = {_key(row, _WHERE): row["document_sha256"] for row in (*rated, *rounds) if row["document_sha256"]}
     lines = [*_between_judges(rounds, documents), *_with_people(rounds, rated, documents), *_raters(rated, documents)]
+    judges = labels(row for run, row in named(store).items() if run in {one["judge_id"] for one in rounds})
+    for line in lines:  # a rater may be called as a run is
+        line["label_first"] = judges.get(line["first"]) if line["between"] != "raters" else None
+        line["label_second"] = judges.get(line["second"]) if line["between"] == "judges" else None
     return as_table(COLUMNS, lines)
 
 

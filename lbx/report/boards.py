@@ -17,7 +17,7 @@ from lbx.benchmarks.base.board import Board, Entry, Number, Part, Row, Text, Wor
 from lbx.report import notes
 from lbx.report.board_entries import entries, paired
 from lbx.report.curves import Curves, curves
-from lbx.report.shapes import Column, Report, Wanted
+from lbx.report.shapes import PUBLISHED, Column, Report, Wanted
 from lbx.store import Store, Table
 from lbx.store.rows import ENDS
 
@@ -52,7 +52,9 @@ def report_of(board: Board) -> Report:
         Column("differs_in", "differs in", optional=True),
     )
     columns = (*map(_column, board.first), *who, *map(_column, board.columns), Column("note", "note", optional=True))
-    return Report(board.title, "", columns, notes=partial(notes.board, further=board.note), empty=board.empty)
+    return Report(
+        board.title, "", columns, notes=partial(notes.board, further=board.note), empty=board.empty, takes=PUBLISHED
+    )
 
 
 def _column(one: Text | Number) -> Column:

@@ -29,7 +29,7 @@ _WRITTEN: Mapping[str, Callable[[Any], str]] = {
 _NAMED = 3
 """How many runs a sentence names."""
 
-_LABELS = {"model": "label", **LABELS}
+_LABELS = {"model": "label", **LABELS, "first": "label_first", "second": "label_second"}
 _IN_LABELS = ("mode", "differs_in")
 """What a run's label says where it has to."""
 

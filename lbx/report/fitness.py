@@ -18,7 +18,7 @@ from lbx.statistics.differences import difference
 from lbx.statistics.estimates import Estimate
 from lbx.store import Store, opinions
 
-_OFFICIAL = next(iter(official_judges().values()))
+_RUBRIC, _OFFICIAL = next(iter(official_judges().items()))
 """Whom others are held against."""
 
 _MOST_ERRORS = 0.05
@@ -82,10 +82,20 @@ def fitness_of(store: Store) -> dict[str, Fitness]:
     judges = store.query("FROM judges ORDER BY judge_id").dicts()
     made = _calibrations(store) if judges else {}
     who = {row["judge_id"]: (row["model"], row["backend"], _settings(row["settings"])) for row in judges}
-    return {
+    fit = {
         judge: _fitness(*(made.get(other, {}) for other, same in who.items() if same == one))
         for judge, one in who.items()
     }
+    own = {row["judge_id"]: row["rubric"] for row in judges if row["rubric"] != _RUBRIC}
+    return fit | {judge: _own(rubric) for judge, rubric in own.items() if not fit[judge].rows}
+
+
+def _own(rubric: str | None) -> Fitness:
+    """Of a judge by another rubric than the official one, which no published judgements can tell of."""
+    by = f"by the rubric {rubric!r}" if rubric else "by its rubric"
+    return Fitness(
+        UN_OFFICIAL, f"nobody has published judgements {by}; `lbx rate` and the report agreement compare it with people"
+    )
 
 
 def _fitness(*made: Mapping[str, tuple[Calibrated, Estimate]]) -> Fitness:

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lbx.report.fitness import Fitness, fitness_of
+from lbx.report.labels import labels
 from lbx.report.shapes import Wanted
-from lbx.scoring.scored import SURE, as_table
+from lbx.scoring.scored import SURE, as_table, named
 from lbx.statistics.differences import mcnemar
 from lbx.store import Store, Table, opinions
 from lbx.store.rows import ENDS
@@ -133,16 +134,16 @@ def _doubts(row: Row, believed: Mapping[str, Fitness]) -> Row:
 
 
 def doubted(store: Store, paper: Table) -> Table:
-    """The report ``paper`` with what is to be thought of the judge of a line: "unfit: ..."; NULL elsewhere."""
+    """The report ``paper`` with its judges' labels, and what is to be thought of them: "unfit: ..."; NULL elsewhere."""
     believed = fitness_of(store)
-    names = sorted(believed, key=len, reverse=True)
-
-    def doubt(row: Row) -> str | None:
-        if row["table"] not in JUDGE_TABLES:
-            return None
-        name = row["column"]
-        judge = next((one for one in names if name == one or name.startswith(f"{one} vs ")), None)
-        return f"{judge} is {believed[judge]}" if judge else None
-
-    rows = [(*row.values(), doubt(row)) for row in paper.dicts()]
-    return Table([*paper.columns, "fitness"], rows)
+    shown = labels(named(store).values()) if believed else {}
+    others = {f"{judge} vs {run}": (judge, run) for judge in believed for run in shown}
+    rows = paper.dicts()
+    for row in rows:
+        row["fitness"] = None
+        name, comma, marked = (row["column"] or "").partition(", ")
+        judge, run = (name, None) if name in believed else others.get(name, (None, None))
+        if row["table"] in JUDGE_TABLES and judge:
+            row["column"] = " vs ".join(shown[one] for one in (judge, run) if one) + comma + marked
+            row["fitness"] = f"{shown[judge]} is {believed[judge]}"
+    return Table([*paper.columns, "fitness"], [tuple(row.values()) for row in rows])

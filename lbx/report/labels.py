@@ -1,12 +1,13 @@
 """What a run is called wherever people read of it: one rule for tables in every format, charts, the page and exports.
 
-A run is its model, and how it was asked where not in the plain way ("M (cot)"). Where runs that stand beside each other
-would be called alike, what tells them apart stands in the parentheses: the backend, the settings that differ, or else
-the run's own name. No two runs of a table have one label, and none is a run's name alone.
+A run is its model, and how it was asked where not in the plain way ("M (cot)"); a judge is its model and its rubric. Of
+runs that stand beside each other and would be called alike, the fewest settings that tell them apart stand in the
+parentheses, too, and the run's own name where none does. No two runs of a table have one label.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -22,30 +23,76 @@ LABELS = {
     "run_b": "label_b",
     "against": "label_against",
     "against_run_id": "label_against",
+    "judge_id": "label_judge",
 }
 """{column of a report that names a run: the column of its label}."""
+_LONGEST = 24
+"""Characters of a setting's value that a label may have; longer ones are hashes and tables."""
 
 
 def labels(runs: Iterable[Row]) -> dict[str, str]:
     """{run: its label} among these.
 
     Args:
-        runs: ``run_id`` and ``model``, and where they are known ``mode``, ``backend`` and ``differs_in``.
+        runs: ``run_id`` and ``model``, and where known ``mode``, ``rubric``, ``backend`` and ``settings`` (JSON).
     """
     rows = {row["run_id"]: row for row in runs}
-    ways = [
-        [_label(row, row.get("mode")) for row in rows.values()],
-        [_label(row, row.get("mode"), row.get("backend")) for row in rows.values()],
-        [_label(row, row.get("differs_in") or row["run_id"]) for row in rows.values()],
-        [_label(row, row["run_id"]) for row in rows.values()],
-    ]
-    counts = [Counter(way) for way in ways]
-    differing = {
-        run: next((way[at] for way, count in zip(ways, counts, strict=True) if count[way[at]] == 1), run)
-        for at, run in enumerate(rows)
+    alike: dict[tuple[Any, Any], list[Row]] = {}
+    for row in rows.values():
+        alike.setdefault((row["model"], _mode(row)), []).append(row)
+    words = {run: texts for some in alike.values() for run, texts in _apart(some).items()}
+    made = {run: _label(row, _mode(row), *words[run]) for run, row in rows.items()}
+    counts = Counter(made.values())  # a model may be called as another run's label is
+    return {run: label if counts[label] == 1 else f"{label} [{run}]" for run, label in made.items()}
+
+
+def _mode(run: Row) -> str | None:
+    """How a run was asked; of a judge by which rubric."""
+    return ": ".join(filter(None, (run.get("mode"), run.get("rubric")))) or None
+
+
+def _apart(runs: Sequence[Row]) -> dict[str, list[str]]:
+    """{run: what tells it from the others}: the backend, the fewest settings, or else the run's own name.
+
+    A setting that a run does not have is as by default, and not named.
+    """
+    if len(runs) == 1:
+        return {runs[0]["run_id"]: []}
+    words = {row["run_id"]: _words(row) for row in runs}
+    names = sorted({name for own in words.values() for name in own}, key=_turn)
+    chosen: list[str] = []
+
+    def kinds(more: Sequence[str]) -> Counter[tuple[str, ...]]:
+        return Counter(tuple(own.get(name, "") for name in (*chosen, *more)) for own in words.values())
+
+    while len(kinds([])) < len(runs) and names:
+        best = max(names, key=lambda name: len(kinds([name])))
+        if len(kinds([best])) == len(kinds([])):
+            break
+        chosen.append(best)
+    counts = kinds([])
+    return {
+        run: [own[name] for name in chosen if name in own]
+        if counts[tuple(own.get(name, "") for name in chosen)] == 1
+        else [run]
+        for run, own in words.items()
     }
-    alike = Counter(differing.values())  # a model may be called as another run's label is
-    return {run: label if alike[label] == 1 else f"{label} [{run}]" for run, label in differing.items()}
+
+
+def _turn(name: str) -> tuple[bool, bool, bool, str]:
+    """The order in which settings are taken where several would do: what was asked, then how it was computed."""
+    return name != "backend", name.startswith("backend."), name == "seed", name
+
+
+def _words(run: Row) -> dict[str, str]:
+    """{setting: as a label has it} of those of a few words."""
+    settings = json.loads(run.get("settings") or "{}")
+    words = {"backend": run["backend"]} if run.get("backend") else {}
+    for name, value in settings.items() if isinstance(settings, dict) else ():
+        text, short = value if isinstance(value, str) else json.dumps(value), name.removeprefix("backend.")
+        if value is not None and len(text) <= _LONGEST:
+            words[name] = {"true": short, "false": f"no {short}"}.get(text, f"{short} {text}")
+    return words
 
 
 def _label(row: Row, *what: str | None) -> str:

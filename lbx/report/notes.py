@@ -113,7 +113,7 @@ def cost(made: Table) -> list[str]:
 def judge_results(made: Table) -> list[str]:
     """Which judges are not to be believed, and why."""
     rows = made.dicts()
-    notes = list(dict.fromkeys(f"{row['judge_id']} is {row['fitness']}: {row['why']}." for row in rows))
+    notes = list(dict.fromkeys(f"{row['label_judge']} is {row['fitness']}: {row['why']}." for row in rows))
     if any(row["same_family"] for row in rows):
         notes.append(
             "Same family: the judge has the judged model's architecture and tokenizer, and may prefer its own."

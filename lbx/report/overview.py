@@ -22,6 +22,7 @@ from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
 from lbx.store import Store, Table
 
+REPORTS_READ = ("leaderboard", "paper", *BOARDS, "length_curve")
 SCREEN = 60
 """Lines."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -43,6 +43,26 @@ REPORTS: Mapping[str, Report] = {
     **{name: boards.report_of(one.board) for name, one in boards.BOARDS.items()},
 }
 
+ON_A_PAGE = (
+    "leaderboard",
+    "paper",
+    BOARD,
+    "task_scores",
+    "comparison",
+    "judge_results",
+    "judge_bias",
+    "rating_results",
+    "agreement",
+    "length_curve",
+    "effective_context",
+    "needles",
+    "truncation_effect",
+    "truncation",
+    "cost",
+    "guards",
+)
+"""The reports of a whole page, in its order."""
+
 MADE: Mapping[str, Callable[[Store, Wanted], Table]] = {
     "leaderboard": leaderboard.table,
     "guards": guards.table,
@@ -74,6 +94,17 @@ def reports_of(view: str) -> list[str]:
     if view not in REPORTS:
         raise UsageError(f"There is no report {view!r}.", fix=nearest(view, [*REPORTS, BOARD]))
     return [view]
+
+
+def check_options(names: Collection[str], options: Iterable[str]) -> None:
+    """Raise UsageError: no report of these takes one of the options (``Report.takes``)."""
+    for option in options:
+        takers = [name for name, report in REPORTS.items() if option in report.takes]
+        if not {*takers} & {*names}:
+            *first, last = dict.fromkeys(BOARD if name in boards.BOARDS else name for name in takers)
+            who = f"reports {', '.join(first)} and {last} take" if first else f"report {last} takes"
+            fix = f"Name {'one of them' if first else 'it'}, or leave {option} out; `lbx sql` chooses rows of any view."
+            raise UsageError(f"Only the {who} {option}.", fix=fix)
 
 
 @refusing_odd_values

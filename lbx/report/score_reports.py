@@ -7,7 +7,7 @@ from typing import Any
 
 from lbx.base.marks import MARKS, WORST_FIRST
 from lbx.report import notes
-from lbx.report.shapes import Column, Report
+from lbx.report.shapes import PUBLISHED, Column, Report
 
 _WHO = (Column("model", "model"), Column("backend", "backend", rank=9), Column("mode", "mode", optional=True, rank=3))
 _TASK = (Column("benchmark", "benchmark"), Column("task", "task"))
@@ -76,6 +76,7 @@ SCORES: dict[str, Report] = {
         (Column("benchmark", "benchmark"), Column("line", "task")),
         pivot=("run", Column("official", "official", "number", interval=True)),
         empty="No answer has been scored yet.",
+        takes=PUBLISHED,
     ),
     "group_scores": Report(
         "Scores over several tasks (percent; official: as the benchmark's own script prints it)",
@@ -160,6 +161,7 @@ SCORES: dict[str, Report] = {
         notes=notes.truncation_effect,
         empty="No answer has been scored yet.",
         says=lambda row: row["prompts"] != "unknown",
+        takes=("--baseline",),
     ),
     "effective_context": Report(
         "Effective context (scores in percent; a column holds lengths up to its heading)",
@@ -178,6 +180,7 @@ SCORES: dict[str, Report] = {
         pivot=("length_up_to", Column("score", "score", "percent", interval=True)),
         notes=notes.effective_context,
         empty="No answer whose length is known has been scored yet.",
+        takes=("--keep", "--at-least"),
     ),
     "needles": Report(
         "Needles found, by length and depth (percent; a column holds one length)",
@@ -282,6 +285,7 @@ SCORES: dict[str, Report] = {
         ),
         notes=notes.comparison,
         empty="No two runs have answers to the same samples.",
+        takes=("--baseline", "--margin", "--force"),
     ),
     "changes": Report(
         "The answers behind a comparison: largest difference first, then other outputs that score alike",
@@ -302,6 +306,7 @@ SCORES: dict[str, Report] = {
             Column("flags_b", "second is", optional=True, rank=1),
         ),
         empty="No answer that both runs have differs.",
+        takes=("--baseline", "--force", "--tasks", "--rows"),
     ),
     "reference": Report(
         "Published figures of these benchmarks (their lines in the report paper, in its units)",
@@ -315,6 +320,7 @@ SCORES: dict[str, Report] = {
             Column("doubt", "doubt", optional=True),
         ),
         empty="No figures are published of these benchmarks.",
+        takes=PUBLISHED,
     ),
     "expected": Report(
         "Runs compared with published figures (agrees: within the run's own 95% interval, give or take half a digit)",
@@ -331,6 +337,7 @@ SCORES: dict[str, Report] = {
             Column("why", "why", optional=True),
         ),
         empty="Nothing is expected: name a published model by --expect.",
+        takes=("--expect", "--reference"),
     ),
     "verification": Report(
         "Answers decoded together, asked again one by one",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 BOARD = "board"
 """The boards of the benchmarks, by one name."""
+PUBLISHED = ("--reference", "--against")
+"""The options that put published figures beside runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Report:
         notes: sentences below the table that its rows call for.
         empty: the sentence that is said where there are no rows.
         says: whether a row says anything; others are in tables for programs alone, and a note counts them.
+        takes: the options of ``lbx report`` that bear on its rows, beside those that every report takes.
     """
 
     title: str
@@ -73,6 +76,7 @@ class Report:
     notes: Callable[[Table], Sequence[str]] | None = None
     empty: str = "The file has nothing of this."
     says: Callable[[Mapping[str, Any]], bool] | None = None
+    takes: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

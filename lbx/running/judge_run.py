@@ -25,6 +25,7 @@ from lbx.planning.selection import select_samples
 from lbx.running.judge_spec import OFFICIAL, JudgeSpec
 from lbx.running.resolved import ResolvedRun
 from lbx.scoring.adding_up import add_up_completed
+from lbx.scoring.reading import say_moment
 from lbx.store import Store
 
 log = logging.getLogger("lbx")
@@ -147,6 +148,8 @@ def resolve_judge(spec: JudgeSpec) -> ResolvedRun:
     bundle = Bundle(Path(spec.bundle))
     rubric = rubric_of(spec, bundle)
     with _opened(spec.answers) as stores:
+        for store in stores:
+            say_moment(store)
         judged = [_answers(stores, name) for name in spec.runs]
         against = _answers(stores, spec.against) if spec.against else None
         _refuse_two_protocols(_protocols(stores), spec)
@@ -173,9 +176,9 @@ def _runs(spec: JudgeSpec) -> list[str]:
 
 @contextmanager
 def _opened(paths: Sequence[str]) -> Iterator[list[Store]]:
-    """Results files, to read."""
+    """Results files, to read what is committed, whoever writes them."""
     with ExitStack() as files:
-        yield [files.enter_context(Store(Path(path), read_only=True)) for path in paths]
+        yield [files.enter_context(Store(Path(path), beside_writer=True)) for path in paths]
 
 
 def _protocols(stores: Sequence[Store]) -> dict[str, bool]:

@@ -27,7 +27,7 @@ _asked = functools.partial(Option, "What to ask")
 class JudgeSpec(RunSpec):
     """A judge's work. Its fields are the options of ``lbx judge``, and those of a run that it takes, too.
 
-    Of ``tasks`` patterns are as of ``lbx run``; ``limit`` counts questions of each, with all their rounds.
+    Of ``tasks`` patterns are as of ``lbx run``; ``limit``, too, counts what is asked of each task: here questions.
 
     Attributes:
         answers: results files that hold the answers; where several hold a run, the first.
@@ -40,7 +40,7 @@ class JudgeSpec(RunSpec):
         str,
         Option(
             "The model",
-            "The judge: a model card (.toml, or its name in models/), a .gguf file, or a model folder.",
+            "A model card (.toml, or its name in models/), a .gguf file, or a model folder.",
             "MODEL",
             ("--judge", "-j"),
         ),
@@ -48,16 +48,13 @@ class JudgeSpec(RunSpec):
     runs: Annotated[
         tuple[str, ...],
         _asked(
-            "Whose answers are judged: a run of the file (its name, how that begins, or its model's), or a model whose "
-            "answers the bundle brings (claude-100k, "
-            "gpt4-32k, llama2-13b-chat-4k). Can be repeated.",
+            "Whose answers: a run (its name, how that begins, or its model's), or a model that the bundle has answers "
+            "of: claude-100k, gpt4-32k, llama2-13b-chat-4k. Can be repeated.",
             "RUN",
             ("--run",),
         ),
     ] = ()
-    against: Annotated[
-        str | None, _asked("Whose answers they are compared with, named likewise; officially turbo-16k-0613.", "RUN")
-    ] = None
+    against: Annotated[str | None, _asked("Their opponent; officially turbo-16k-0613.", "RUN")] = None
     questions: Annotated[
         _Questions | None,
         _asked(
@@ -69,8 +66,7 @@ class JudgeSpec(RunSpec):
     rubric: Annotated[
         str,
         _asked(
-            "leval, the official one, or a TOML file of your own. Default: the one in the definition of the judged "
-            "benchmark of your own, else leval.",
+            "leval, or a TOML file; default: the one in your benchmark's definition, else leval.",
             "FILE",
         ),
     ] = OFFICIAL
@@ -81,6 +77,12 @@ class JudgeSpec(RunSpec):
         tuple[str, ...],
         Option("Which samples", "Only answers to these benchmarks or tasks.", "NAMES", ("--tasks", "-t")),
     ] = ("all",)
+    limit: Annotated[
+        int | None,
+        Option(
+            "Which samples", "Only the first N questions of each task, with all their rounds.", "N", ("--limit", "-n")
+        ),
+    ] = None
     name: Annotated[
         str | None, Option("Output", "Name of the judge; default: made from model, backend, bundle and rubric.", "NAME")
     ] = None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from lbx.base.errors import UsageError
 from lbx.base.inputs import read_input
 from lbx.base.outputs import answer_file
+from lbx.base.tables import nearest
 from lbx.planning.asking import ASKING, AskingOptions
 from lbx.planning.choices import Retrieval, SampleChoice
 from lbx.planning.option import Option, fields_of, key_values
@@ -50,8 +51,7 @@ class ChoosingOptions:
     tasks: Annotated[
         tuple[str, ...],
         _asked(
-            "Benchmarks or tasks: leval, longbench/qasper, 'lveval/*_16k', or all. Separate several by commas, or "
-            "repeat the option.",
+            "Benchmarks or tasks: leval, longbench/qasper, 'lveval/*_16k', or all; several with commas between.",
             "NAMES",
             ("--tasks", "-t"),
         ),
@@ -63,9 +63,7 @@ class ChoosingOptions:
         str | None,
         _output("Name of the run; default: made from model, backend, bundle and settings.", "NAME"),
     ] = None
-    limit: Annotated[
-        int | None, _which("Only the first N samples of each task.", "N", ("--limit", "-n"), judges=True)
-    ] = None
+    limit: Annotated[int | None, _which("Only the first N samples of each task.", "N", ("--limit", "-n"))] = None
     documents: Annotated[
         int | None, _which("Only the first N documents of each task, with all their questions.", "N")
     ] = None
@@ -216,6 +214,14 @@ class RunSpec(AskingOptions, ChoosingOptions):
     def retrieval(self) -> Retrieval:
         """How chunks are found."""
         return Retrieval(self.rag, self.retriever, self.chunk_words, self.chunk_tokens, self.threads)
+
+    if not TYPE_CHECKING:  # to a checker the fields are the parameters
+
+        def __new__(cls, **values: object) -> Self:
+            known = fields_of(cls)
+            if unknown := [name for name in values if name not in known]:
+                raise UsageError(f"{cls.__name__} has no field {unknown[0]!r}.", fix=nearest(unknown[0], known))
+            return super().__new__(cls)
 
     def to_json(self) -> dict[str, Any]:
         """What differs from the defaults."""

@@ -325,7 +325,7 @@ class Watch:
         )
 
     def _keep_up(self) -> None:
-        waited = 0.0
+        waited = LOG_SECONDS  # the first line at once: a log shows that a run has begun
         while not self._stopping.wait(_TICK_S):
             waited += _TICK_S
             due = waited >= LOG_SECONDS

@@ -53,7 +53,8 @@ _NUMBERED = """
     WHERE benchmark <> 'judge' AND (len($2::VARCHAR[]) = 0 OR list_contains($2::VARCHAR[], benchmark)) AND {where}
 """
 _NAMED = f"""
-    SELECT run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in
+    SELECT run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in, r.settings,
+           CASE WHEN r.benchmark_versions->>'judge' IS NOT NULL THEN r.settings->>'rubric' END AS rubric
     FROM runs r JOIN distinctions d USING (run_id)
 """  # noqa: S608 (our own names)
 _SAMPLES = """
@@ -305,7 +306,7 @@ def starts_of(*columns: Array) -> Array:
 
 
 def named(store: Store) -> dict[str, dict[str, Any]]:
-    """{run: the columns WHO}."""
+    """{run: the columns WHO, its settings, and of a judge the rubric}."""
     return store.once("named", lambda: {row["run_id"]: row for row in store.query(_NAMED).dicts()})
 
 

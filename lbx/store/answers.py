@@ -219,6 +219,17 @@ def opinions(store: Store, answer: StoredAnswer) -> tuple[list[dict[str, Any]], 
     return judged, rated
 
 
+def opinion_words(opinion: Mapping[str, Any]) -> str:
+    """What a row of ``opinions`` says of the answer: "better", "4"; "" where it holds none."""
+    number = opinion.get("rating", opinion.get("score"))
+    if opinion["verdict"] is None:
+        return "" if number is None else f"{number:g}"
+    won = {"answer": "better", "against": "worse"}
+    lost = {"answer": "worse", "against": "better"}
+    words = won if opinion["is_subject"] else lost
+    return words.get(opinion["verdict"], str(opinion["verdict"]).replace("_", " "))
+
+
 @refusing_odd_values
 def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAnswer]:
     """Each run's answers to one sample.

@@ -125,7 +125,8 @@ def _open_error(path: Path, exc: duckdb.Error) -> StoreError:
         holder = f"another process ({process[0]})" if process else "another process"
         error = InUseError(
             f"{path} is in use by {holder}, probably a run that is still going.",
-            fix="Wait for it to end. `lbx report`, `show`, `sql` and `browse` read what it has committed.",
+            fix="Wait for it to end. `lbx report`, `show`, `sql`, `browse` and `judge -o OTHER_FILE` read what it has "
+            "committed.",
         )
         error.process = int(process[1]) if process else None
         return error

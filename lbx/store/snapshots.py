@@ -17,11 +17,11 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import duckdb
 
@@ -92,6 +92,16 @@ def connect_to_read(
     if not _is_kept(path.resolve()):
         return connection, None
     return connection, Snapshot(path, datetime.fromtimestamp(path.stat().st_mtime, UTC))
+
+
+def read_committed(path: Path, sql: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+    """A query's rows of what is committed, of an older lbx's file, too. Raises StoreError as ``connect_to_read``."""
+    connection, _snapshot = connect_to_read(path)  # a copy stays for as long as its name
+    with closing(connection):
+        try:
+            return connection.execute(sql, parameters).fetchall()
+        except duckdb.Error as exc:
+            raise StoreError(f"{path} cannot be read: {first_line(exc)}.") from exc
 
 
 def _connect_to_copy(

@@ -21,7 +21,16 @@ from lbx.base.records import sha256_text
 from lbx.benchmarks import BENCHMARKS
 from lbx.report.headings import headline, progress
 from lbx.store import Store
-from lbx.store.answers import LISTED, Choice, StoredAnswer, answer_at, count_answers, list_answers, opinions
+from lbx.store.answers import (
+    LISTED,
+    Choice,
+    StoredAnswer,
+    answer_at,
+    count_answers,
+    list_answers,
+    opinion_words,
+    opinions,
+)
 from lbx.store.runs import run_names
 from lbx.store.sessions import progress_of_runs
 from lbx.web.documents import Documents
@@ -177,8 +186,8 @@ class BrowsingPages:
             answer=answer,
             row=answer.values,
             marks=answer.marks,
-            judged=[{**one, "said": _said(one)} for one in judged],
-            rated=[{**one, "said": _said(one)} for one in rated],
+            judged=[{**one, "said": opinion_words(one)} for one in judged],
+            rated=[{**one, "said": opinion_words(one)} for one in rated],
             at=at,
             found=count,
             back=_link("/", query, **{"from": (at - 1) // SHOWN * SHOWN + 1}),
@@ -190,17 +199,6 @@ class BrowsingPages:
             document=document,
             has_document=request.headers.get("lbx-document"),
         )
-
-
-def _said(opinion: Mapping[str, Any]) -> str:
-    """What a judge or a rater said of the answer that is shown."""
-    number = opinion.get("rating", opinion.get("score"))
-    if opinion["verdict"] is None:
-        return "" if number is None else f"{number:g}"
-    won = {"answer": "better", "against": "worse"}
-    lost = {"answer": "worse", "against": "better"}
-    words = won if opinion["is_subject"] else lost
-    return words.get(opinion["verdict"], str(opinion["verdict"]).replace("_", " "))
 
 
 def _asked(request: Request) -> dict[str, str]:

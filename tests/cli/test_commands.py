@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any, ClassVar
 
 import duckdb
 import pytest
 from command_line import Lbx, fails
+
+from lbx.report import reports
+from lbx.report.shapes import Wanted
+from lbx.scoring.reading import read_added_up
 
 
 @pytest.fixture(scope="session")
@@ -234,6 +239,58 @@ def test_tasks_of_a_report_that_cannot_choose_them_are_refused(lbx: Lbx, results
     named = [view] if view else []
     fails(lbx("report", results, *named, "--tasks", "needle/single_en"), 2, "Only the report changes takes --tasks")
     assert lbx("report", results, "changes", "--tasks", "needle/single_en").returncode == 0
+
+
+_TAKERS = {
+    ("--rows", 5): {"changes"},
+    ("--tasks", "needle/single_en"): {"changes"},
+    ("--margin", 2): {"comparison"},
+    ("--force",): {"comparison", "changes"},
+    ("--baseline", "RUN"): {"comparison", "changes", "truncation_effect"},
+    ("--keep", 0.5): {"effective_context"},
+    ("--at-least", 0.5): {"effective_context"},
+    ("--against", "GPT"): {"paper", "board", "reference"},
+}
+
+
+@pytest.mark.parametrize("option", _TAKERS, ids=lambda option: option[0])
+def test_options_of_a_report_that_cannot_use_them_are_refused(lbx: Lbx, results: Path, option: tuple[Any, ...]) -> None:
+    with duckdb.connect(str(results), read_only=True) as connection:
+        ((run,),) = connection.execute("SELECT run_id FROM runs").fetchall()
+    words = [run if word == "RUN" else word for word in option]
+    takers = _TAKERS[option]
+    on_a_page = ("--format", "html", "-o", results.with_name("page.html"))
+    shown: dict[tuple[Any, ...], set[str]] = {
+        **{(name,): {name} for name in ("judge_results", "leaderboard", "cost", "changes", "comparison", "paper")},
+        (): {"leaderboard", "paper", "length_curve"},
+        on_a_page: {"comparison", "effective_context", "truncation_effect", "paper"},
+    }
+    for what, names in shown.items():
+        done = lbx("report", results, *what, *words)
+        if names & takers:
+            assert "Only the report" not in done.stderr and "Traceback" not in done.stderr
+        else:
+            fails(done, 2, "Only the report", option[0], *takers)
+
+
+class _Reading(Wanted):
+    """What is asked of a report, which writes down what is read of it."""
+
+    fields: ClassVar[set[str]] = set()
+
+    def __getattribute__(self, name: str) -> Any:
+        _Reading.fields.add(name)
+        return super().__getattribute__(name)
+
+
+def test_each_report_reads_what_it_says_that_it_takes(results: Path) -> None:
+    fields = {"baseline": "--baseline", "margin": "--margin", "force": "--force", "tasks": "--tasks", "limit": "--rows",
+              "keep": "--keep", "at_least": "--at-least", "references": "--reference"}  # fmt: skip
+    with read_added_up(results) as store:
+        for name, report in reports.REPORTS.items():
+            _Reading.fields.clear()
+            reports.read(store, name, _Reading())
+            assert {fields[one] for one in _Reading.fields & {*fields}} <= {*report.takes}, name
 
 
 def test_a_csv_of_no_named_report_offers_the_usual_ones(lbx: Lbx, results: Path) -> None:

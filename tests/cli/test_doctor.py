@@ -30,6 +30,7 @@ def test_facts_are_numbers_that_a_script_can_use() -> None:
     done = doctor("--json")
     assert done.returncode == 0, done.stderr
     said = facts(done)
+    assert "up to half a minute" in done.stderr
     assert said["libraries"]["duckdb"]
     memory = said["memory"]
     assert 0 < memory["available_bytes"] <= memory["total_bytes"]

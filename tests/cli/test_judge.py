@@ -215,6 +215,37 @@ def test_a_rubric_of_ones_own_shows_the_document_and_judges_any_answers(
     assert tokens > len(TALE) and document
 
 
+def test_the_limit_counts_questions_of_each_task_with_all_their_rounds(
+    lbx: Lbx, home: Path, results: Path, always_first: Path
+) -> None:
+    """As a run's counts samples of each task, each with all its repetitions."""
+    more = ["--run", "x", "--run", "y", "--against", "turbo-16k-0613", "--questions", "open", "--limit", 1]
+    assert lbx(*judge(home, results, always_first, *more)).returncode == 0
+    judged = """
+        SELECT meta->>'task', count(DISTINCT meta->>'sample_id'), count(*)
+        FROM samples WHERE benchmark = 'judge' GROUP BY ALL ORDER BY ALL
+    """
+    # Two runs in two orders; financial_qa has its first question twice.
+    assert rows(results, judged) == [("financial_qa", 1, 8), ("gov_report_summ", 1, 4), ("multidoc_qa", 1, 4)]
+    places = """
+        SELECT max(asked.position) FROM samples judge JOIN samples asked
+        ON asked.task = judge.meta->>'task' AND asked.sample_id = judge.meta->>'sample_id'
+        WHERE judge.benchmark = 'judge'
+    """
+    assert rows(results, places) == [(0,)]
+
+
+def test_a_judged_answer_is_shown_with_what_judges_say(lbx: Lbx, home: Path, results: Path, always_first: Path) -> None:
+    more = ["--run", "x", "--against", "turbo-16k-0613", "--tasks", "leval/multidoc_qa", "--limit", 1]
+    assert lbx(*judge(home, results, always_first, *more)).returncode == 0
+    shown = " ".join(lbx("show", results, "leval/multidoc_qa/000-00", "--run", "x").stdout.split())
+    who = "judge judge-a (judge: leval)"
+    assert f"{who}: better, beside turbo-16k-0613, shown first: The first. [[A]]" in shown
+    assert f"{who}: worse, beside turbo-16k-0613, shown second: The first. [[A]]" in shown
+    (told,) = json.loads(lbx("show", results, "leval/multidoc_qa/000-00", "--run", "x", "--json").stdout)
+    assert [one["verdict"] for one in told["judgements"]] == ["answer", "against"] and told["ratings"] == []
+
+
 def test_a_rating_needs_no_opponent(lbx: Lbx, home: Path, results: Path, tmp_path: Path) -> None:
     (tmp_path / "stars.toml").write_text(RATING)
     model = table(tmp_path, "rater", {"*": "[[4]]"})

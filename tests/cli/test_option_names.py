@@ -60,6 +60,14 @@ def test_help_shows_the_commands_in_groups(lbx: Lbx) -> None:
             assert re.findall(r"^│ (\w+) ", shown[group], re.MULTILINE) == commands.split(), arguments
 
 
+@pytest.mark.parametrize("command", ROWS)
+def test_every_help_fits_a_screen(lbx: Lbx, command: str) -> None:
+    words = ("submit", command) if command in COMMANDS["submit"].parts else (command,)
+    shown = lbx(*words, "--help", environment=NARROW).stdout
+    assert "--help" in shown and len(shown.splitlines()) <= 40
+    assert not re.findall(r"<(?:path|str|bool|list)", shown)
+
+
 @pytest.mark.parametrize("command", ["run", "plan", "prompts"])
 def test_help_of_a_run_fits_a_screen_and_names_the_help_of_everything(lbx: Lbx, command: str) -> None:
     brief = lbx.process(command, "--help", environment=NARROW).stdout

@@ -34,7 +34,7 @@ def test_a_table_of_ones_own_needs_none_either(lbx: Lbx, tmp_path: Path) -> None
         (("paper", "--against", "GPT"), "The report paper reads a results file"),
         (("reference", "--against", "nobody"), "no model 'nobody' of any benchmark"),
         (("--expect", "GPT-4"), "No results file given"),
-        (("r.duckdb", "paper", "--expect", "GPT-4"), "The report expected needs --expect MODEL"),
+        (("r.duckdb", "paper", "--expect", "GPT-4"), "Only the report expected takes --expect"),
         (("r.duckdb", "expected"), "The report expected needs --expect MODEL"),
     ],
 )

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
+from command_line import Lbx, fails, holding
 from kill_parts import start
 
 import lbx as api
@@ -24,14 +24,6 @@ SAMPLES = 48
 RUNNING = re.compile(rf"running, \d+ of {SAMPLES}\b")
 PATIENCE_S = 120.0
 DELAY_S = 60.0
-_WRITER = """
-import sys
-from pathlib import Path
-from lbx.store import Store
-with Store(Path(sys.argv[1])):
-    print(1, flush=True)
-    input()
-"""
 
 
 @contextmanager
@@ -48,15 +40,6 @@ def going_on(bundle: Path, model: Path, out: Path, *more: str) -> Iterator[subpr
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-
-
-@contextmanager
-def holding(path: Path) -> Iterator[None]:
-    """Another process than a run writes the file."""
-    with start_python(_WRITER, str(path), stdin=PIPE, stdout=PIPE) as process:
-        assert process.stdout and process.stdout.readline()
-        yield
-        process.kill()
 
 
 def committed(path: Path) -> int:
@@ -139,3 +122,42 @@ def test_the_copy_of_a_killed_reader_is_removed_by_the_next_run(
     done = lbx("run", "-b", bundle, "-m", answers, "-t", "needle/single_en", "-o", path)
     assert done.returncode == 0 and f"Removed what killed processes have left: {left}" in done.stderr, done.stderr
     assert not left.exists()
+
+
+STARS = """
+name = "stars"
+kind = "score"
+user = "{question} {answer}"
+rating = "[[{rating}]]"
+low = 1
+high = 5
+"""
+
+
+def test_a_judge_reads_what_is_committed_and_goes_on_with_the_rest(
+    lbx: Lbx, bundle: Path, answers: Path, model: Path, tmp_path: Path
+) -> None:
+    path, opinions, verdicts = tmp_path / "results.duckdb", tmp_path / "opinions.duckdb", tmp_path / "rater.jsonl"
+    rubric = tmp_path / "stars.toml"
+    rubric.write_text(STARS)
+    verdicts.write_text('{"*": "[[4]]"}')
+    judge = ["judge", path, "--bundle", bundle, "--judge", verdicts, "--run", "slow", "--rubric", rubric, "--no-plan"]
+    judged = "SELECT count(*) AS n FROM judgements WHERE rating = 4"
+
+    def count() -> int:
+        (row,) = json.loads(lbx("sql", opinions, judged, "--format", "json").stdout)
+        return int(row["n"])
+
+    with going_on(bundle, model, path) as process:
+        fails(lbx(*judge), 1, "is in use", "`judge -o OTHER_FILE`")
+        done = lbx(*judge, "-o", opinions)
+        assert done.returncode == 0, done.stderr
+        assert f"results.duckdb is being written (PID {process.pid})" in done.stderr
+        assert process.poll() is None
+    with Store(path) as store:
+        ((answered,),) = store.query("SELECT count(*) FROM generations").rows
+        first = count()
+        assert 0 < first <= answered < SAMPLES
+        store.query("DELETE FROM generations WHERE sample_id = (SELECT min(sample_id) FROM generations)")
+    assert lbx(*judge, "-o", opinions).returncode == 0
+    assert count() >= first

@@ -60,6 +60,14 @@ def test_lines_come_while_nothing_is_heard(tmp_path: Path, capsys: pytest.Captur
     assert last.split(" ", 2)[2] in capsys.readouterr().err
 
 
+def test_a_log_is_there_as_soon_as_a_run_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_TICK_S", 0.01)
+    log = tmp_path / "x.log"
+    with RunBar() as bar, Watch(RunMeter(None, 4), bar, log):
+        until(log.exists)
+        assert len(log.read_text().splitlines()) == 1, "the next line comes a minute later"
+
+
 @pytest.mark.usefixtures("hurried")
 def test_a_log_that_goes_away_ends_no_run(tmp_path: Path) -> None:
     folder = tmp_path / "logs"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from command_line import Lbx
+from command_line import Lbx, holding
 from same_rows import same_rows
 
 from lbx.base.database import files_of
@@ -180,3 +180,15 @@ def test_a_shard_that_was_killed_is_counted_with_its_log(
         (other.shards / path.name.replace("0.duckdb", "0000.duckdb")).write_bytes(content)
     told = json.loads(lbx("status", other.root, "--json").stdout)
     assert [(one["state"], one["answered"] < 12) for one in told] == [("begun", True), ("missing", True)]
+
+
+def test_a_shard_that_writes_its_file_in_place_is_counted(
+    lbx: Lbx, bundle: Path, answers: Answers, folder: RunFolder
+) -> None:
+    what = ["run", "--bundle", bundle, "--model", answers(0.0), "--tasks", "needle", "--limit", 4, "--run", "whole"]
+    shard = ["--shards", folder.plan_file, "--shard", 0, "--no-plan", "-o", folder.shard(0)]
+    assert lbx(*what, *shard).returncode == 0
+    with holding(folder.shard(0)):
+        looked, *_ = json.loads(lbx.process("status", folder.root, "--json").stdout)
+    assert (looked["state"], looked["answered"]) == ("done", 12)
+    assert [path.name for path in folder.shards.iterdir() if "partial" in path.name] == []

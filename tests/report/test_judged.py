@@ -118,6 +118,9 @@ def test_part_of_a_calibration_is_none(store: Store) -> None:
     )
     add_judge(store, "k", calibration(like_gpt4, 40), model="another")
     assert "only 40 of claude-100k" in fitness(store, "k").why
+    rated = replace(next(calibration(like_gpt4)).round, against_run_id=None)
+    add_judge(store, "own", [Said(rated, "[[4]]")], rubric=SCALE)
+    assert "nobody has published judgements by the rubric" in fitness(store, "own").why
 
 
 def test_a_calibration_holds_for_other_runs_of_the_same_judge(store: Store) -> None:
@@ -138,6 +141,7 @@ def test_reports_say_what_is_to_be_thought_of_a_judge(store: Store) -> None:
     published(store)
     add_judge(store, "bad", calibration(always_first), family=[CLAUDE])
     rows = read(store, "judge_results").dicts()
+    assert {(row["judge_id"], row["label_judge"]) for row in rows} == {("bad", "the judge (judge: pairs)")}
     assert {row["fitness"] for row in rows} == {"unfit"} and all("GPT-4" in row["why"] for row in rows)
     assert {row["caution"] for row in rows if row["run_id"] == CLAUDE} == {"same family"}
     (bias, *_) = read(store, "judge_bias").dicts()
@@ -147,12 +151,14 @@ def test_reports_say_what_is_to_be_thought_of_a_judge(store: Store) -> None:
     assert bias["longer_share"] == 0.5
     paper = read(store, "paper")
     of_judge = [row for row in paper.dicts() if row["table"] == "judge"]
-    assert len(of_judge) == 3 and all(row["fitness"].startswith("bad is unfit: ") for row in of_judge)
+    assert len(of_judge) == 3 and all(
+        row["fitness"].startswith("the judge (judge: pairs) is unfit: ") for row in of_judge
+    )
     assert all(row["official"] == 50 for row in of_judge)
     (sheet,) = [one for one in papers.sheets(paper) if "judges' win rates" in one.title]
-    assert any(note.startswith("bad is unfit: ") for note in sheet.notes)
+    assert any(note.startswith("the judge (judge: pairs) is unfit: ") for note in sheet.notes)
     page = "".join(pieces(store))
-    assert page.count("is <b>unfit</b>") == 1 and page.count("bad is unfit: ") >= 2
+    assert page.count("is <b>unfit</b>") == 1 and page.count("the judge (judge: pairs) is unfit: ") >= 2
     assert 'id="judge_results"' in page and 'id="judge_bias"' in page
 
 

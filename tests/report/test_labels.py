@@ -157,3 +157,36 @@ def test_labels_differ_whatever_models_are_called(rows: list[tuple[str, str, str
     made = labels(held)
     assert len(set(made.values())) == len(made) == len(rows)
     assert all(made[row["run_id"]].startswith(str(row["model"])) for row in held)
+
+
+def made(*runs: dict[str, Any], model: str = "m", backend: str = "hf") -> dict[str, str]:
+    """Labels of runs r0, r1 ... with these settings."""
+    return labels(
+        {"run_id": f"r{at}", "model": model, "mode": None, "backend": backend, "settings": json.dumps(one)}
+        for at, one in enumerate(runs)
+    )
+
+
+@pytest.mark.parametrize(("runs", "shown"), [
+    # Of many settings that differ, the fewest that tell all apart.
+    ([{"seed": at, "max_prompt_tokens": at + 1, "backend.threads": at, "backend.weights": "x" * 64} for at in range(3)],
+     ["m (max_prompt_tokens 1)", "m (max_prompt_tokens 2)", "m (max_prompt_tokens 3)"]),
+    # What a run does not have is as by default; switches are words.
+    ([{}, {"hashed": True}, {"hashed": False}], ["m", "m (hashed)", "m (no hashed)"]),
+    # A grid needs both.
+    ([{"a": x, "b": y, "c": x} for x in (1, 2) for y in (3, 4)],
+     ["m (a 1, b 3)", "m (a 1, b 4)", "m (a 2, b 3)", "m (a 2, b 4)"]),
+    # Alike, but for what is no word: by name.
+    ([{"a": 1}, {"a": 2}, {"a": 2}], ["m (a 1)", "m (r1)", "m (r2)"]),
+    ([{"a": "x" * 64}, {"a": "y" * 64}], ["m (r0)", "m (r1)"]),
+])  # fmt: skip
+def test_a_label_names_the_fewest_settings_that_tell_runs_apart(runs: list[dict[str, Any]], shown: list[str]) -> None:
+    assert list(made(*runs).values()) == shown
+
+
+def test_settings_of_runs_that_are_not_shown_stand_in_no_label(store: Store) -> None:
+    pair = Wanted(runs=["aaaa1111", "bbbb2222"])
+    assert {row["label"] for row in read(store, "guards", pair).dicts()} == {
+        "M (temperature 0.2)",
+        "M (temperature 0.7)",
+    }

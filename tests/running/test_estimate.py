@@ -110,10 +110,19 @@ def test_earlier_sessions_give_a_rate_of_reading_and_one_of_answering() -> None:
     costs = costs_from(history, {TASK: 7.0})
     assert (costs.token_s, costs.answer_s) == pytest.approx((0.003, 0.05))
     assert (costs.seen_s, costs.step_s, costs.answer_seen_s) == (0.0, 0.0, 0.0)
-    assert (costs.wall_factor, costs.basis) == (1.25, "session 2 of r1 and 1 earlier")
+    assert (costs.wall_factor, costs.once_s, costs.basis) == (1.15, 2.0, "session 2 of r1 and 1 earlier")
     found = estimate(plan_of([[1] * 10], 100), costs, DecodeCapacity(8, 1000, 100, 64))
     assert found.answer_tokens == {TASK: 7}
     assert found.decode_s == pytest.approx(7 * 0.05)
+
+
+def test_what_a_session_of_moments_does_once_is_no_factor_of_a_long_run() -> None:
+    moments = History([("r1", 1)], 1_000, 10, prefill_s=0.01, decode_s=0.01, wall_s=1.5)
+    found = estimate(
+        plan_of([[n] * 100 for n in range(500)], 1), costs_from(moments, {}), DecodeCapacity(8, 1000, 100, 64)
+    )
+    model_s = found.prefill_s + found.decode_s
+    assert found.total_s == pytest.approx(1.48 + model_s) and model_s < 1.5
 
 
 def session_of(plan: RunPlan, tokens: int, token_s: float, seen_s: float) -> History:

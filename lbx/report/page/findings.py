@@ -109,7 +109,7 @@ def _verdicts(source: Source) -> Iterator[Html]:
 def _judges(source: Source) -> Iterator[Html]:
     """Which judges are not to be believed."""
     for judge, verdict, why in dict.fromkeys(
-        (row["judge_id"], row["fitness"], row["why"]) for row in source.rows("judge_results")
+        (row["label_judge"], row["fitness"], row["why"]) for row in source.rows("judge_results")
     ):
         if verdict != FIT:
             yield Html(f"The judge {tag('i', str(judge))} is {tag('b', verdict)}: {tag('span', why)}.")

@@ -20,7 +20,7 @@ def win_rates(source: Source) -> list[Html]:
         pair = row["kind"] == "pair"
         what = f"win rate against {source.label(row['against_run_id'])}, percent" if pair else "mean rating"
         point = _point(row, "win_rate", "", 100) if pair else _point(row, "rating", "rating_")
-        line = f"{row['judge_id']} ({row['fitness']})"
+        line = f"{row['label_judge']}, {row['fitness']}"
         series_of.setdefault(f"{row['benchmark']}: {what}", []).append((line, _series(source, row, point)))
     return _figures(series_of, "A line for each judged run, below its judge.")
 

@@ -25,7 +25,7 @@ from lbx.report.page.html import Html, Section, cut, rendered, run_name, tag
 from lbx.report.page.runs import failures, settings
 from lbx.report.page.sections import of_report
 from lbx.report.page.source import Source
-from lbx.report.reports import REPORTS
+from lbx.report.reports import ON_A_PAGE, REPORTS
 from lbx.report.shapes import ALL, Wanted
 from lbx.report.svg import symbol_styles
 from lbx.store import Store
@@ -36,26 +36,6 @@ CHARS = 400
 _REST = 50_000
 """What the frame of the page, the controls and the names take, at most."""
 _LEAST_FOR_ANSWERS = 500_000
-
-ORDER = (
-    "leaderboard",
-    "paper",
-    "board",
-    "task_scores",
-    "comparison",
-    "judge_results",
-    "judge_bias",
-    "rating_results",
-    "agreement",
-    "length_curve",
-    "effective_context",
-    "needles",
-    "truncation_effect",
-    "truncation",
-    "cost",
-    "guards",
-)
-"""The reports of a whole page, in its order; those that lbx does not have are left out."""
 
 
 @refusing_odd_values
@@ -94,7 +74,7 @@ def _all(source: Source) -> list[Section]:
     if not source.runs and not source.rows("judge_results"):
         empty = "There is no run in this file yet. `lbx run -o FILE` and `lbx import -o FILE` write one."
         return [Section("empty", "Nothing to report", [tag("p", empty)])]
-    of_reports = (boards(source) if name == "board" else of_report(source, name) for name in ORDER)
+    of_reports = (boards(source) if name == "board" else of_report(source, name) for name in ON_A_PAGE)
     made = [findings(source), *of_reports, failures(source), settings(source) if source.runs else None]
     return [section for section in made if section]
 

@@ -14,7 +14,10 @@ import pytest
 pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 
+import torch
+
 from lbx.backends import load, resolve_model
+from lbx.backends.hf.check import try_out
 from lbx.backends.options import HfOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
@@ -539,6 +542,22 @@ def cells(chosen) -> int:
     return chosen.stop - chosen.start if isinstance(chosen, slice) else chosen.numel()
 
 
+def test_a_model_whose_sequences_go_in_one_row_is_tried_in_five_passes(tiny_hf, tmp_path):
+    """Each reads all weights, before the first question is asked."""
+    passes = []
+    hook = torch.nn.modules.module.register_module_forward_hook(
+        lambda module, _, __: passes.append(1) if isinstance(module, torch.nn.Embedding) else None
+    )
+    try:
+        backend = loaded(tiny_hf, tmp_path)
+        backend.sequences()
+    finally:
+        hook.remove()
+    assert len(passes) == 5
+    assert backend.sequences().traits.forks_anywhere
+    backend.close()
+
+
 @pytest.mark.parametrize("window", [16, 4096])
 def test_a_window_that_is_computed_wrongly_is_found_out(window, tiny_hf, tmp_path, monkeypatch):
     """Longer than the trial's prompts, too."""
@@ -636,6 +655,7 @@ def test_a_model_that_would_be_wrong_in_silence_is_found_out(lost, dtype, tiny_h
         return whole(*args, **given, **rest)
 
     inner.forward = deaf
+    backend._packing = try_out(backend._model, "deaf").packing
     assert not backend.sequences().traits.forks_anywhere, "copies need neither"
     assert "differ from single ones" in backend._packing.reason
     print(f"{lost} lost, {dtype}: {backend._packing.reason}")

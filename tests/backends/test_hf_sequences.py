@@ -538,6 +538,19 @@ def test_layers_that_do_not_see_everything_look_at_what_they_see(kind, tiny_hf, 
     backend.close()
 
 
+def test_a_step_copies_no_more_than_what_is_an_answers_own(backend, memory):
+    """However long the document is that the answers share."""
+    fill(memory, 0, tokens_of(random.Random(6), 600))
+    memory.fork(0, 600, range(1, 6))
+    for step in range(3):
+        memory.extend([Extend(s, [20 + s + step], True) for s in range(1, 6)])
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as passes:
+        memory.extend([Extend(s, [30 + s], True) for s in range(1, 6)])
+    copied = [event.input_shapes[0] for event in passes.events() if event.name in ("aten::clone", "aten::copy_")]
+    assert copied
+    assert not [shape for shape in copied if 600 <= max(shape, default=0) <= memory.max_cells]
+
+
 def cells(chosen) -> int:
     return chosen.stop - chosen.start if isinstance(chosen, slice) else chosen.numel()
 

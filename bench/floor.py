@@ -4,8 +4,8 @@
 
 Random models of the families of docs/architectures.md that compute many sequences in one row, wide enough that kernels
 matter (hidden size 1,024, two layers or as many as there are sorts). Each answers twelve questions on one document of
-2,048 tokens, 32 new tokens each, on one thread: once as it is, which gives the CPU seconds of all, and once with a clock
-at each operation. "Python" is what is left. Nothing is asserted.
+2,048 tokens, 32 new tokens each, on one thread: once as it is, which gives the CPU seconds of all, and once with a
+clock at each operation. "Python" is what is left. Nothing is asserted.
 """
 
 from __future__ import annotations

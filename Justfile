@@ -41,6 +41,10 @@ bench-engine *args: setup
     @.ci/bench-setup.sh
     python -m bench.engine {{ args }}
 
+# transformers under lbx: the share of attention kernels and matrix products in CPU seconds, family by family
+bench-floor *args: setup
+    python -m bench.floor {{ args }}
+
 # llama.cpp under lbx against the loop that keeps the longest prefix: six weight formats, one core, CPU seconds
 bench-formats *args: setup
     python -m bench.formats {{ args }}

@@ -25,7 +25,7 @@ import transformers
 from lbx.backends import load, resolve_model
 from lbx.backends.hf import attention, loading
 from lbx.backends.hf.attention import Layout, Part, QueryRows
-from lbx.backends.hf.check import packing_of
+from lbx.backends.hf.check import try_out
 from lbx.backends.hf.sequence_memory import HfSequences
 from lbx.backends.options import HfOptions
 from lbx.base.errors import BackendError, UsageError
@@ -411,7 +411,7 @@ def test_a_device_map_changes_no_answer(tiny_hf, tmp_path):
         warnings.simplefilter("ignore")
         spread = load(card_for(tiny_hf, tmp_path, device_map="auto"))
     assert answers(spread) == answers(plain)
-    assert packing_of(spread._model, pieces=True).parts
+    assert try_out(spread._model, "spread").packing.parts
     plain.close()
     spread.close()
 

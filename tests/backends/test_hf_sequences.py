@@ -14,7 +14,10 @@ import pytest
 pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 
+import torch
+
 from lbx.backends import load, resolve_model
+from lbx.backends.hf.check import try_out
 from lbx.backends.options import HfOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
@@ -535,8 +538,37 @@ def test_layers_that_do_not_see_everything_look_at_what_they_see(kind, tiny_hf, 
     backend.close()
 
 
+def test_a_step_copies_no_more_than_what_is_an_answers_own(backend, memory):
+    """However long the document is that the answers share."""
+    fill(memory, 0, tokens_of(random.Random(6), 600))
+    memory.fork(0, 600, range(1, 6))
+    for step in range(3):
+        memory.extend([Extend(s, [20 + s + step], True) for s in range(1, 6)])
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as passes:
+        memory.extend([Extend(s, [30 + s], True) for s in range(1, 6)])
+    copied = [event.input_shapes[0] for event in passes.events() if event.name in ("aten::clone", "aten::copy_")]
+    assert copied
+    assert not [shape for shape in copied if 600 <= max(shape, default=0) <= memory.max_cells]
+
+
 def cells(chosen) -> int:
     return chosen.stop - chosen.start if isinstance(chosen, slice) else chosen.numel()
+
+
+def test_a_model_whose_sequences_go_in_one_row_is_tried_in_five_passes(tiny_hf, tmp_path):
+    """Each reads all weights, before the first question is asked."""
+    passes = []
+    hook = torch.nn.modules.module.register_module_forward_hook(
+        lambda module, _, __: passes.append(1) if isinstance(module, torch.nn.Embedding) else None
+    )
+    try:
+        backend = loaded(tiny_hf, tmp_path)
+        backend.sequences()
+    finally:
+        hook.remove()
+    assert len(passes) == 5
+    assert backend.sequences().traits.forks_anywhere
+    backend.close()
 
 
 @pytest.mark.parametrize("window", [16, 4096])
@@ -636,6 +668,7 @@ def test_a_model_that_would_be_wrong_in_silence_is_found_out(lost, dtype, tiny_h
         return whole(*args, **given, **rest)
 
     inner.forward = deaf
+    backend._packing = try_out(backend._model, "deaf").packing
     assert not backend.sequences().traits.forks_anywhere, "copies need neither"
     assert "differ from single ones" in backend._packing.reason
     print(f"{lost} lost, {dtype}: {backend._packing.reason}")

@@ -201,10 +201,8 @@ def _over_own(
     assert isinstance(part.cells, torch.Tensor) and part.mask is not None
     _, heads, tokens, size = query.shape
     kv_heads = key.shape[1]
-    key, value = (
-        states[0].index_select(1, part.cells.flatten()).view(kv_heads, *part.cells.shape, -1).transpose(0, 1)
-        for states in (key, value)
-    )
+    # index_select would copy all cells first, because they are a part of a larger store.
+    key, value = (states[0][:, part.cells].transpose(0, 1) for states in (key, value))
     rows = query[0].transpose(0, 1).reshape(tokens, kv_heads, heads // kv_heads, size)
     mask = part.mask.expand(-1, -1, heads // kv_heads, -1)
     out, lse = _computed(_Heads(rows, key, value, mask, False, how))

@@ -15,7 +15,6 @@ from lbx.backends.hf.footprint import kv_bytes_per_token
 from lbx.backends.hf.library import (
     attention_of,
     go_offline,
-    length_dependent,
     long_from,
     quiet,
     read_tokenizer,
@@ -52,6 +51,7 @@ class HfBackend:
         chunk: tokens of a prefill step; 0 prefills each prompt at once.
         eos_ids: tokens that end an answer.
         max_sequences, kv_cells: size of the memory.
+        packing: how it computes many sequences.
     """
 
     _model: Any
@@ -61,16 +61,13 @@ class HfBackend:
     _chunk: int
     _max_sequences: int
     _kv_cells: int
+    _packing: Packing
 
     def __post_init__(self) -> None:
         self._memory: HfSequences | HfCopies | None = None
-        self._packing: Packing | None = None
 
     def sequences(self) -> HfSequences | HfCopies:
-        """The model's memory, always the same one.
-
-        What the model can do is tried out on a few tokens at the first call.
-        """
+        """The model's memory, always the same one."""
         if self._model is None:
             raise BackendError(f"The model {self.info.model} is closed.")
         if self._memory is None:
@@ -83,11 +80,11 @@ class HfBackend:
         self._model = None
 
     def _make_memory(self) -> HfSequences | HfCopies:
-        from lbx.backends.hf import check, copies, sequence_memory
+        from lbx.backends.hf import copies, sequence_memory
 
         # longrope takes prompts whole, so that all of one is turned alike; what follows may have any number of tokens.
         pieces = self._chunk > 0 or long_from(self._model.config) is not None
-        self._packing = packing = check.packing_of(self._model, pieces=pieces)
+        packing = self._packing
         if packing.reason is None:
             return sequence_memory.HfSequences(
                 self._model,
@@ -124,7 +121,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     import torch
     import transformers
 
-    from lbx.backends.hf.single import goes_in_pieces
+    from lbx.backends.hf.check import try_out
 
     quiet(transformers, debug)
     torch.set_num_threads(thread_count(options.threads))
@@ -136,8 +133,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     rows = int(model.get_input_embeddings().num_embeddings)
     refuse_foreign_tokenizer(raw_tokenizer, rows, tokenizer.chat_template, weights)
     eos_ids = _eos_ids(model, raw_tokenizer)
-    whole = length_dependent(model.config) or not goes_in_pieces(model, card.name)
-    chunk = 0 if whole else options.prefill_chunk
+    trial = try_out(model, card.name)
+    chunk = options.prefill_chunk if trial.pieces else 0
     window = _window(card, model.config.get_text_config(decoder=True), options)
     wishes = _generation_config(weights)
     penalty, note = left_out(wishes.get("repetition_penalty"))
@@ -181,7 +178,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         + ((f"{card.name} is stored as {stored_as}.",) if stored_as else ())
         + note,
     )
-    return HfBackend(model, tokenizer, info, eos_ids, chunk, options.max_sequences, kv_cells)
+    return HfBackend(model, tokenizer, info, eos_ids, chunk, options.max_sequences, kv_cells, trial.packing)
 
 
 def _check_folder(folder: Path) -> None:

@@ -13,7 +13,7 @@ from lbx.backends.hf.cache import make_cache
 from lbx.backends.hf.copies import HfCopies
 from lbx.backends.hf.library import attention_of, first_line, length_dependent, long_from, model_tokens
 from lbx.backends.hf.sequence_memory import FORKS, HfSequences
-from lbx.backends.hf.single import Forward, rounding, small_windows
+from lbx.backends.hf.single import Forward, at_once, goes_in_pieces, keeps_tokens, rounding, small_windows
 from lbx.base.errors import BackendError
 from lbx.inference.model import Extend, SequenceMemory
 
@@ -47,19 +47,38 @@ class Packing(NamedTuple):
         return FORKS + max(_FEWEST_ANSWERS, min(answers, room - FORKS))
 
 
-def packing_of(model: Any, *, pieces: bool) -> Packing:
-    """How this model takes many sequences, found out by trying the fastest way first: in one row, then as copies.
+class Trial(NamedTuple):
+    """Whether several tokens of a prompt may follow others in one pass, and how many sequences are computed."""
+
+    pieces: bool
+    packing: Packing
+
+
+def try_out(model: Any, name: str) -> Trial:
+    """Find out on a few tokens what a model can do, the fastest way first: in one row, then as copies, then alone.
 
     The last reason against each is a measurement: a few tokens in two sequences with a common prefix, against alone.
+    Where layers keep nothing but tokens, one row that gives what the model gives all at once shows all there is to
+    know: each pass that is tried reads all weights.
 
-    Args:
-        pieces: whether several tokens may follow others in one pass.
+    Raises:
+        BackendError: it goes on otherwise than if it had computed all at once.
     """
     dependent = length_dependent(model.config)
-    reason = f"its rotary embedding ({', '.join(dependent)}) depends on the length of the input"
-    if dependent and not long_from(model.config):
-        return Packing(reason, False, reason)
-    packing = Packing(reason, False) if dependent else _in_one_row(model, pieces)
+    if dependent:
+        reason = f"its rotary embedding ({', '.join(dependent)}) depends on the length of the input"
+        if not long_from(model.config):
+            return Trial(False, Packing(reason, False, reason))
+        return Trial(False, _or_copied(model, Packing(reason, False), True))
+    row = _in_one_row(model, True) if keeps_tokens(model) else None
+    if row and row.reason is None:
+        return Trial(True, row)
+    pieces = goes_in_pieces(model, name)
+    return Trial(pieces, _or_copied(model, row or _in_one_row(model, pieces), pieces))
+
+
+def _or_copied(model: Any, packing: Packing, pieces: bool) -> Packing:
+    """The same, and whether copies of a sequence can go on where there is a reason against one row."""
     if packing.reason is None:
         return packing
     copies = HfCopies(model, max_cells=256, max_step=64, pieces=pieces)
@@ -117,6 +136,9 @@ def _difference(model: Any, memory: SequenceMemory) -> float:
 
 def _alone(model: Any, tokens: Sequence[int]) -> tuple[Logits, Logits]:
     """The logits after all but the last token, and after the last one."""
+    if keeps_tokens(model):
+        before, behind = at_once(model, tokens)[-2:].cpu().numpy()
+        return before, behind
     forward, cache = Forward(model), make_cache(model.config)
     first, last = forward(tokens[:-1], cache, 0), forward(tokens[-1:], cache, len(tokens) - 1)
     return first[0, -1].float().cpu().numpy(), last[0, -1].float().cpu().numpy()

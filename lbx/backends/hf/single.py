@@ -66,6 +66,11 @@ class Forward:
         return output.logits
 
 
+def keeps_tokens(model: Any) -> bool:
+    """Whether all layers keep what every model of transformers goes on from: keys and values of tokens."""
+    return all(type(layer) in _KNOWN for layer in DynamicCache(config=model.config).layers)
+
+
 def goes_in_pieces(model: Any, name: str) -> bool:
     """Whether a prompt may be computed in pieces: some recurrent layers forget what came before several new tokens.
 
@@ -79,12 +84,12 @@ def goes_in_pieces(model: Any, name: str) -> bool:
             f"{name} forgets what it has read: it takes its memory by none of the names {', '.join(_CACHES)}.",
             fix=_ELSEWHERE,
         )
-    usual = all(type(layer) in _KNOWN for layer in DynamicCache(config=model.config).layers)
+    usual = keeps_tokens(model)
     tokens = model_tokens(model, _PIECES[-1] + 1, 5)
     first, second, last = tokens[: _PIECES[0]], tokens[_PIECES[0] : _PIECES[1]], tokens[_PIECES[1] :]
     try:
         with small_windows(model):
-            whole = _at_once(model, tokens) if usual else _last(model, [tokens])
+            whole = at_once(model, tokens)[-1] if usual else _last(model, [tokens])
             cuts = ([first, second + last], [first, second, last])
             by_pieces = max(_distance(_last(model, cut), whole) for cut in cuts)
             by_steps = by_pieces if usual else _distance(_last(model, [first + second, last]), whole)
@@ -123,12 +128,12 @@ def rounding(model: Any) -> float:
     return _ROUNDING if model.dtype in (torch.float32, torch.float64) else _HALF_ROUNDING
 
 
-def _at_once(model: Any, tokens: Sequence[int]) -> torch.Tensor:
-    """The logits behind these tokens by the model's own defaults, positions and all."""
+def at_once(model: Any, tokens: Sequence[int]) -> torch.Tensor:
+    """The logits behind each of these tokens by the model's own defaults, positions and all: (tokens, vocabulary)."""
     with torch.inference_mode():
         logits = model(input_ids=torch.tensor([tokens], device=input_device(model)), use_cache=False).logits
-    row: torch.Tensor = logits[0, -1].float()
-    return row
+    rows: torch.Tensor = logits[0].float()
+    return rows
 
 
 def _last(model: Any, pieces: Sequence[Sequence[int]]) -> torch.Tensor:

@@ -96,6 +96,10 @@ MARKS: Sequence[Mark] = (
         "answers would stop the official script", "{g}.error IS NOT NULL", 6, of_score=True,
     ),
     Mark(
+        "unextracted", "nothing extracted", "nothing extracted", "no answer was extracted",
+        "outputs held no answer that could be extracted", "coalesce({g}.extracted = '', false)", 1, of_score=True,
+    ),
+    Mark(
         "partial", "score partial", "partial", "a part of the score is missing", "scores lack a part of their metric",
         "{g}.partial IS NOT NULL", 5, of_score=True, severity="usual",
     ),

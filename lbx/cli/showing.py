@@ -156,6 +156,8 @@ def _lines_of_answer(
     references = [("reference", str(one)) for one in row["references"]]
     for name, text in (("question", row["question"]), *choices, *references):
         yield f"{name:<10}{text if full else _ends(text)}"
+    if isinstance(row["meta"], dict) and (expression := row["meta"].get("extract")):
+        yield f"extract   {expression}"
     for step in row.get("steps") or ():
         yield from _text("first answer", step.get("output"), full=full)
     yield from _text("reasoning", row.get("reasoning"), full=full)
@@ -164,7 +166,8 @@ def _lines_of_answer(
         yield f"error     {row['error']}"
     for score in answer.scores:
         notes = [str(score[name]) for name in ("error", "partial") if score[name]]
-        extracted = "" if score["extracted"] is None else f", took {score['extracted']!r} for the answer"
+        taken = f", took {score['extracted']!r} for the answer" if score["extracted"] else ", no answer extracted"
+        extracted = "" if score["extracted"] is None else taken
         yield f"score     {score['metric']} {score['score']:.4f}{extracted}{''.join(f' ({one})' for one in notes)}"
     for mark in answer.marks:
         yield f"mark      {mark}"

@@ -126,7 +126,7 @@ class OwnBenchmark(Benchmark):
             return [Score(name, *METRICS[name](output, rule)) for name in known]
         answer = extract(pattern, output)
         if answer is None:
-            return [Score(name, 0.0) for name in known]
+            return [Score(name, 0.0, "") for name in known]
         values = {name: METRICS[name](answer, rule) for name in known}
         return [
             Score(name, one.value, answer if one.extracted is None else one.extracted) for name, one in values.items()

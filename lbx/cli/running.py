@@ -43,7 +43,7 @@ def show_tasks(options: Tasks) -> None:
     else:
         show_table("", plain_columns(table))
     if not any(task.benchmark == "needle" for task in tasks):
-        note("The built-in needle needs no data and was not bundled: --tasks needle asks it all the same.")
+        note("The built-in needle is not in this bundle and needs no data: --tasks needle runs it.")
 
 
 def _show_known(*, as_json: bool) -> None:

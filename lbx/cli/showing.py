@@ -68,12 +68,15 @@ def _lines_of_prompt(sent: SentPrompt, *, full: bool) -> Iterator[str]:
     chosen = f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}, top_k {sampling.top_k}"
     yield f"sampling  {chosen}, min_p {sampling.min_p:g}" if sampling.temperature else "sampling  greedy"
     if request.system_place:
-        yield f"system    {request.system_place}"
+        yield f"system    {_SYSTEM[request.system_place]}"
     yield f"source    {sent.prompt.source}"
     yield f"sha256    {request.prompt_sha256}"
     mark = f"\n[... {request.tokens_cut:,} tokens are cut away here ...]\n"
     yield "text"
     yield _shown(sent.read.text, full=full, cut_at=sent.read.cut_at, mark=mark)
+
+
+_SYSTEM = {"message": "a message of its own", "text": "at the beginning of the text"}
 
 
 def _shown(text: str, *, full: bool, cut_at: int | None = None, mark: str = "") -> str:

@@ -23,7 +23,7 @@ from lbx.benchmarks.base.predictions import UNMATCHED, Prediction, PredictionFor
 from lbx.store import Store
 from lbx.store.rows import stored_sample
 
-_AS_IT_STANDS = "; compared with nothing"
+_AS_IT_STANDS = "; kept, but in no comparison with other runs"
 
 
 @dataclass(frozen=True, slots=True)

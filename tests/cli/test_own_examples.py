@@ -128,6 +128,8 @@ def test_json_array_and_a_system_message(made: Make, change: Callable[[bytes], b
     system = "You are the keeper of a lighthouse. Answer in one word."
     assert {prompt.system for prompt in one.prompts()} == {system}
     assert [(row["system_prompt"], row["score"]) for row in one.run("tuesdays")] == [("text", 1), ("text", 0)]
+    sent = one.call("prompts", "--bundle", one.bundle, "--model", one.card("mine", "x"), "--tasks", "harbour")
+    assert "system    at the beginning of the text\n" in sent
 
 
 def test_few_shot_examples(made: Make) -> None:

@@ -82,8 +82,8 @@ def test_plan_run_score_and_read(bundle: Path, model: Path, tmp_path: Path, capl
         assert {"runs", "generations", "task_scores"} <= set(results)
         assert results["generations"].count("*").fetchall() == [(4,)]
         assert results.sql("SELECT count(DISTINCT task) FROM generations").fetchall() == [(2,)]
-        with pytest.raises(KeyError, match="task_scores"):
-            _ = results["no such thing"]
+        with pytest.raises(KeyError, match="Did you mean task_scores"):
+            _ = results["tsk_scores"]
         with pytest.raises(lbx.LbxError, match="read-only"):
             results.sql("DELETE FROM generations")
 

@@ -68,13 +68,13 @@ MARKS: Sequence[Mark] = (
         "reasoning_unclosed", "reasoning unclosed", "reasoning never closed", "the reasoning never ended",
         "answers never came out of their reasoning",
         "coalesce(NOT {g}.reasoning_closed, CASE WHEN {g}.stop_in_reasoning IS NOT NULL THEN false END)", 3,
-        severity="fault", listed="reasoning unclosed", of_answer="the budget ran out inside the reasoning",
+        severity="fault", listed="reasoning unclosed", of_answer="the token limit was reached inside the reasoning",
     ),
     Mark(
         "answers_cut", "answer at its limit", "answers at their limit", "the answer reached its limit",
         "answers ran into their length limit",
         "{g}.finish_reason = 'length' AND {g}.reasoning_closed IS DISTINCT FROM false", 2, listed="out of tokens",
-        of_answer="the budget ran out",
+        of_answer="the answer reached its token limit",
     ),
     Mark(
         "stop_in_reasoning", "stop string in reasoning", "stop string in reasoning",
@@ -94,6 +94,10 @@ MARKS: Sequence[Mark] = (
     Mark(
         "official_errors", "official script stops", "official script stops", "the official script stops",
         "answers would stop the official script", "{g}.error IS NOT NULL", 6, of_score=True,
+    ),
+    Mark(
+        "unextracted", "nothing extracted", "nothing extracted", "no answer was extracted",
+        "outputs held no answer that could be extracted", "coalesce({g}.extracted = '', false)", 1, of_score=True,
     ),
     Mark(
         "partial", "score partial", "partial", "a part of the score is missing", "scores lack a part of their metric",

@@ -304,7 +304,8 @@ class Score:
 
     Attributes:
         score: in 0..1.
-        extracted: what the metric took for the answer.
+        extracted: what the metric took for the answer; "" where it looked for one and found none, None where it takes
+            the whole output.
         error: why the official script would stop on this sample, and its whole run with it; the score is 0 then.
         partial: what the score lacks, e.g. "no embedding model: ROUGE-L alone"; None for a whole one.
     """

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lbx.base.commands import as_command
+from lbx.base.counts import counted
 from lbx.base.errors import UsageError
 from lbx.base.visible import one_line
 from lbx.bundle import (
@@ -72,13 +73,15 @@ def _announce(outline: Outline) -> None:
 
 def _show_outline(outline: Outline, console: Console) -> None:
     """Sources with licence and gate, then what is fetched and written; the officer's list, before any download."""
-    table = Table("source", "revision", "licence", "gated", "files", "bytes", "held", box=None, pad_edge=False)
+    held = ["in base"] if any(line.held_bytes for line in outline.lines) else []
+    table = Table("source", "revision", "licence", "gated", "files", "bytes", *held, box=None, pad_edge=False)
+    table.columns[0].overflow = "fold"
     for column in table.columns[4:]:
         column.justify = "right"
     for line in outline.lines:
-        held = f"{line.held_bytes:,}" if line.held_bytes else ""
+        in_base = [f"{line.held_bytes:,}" if line.held_bytes else ""] if held else []
         licence, gated = line.licence or "not stated", "yes" if line.gated else "no"
-        table.add_row(line.source, line.revision[:12], licence, gated, f"{line.files:,}", f"{line.bytes:,}", held)
+        table.add_row(line.source, line.revision[:12], licence, gated, f"{line.files:,}", f"{line.bytes:,}", *in_base)
     console.print(table)
     for line in outline.lines:
         if line.links:
@@ -86,8 +89,8 @@ def _show_outline(outline: Outline, console: Console) -> None:
             shown = ", ".join(line.links[:_LINKS])
             console.print(one_line(f"{line.source}: links lead out of the folder, and are packed: {shown}{more}"))
     console.print(
-        f"{outline.name}: {outline.files:,} files, {outline.bytes:,} bytes; {outline.fetch_bytes:,} to be fetched, "
-        f"an archive of about {outline.archive_bytes:,}; {outline.out_free:,} free in {outline.out.parent}"
+        f"{outline.name}: {counted(outline.files, 'file')}, {outline.bytes:,} bytes; {outline.fetch_bytes:,} to be "
+        f"fetched, an archive of about {outline.archive_bytes:,}; {outline.out_free:,} free in {outline.out.parent}"
     )
 
 

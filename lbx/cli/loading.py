@@ -172,12 +172,19 @@ def completed_by(name: str) -> Callable[[typer.Context, str], list[str]]:
     def offered(context: typer.Context, incomplete: str) -> list[str]:
         before, comma, begun = incomplete.rpartition(",")
         try:
-            known = resolve(f"cli.completing:{name}")(context.params)
+            known = resolve(f"cli.completing:{name}")(_given_before(context))
         except Exception:  # a shell that completes shows no error
             return []
         return [f"{before}{comma}{one}" for one in known if one.startswith(begun)]
 
     return offered
+
+
+def _given_before(context: typer.Context) -> dict[str, Any]:
+    """The values before an option's: Typer has not yet given arguments their names where that option lacks its own."""
+    named, left = context.params, iter(context.args)
+    arguments = (str(one.name) for one in context.command.params if one.param_type_name == "argument")
+    return named | {name: next(left, None) for name in arguments if not named.get(name)}
 
 
 def command(name: str, row: Row) -> Command:

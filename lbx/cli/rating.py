@@ -113,7 +113,8 @@ def say_what(book: Book, equal: int, documents: Mapping[str, str] | None) -> Non
 def _say_who_gets_what(book: Book) -> None:
     items, each = book.set.items, book.set.raters_per_item
     for_all = sum(item.for_all for item in items)
-    note(f"{for_all:,} of them go to all raters, each of the others to {each}.")
+    shared = f"{for_all:,} of them go to all raters, each of the others to {each}."
+    note(shared if for_all else f"Each question goes to {each} of the {len(book.raters)} raters.")
     if not for_all and each == 1:
         note(
             "No two raters get the same question: no agreement can be computed. Raise --agreement or --raters-per-item."

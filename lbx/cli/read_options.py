@@ -182,7 +182,7 @@ class Show:
     sample: Annotated[
         str | None,
         typer.Argument(
-            metavar="SAMPLE", help="BENCHMARK/TASK/ID, perhaps with #ITERATION, or an ID; default: a list of answers."
+            metavar="SAMPLE", help="[BENCHMARK/]TASK/ID, perhaps with #ITERATION, or an ID; default: a list of answers."
         ),
     ] = None
     runs: OnlyRuns = ()

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from lbx.base.commands import as_command
+from lbx.base.counts import counted
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS, everything
@@ -42,7 +43,7 @@ def show_tasks(options: Tasks) -> None:
     else:
         show_table("", plain_columns(table))
     if not any(task.benchmark == "needle" for task in tasks):
-        note("The built-in needle needs no data and was not bundled: --tasks needle asks it all the same.")
+        note("The built-in needle is not in this bundle and needs no data: --tasks needle runs it.")
 
 
 def _show_known(*, as_json: bool) -> None:
@@ -128,6 +129,11 @@ def finish(
             note(
                 f"{outcome.unclosed:,} answers are empty because their budget ran out inside the reasoning: give it "
                 "more (--thinking-tokens N), or ask for less (--reasoning-effort low) or none (--no-thinking)."
+            )
+        if outcome.unextracted:
+            note(
+                f"No answer could be extracted from {outcome.unextracted:,} of {counted(outcome.answered, 'output')}; "
+                f"their score counts that as wrong. Look at some: {as_command('lbx', 'show', output)}"
             )
     if any(outcome.failures for outcome in outcomes.values()):
         note(f"Why they failed: {as_command('lbx', 'report', output, 'failures')}")

@@ -68,12 +68,15 @@ def _lines_of_prompt(sent: SentPrompt, *, full: bool) -> Iterator[str]:
     chosen = f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}, top_k {sampling.top_k}"
     yield f"sampling  {chosen}, min_p {sampling.min_p:g}" if sampling.temperature else "sampling  greedy"
     if request.system_place:
-        yield f"system    {request.system_place}"
+        yield f"system    {_SYSTEM[request.system_place]}"
     yield f"source    {sent.prompt.source}"
     yield f"sha256    {request.prompt_sha256}"
     mark = f"\n[... {request.tokens_cut:,} tokens are cut away here ...]\n"
     yield "text"
     yield _shown(sent.read.text, full=full, cut_at=sent.read.cut_at, mark=mark)
+
+
+_SYSTEM = {"message": "a message of its own", "text": "at the beginning of the text"}
 
 
 def _shown(text: str, *, full: bool, cut_at: int | None = None, mark: str = "") -> str:
@@ -156,6 +159,8 @@ def _lines_of_answer(
     references = [("reference", str(one)) for one in row["references"]]
     for name, text in (("question", row["question"]), *choices, *references):
         yield f"{name:<10}{text if full else _ends(text)}"
+    if isinstance(row["meta"], dict) and (expression := row["meta"].get("extract")):
+        yield f"extract   {expression}"
     for step in row.get("steps") or ():
         yield from _text("first answer", step.get("output"), full=full)
     yield from _text("reasoning", row.get("reasoning"), full=full)
@@ -164,7 +169,8 @@ def _lines_of_answer(
         yield f"error     {row['error']}"
     for score in answer.scores:
         notes = [str(score[name]) for name in ("error", "partial") if score[name]]
-        extracted = "" if score["extracted"] is None else f", took {score['extracted']!r} for the answer"
+        taken = f", took {score['extracted']!r} for the answer" if score["extracted"] else ", no answer extracted"
+        extracted = "" if score["extracted"] is None else taken
         yield f"score     {score['metric']} {score['score']:.4f}{extracted}{''.join(f' ({one})' for one in notes)}"
     for mark in answer.marks:
         yield f"mark      {mark}"

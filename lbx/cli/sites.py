@@ -38,4 +38,4 @@ def _say_how(place: Place) -> None:
         note("Other machines can reach it, and nothing is encrypted on the way.")
     else:
         note(f"In a browser of another machine, behind: {place.tunnel}")
-    note("Who has a link is that person. Ctrl-C ends it.")
+    note("Whoever opens a link works under its name. Ctrl-C closes the page.")

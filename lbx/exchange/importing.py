@@ -84,7 +84,8 @@ def understand(
         UsageError: the path or a line in it is wrong, or no row answers a sample of the bundle.
         BundleError: the bundle has no data of any task, or they are damaged.
     """
-    form = format_named(format_name, own_names(bundle, {}) if bundle else ())
+    own = own_names(bundle, {}) if bundle else ()
+    form = format_named(format_name, own, how="" if bundle else " and with --bundle, which it is in")
     if bundle and not form.known_tasks:
         form = replace(form, known_tasks=tuple(task.name for task in BENCHMARKS[form.name].tasks(bundle)))
     if not model.strip():

@@ -23,7 +23,7 @@ from lbx.benchmarks.base.predictions import UNMATCHED, Prediction, PredictionFor
 from lbx.store import Store
 from lbx.store.rows import stored_sample
 
-_AS_IT_STANDS = "; compared with nothing"
+_AS_IT_STANDS = "; kept, but in no comparison with other runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,12 @@ class PredictionFiles:
         return (prediction for predictions in self.tasks.values() for prediction in predictions)
 
 
-def format_named(name: str, own: Collection[str] = ()) -> PredictionFormat:
+def format_named(name: str, own: Collection[str] = (), *, how: str = "") -> PredictionFormat:
     """The format of a benchmark's prediction files.
 
     Args:
         own: names of the benchmarks of one's own that can be meant.
+        how: what else it takes for them to be meant.
 
     Raises:
         UsageError: there is none of this name.
@@ -65,7 +66,7 @@ def format_named(name: str, own: Collection[str] = ()) -> PredictionFormat:
         return form
     names = list(dict.fromkeys([*names, *judge_forms(), *rating_forms()]))
     near = get_close_matches(name, names, n=1)
-    known = f"Known are {', '.join(names)}, and a benchmark of your own by its name (docs/own-benchmark.md)."
+    known = f"Known are {', '.join(names)}, and a benchmark of your own by its name{how} (docs/own-benchmark.md)."
     raise UsageError(f"There is no prediction format {name!r}.", fix=f"Did you mean {near[0]}?" if near else known)
 
 

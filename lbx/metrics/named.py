@@ -30,7 +30,7 @@ class Asked(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A metric's value in 0..1, and what it took for the answer where that is not all of it."""
+    """A metric's value in 0..1, and what it took for the answer where that is not all of it; "" for nothing."""
 
     value: float
     extracted: str | None = None
@@ -54,7 +54,7 @@ def contains(output: str, asked: Asked) -> Found:
 def accuracy(output: str, asked: Asked) -> Found:
     """Whether the letter that was chosen is the right one."""
     letter = letter_said(output, asked.letters)
-    return Found(float(letter in asked.references), letter)
+    return Found(float(letter in asked.references), letter or "")
 
 
 def first_line(output: str, asked: Asked) -> Found:

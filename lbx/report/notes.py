@@ -92,7 +92,8 @@ def effective_context(made: Table) -> list[str]:
 
 def guards(made: Table) -> list[str]:
     """What the rates are of."""
-    return ["Beside rates stand 95% intervals. JSON and csv have counts, too."] if "failed_low" in made.columns else []
+    sure = any(value is not None for row in made.dicts() for name, value in row.items() if name.endswith("_low"))
+    return ["Beside rates stand 95% intervals. JSON and csv have counts, too."] if sure else []
 
 
 def cost(made: Table) -> list[str]:

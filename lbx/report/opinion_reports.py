@@ -72,7 +72,8 @@ OPINIONS: dict[str, Report] = {
             Column("n_draws", "ties", "count", optional=True, rank=3),
             Column("n_losses", "losses", "count", optional=True, rank=3),
         ),
-        empty="Nobody has rated anything yet.",
+        empty="No rating is in this file. Ratings arrive when the page is closed; lbx rate RESULTS --collect brings "
+        "those that a killed one left.",
     ),
     "agreement": Report(
         "Who agrees with whom (agreement in percent; 1: always, 0: as by chance)",

@@ -252,7 +252,8 @@ def faster_line(outlooks: Sequence[Outlook]) -> str:
     if len(ordered) < 2:
         return "Which one is faster is unknown: too few of them could be measured."
     (best, best_time), *others = ordered
-    comparisons = (f"{time.total_s / best_time.total_s:.1f} times as fast as {name_of(one)}" for one, time in others)
+    ratios = ((one, f"{time.total_s / best_time.total_s:.1f}") for one, time in others)
+    comparisons = (f"{'' if ratio == '1.0' else f'{ratio} times '}as fast as {name_of(one)}" for one, ratio in ratios)
     return f"Fastest here: {name_of(best)}, {', '.join(comparisons)}"
 
 

@@ -34,6 +34,7 @@ class Outcome:
     Attributes:
         answered, failed: now.
         unclosed: of those answered, how many spent their whole budget on reasoning.
+        unextracted: and in how many the headline's metric found no answer.
         found: done by an earlier call.
         failures: how many the results file holds of this run.
         samples: of the tasks that were asked, those that have an answer in the results file.
@@ -46,6 +47,7 @@ class Outcome:
     answered: int = 0
     failed: int = 0
     unclosed: int = 0
+    unextracted: int = 0
     found: int = 0
     failures: int = 0
     samples: int = 0
@@ -236,5 +238,6 @@ class Runner:
         if generation.error is None:
             key = sample.key._replace(iteration=generation.iteration)
             scores = score_rows(run_id, key, benchmark, benchmark.score(sample, generation.output or ""))
+            outcome.unextracted += any(score.headline and score.extracted == "" for score in scores)
         batch.add(SampleRow(sample, item.position), generation, scores)
         self.watch.sample(generation)

@@ -125,7 +125,8 @@ class RunMeter:
 
     @property
     def planned_prompt_tokens(self) -> int | None:
-        return None if self._outlook is None else self._outlook.total.prompt_tokens
+        """As counted before, at least those that are answered: later prompts hold answers to earlier ones."""
+        return None if self._outlook is None else max(self._outlook.total.prompt_tokens, self.prompt_tokens)
 
     @property
     def prompt_tokens(self) -> int:

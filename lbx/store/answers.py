@@ -235,31 +235,32 @@ def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAns
     """Each run's answers to one sample.
 
     Args:
-        name: "benchmark/task/sample_id", perhaps with "#iteration"; or a sample id that only one task has.
+        name: "benchmark/task/sample_id" or "task/sample_id", perhaps with "#iteration"; or a sample id that only one
+            task has.
         runs: only these; () for all.
 
     Raises:
         UsageError: there is none, or several tasks have a sample of that name.
     """
+    sample = "g.task || '/' || g.sample_id"
     rows = store.query(
         f"""
         SELECT {_COLUMNS}
         FROM generations g JOIN samples s USING (benchmark, task, sample_id)
         WHERE (len(?) = 0 OR list_contains(?, g.run_id)) AND ? IN (
-            g.sample_id, g.benchmark || '/' || g.task || '/' || g.sample_id,
-            g.benchmark || '/' || g.task || '/' || g.sample_id || '#' || g.iteration)
+            g.sample_id, {sample}, g.benchmark || '/' || {sample}, {sample} || '#' || g.iteration,
+            g.benchmark || '/' || {sample} || '#' || g.iteration)
         ORDER BY {_ANSWER}
         """,
         [list(runs), list(runs), name],
     ).dicts()
-    tasks = sorted({f"{row['benchmark']}/{row['task']}" for row in rows})
+    names = sorted({f"{row['benchmark']}/{row['task']}/{row['sample_id']}" for row in rows})
     if not rows:
         raise UsageError(
             f"{store.path} holds no answer to a sample {name}.", fix="`lbx show FILE` lists what it holds."
         )
-    if len(tasks) > 1:
-        names = ", ".join(f"{task}/{name}" for task in tasks)
-        raise UsageError(f"Several tasks have a sample {name}.", fix=f"Name one: {names}.")
+    if len(names) > 1:
+        raise UsageError(f"Several tasks have a sample {name}.", fix=f"Name one: {', '.join(names)}.")
     return [_answer(store, row) for row in rows]
 
 

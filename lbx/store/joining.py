@@ -32,6 +32,7 @@ _KEYS = {
     "retrievals": ("retriever", "benchmark", "task", "sample_id", "context_sha256", "rank"),
 }
 _UNEQUAL = {
+    "extracted": "nullif(old.extracted, '') IS DISTINCT FROM nullif(new.extracted, '')",
     "output_ids": "coalesce(old.output_ids <> new.output_ids, false)",
     "system_prompt": "coalesce(old.system_prompt <> new.system_prompt, false)",
     "steps": " IS DISTINCT FROM ".join(

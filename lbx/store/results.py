@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from lbx.base.errors import StoreError
+from lbx.base.tables import nearest
 from lbx.store.opening import first_line
 from lbx.store.queries import restrict
 from lbx.store.sessions import progress_of_runs
@@ -59,7 +60,7 @@ class Results:
     def __getitem__(self, name: str) -> duckdb.DuckDBPyRelation:
         """A table or view. Raises KeyError."""
         if name not in set(self):
-            raise KeyError(f"{self._store.path} has no table or view {name!r}; it has {', '.join(self)}.")
+            raise KeyError(f"{self._store.path} has no table or view {name!r}. {nearest(name, self)}")
         return self._store.connection.table(name)
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:

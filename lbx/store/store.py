@@ -224,8 +224,7 @@ class Store:
             differences = (f"{name} was {before.get(name)!r} and is now {now.get(name)!r}" for name in names)
             raise StoreError(
                 f"The run {run.run_id!r} in {self.path} was made with other settings: {'; '.join(differences)}.",
-                fix="Give this one another name (--run NAME; of a judge --name), or repeat the settings to continue "
-                "it.",
+                fix="Give this one another name (--name NAME), or repeat the settings to continue it.",
             )
 
     def write(

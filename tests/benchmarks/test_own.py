@@ -18,6 +18,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Sample, ScoredSample, Truncation, canonical_json, sha256_text
 from lbx.benchmarks import BENCHMARKS, everything, reserved_names, select
 from lbx.benchmarks.own.benchmark import OwnBenchmark, own_names, read_for_bundle
+from lbx.benchmarks.own.definition import FILE, read_definition
 from lbx.judging.rubrics import read_rubric
 from lbx.metrics.multiple_choice import letter_said
 from lbx.metrics.named import METRICS, Asked
@@ -89,6 +90,14 @@ def test_scores_need_the_sample_alone(handbook: Bundle) -> None:
 
 
 SHOTS = TOML.replace("{{x}}", "{examples}") + 'example = "{a}{b}"\n[[task.examples]]\na = "1"\nb = "2"\n'
+
+
+def test_an_example_takes_choices_as_rows_do(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    path.write_text(SHOTS.replace("{a}{b}", "{a}\\n{choices}\\n{b}") + 'choices = ["a stone", "a cork"]\n')
+    assert read_definition(path).tasks[0].examples == "1\nA. a stone\nB. a cork\n2"
+
+
 TALK = TOML + 'fields = { turns = "turns" }\n'
 TURNS = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "She."}]
 PER_ROW = TOML + 'fields = { stop = "stop", max_new_tokens = "max_new_tokens" }\n'
@@ -152,7 +161,7 @@ MISTAKES: dict[str, tuple[str | bytes, bytes, str]] = {
     "a gigantic line": (TOML, b" " * (1 << 26) + b"xx", "has more than"),
     "choices": (TOML.replace('"f1"', '"accuracy"'), lines(ROW), "the field 'choices' is missing"),
     "one choice": (TOML, lines(ROW | {"choices": ["a"]}), "a list of 2 to 26"),
-    "no choice": (TOML, lines(ROW | {"choices": ["a", "b"], "references": "C"}), "should be of the choices: A, B"),
+    "no choice": (TOML, lines(ROW | {"choices": ["a", "b"], "references": "C"}), r"the choices \(A, B\) or their"),
     "an example's key": (SHOTS.replace('b = "2"', 'c = "2"'), lines(ROW), r"examples\]\] number 1 has no setting 'c'"),
     "an example's type": (SHOTS.replace('"2"', "2"), lines(ROW), "b must be text in quotes"),
     "an example that is none": (TOML.replace("{{x}}", "{examples}") + 'example = "x"\nexamples = [3]', lines(ROW),
@@ -160,6 +169,9 @@ MISTAKES: dict[str, tuple[str | bytes, bytes, str]] = {
     "examples that nobody sees": (SHOTS.replace("{examples}", ""), lines(ROW), "does not name {examples}"),
     "examples that are not there": (TOML.replace("{{x}}", "{examples}"), lines(ROW), "the task has none"),
     "examples without a template": (TOML + 'examples = [{ a = "1" }]', lines(ROW), "example and examples belong"),
+    "an example's choices": (
+        SHOTS.replace("{a}{b}", "{a}{b}{choices}") + "choices = ['x', 3]", lines(ROW), "must be a list of texts"
+    ),
     "an example's braces": (SHOTS.replace("{a}{b}", "{a}{b"), lines(ROW), "the example cannot be filled in"),
     "a document without one": (TOML + 'no_context_prompt = "{document}"', lines(ROW), "no_context_prompt names {doc"),
     "a blind follow_up": (TALK + 'follow_up = "go on"', lines(ROW), "does not name {question}"),
@@ -170,10 +182,10 @@ MISTAKES: dict[str, tuple[str | bytes, bytes, str]] = {
     "a row's budget": (PER_ROW, lines(ROW | {"max_new_tokens": "9"}), "line 1: max_new_tokens should be a whole"),
     "no room in a row": (PER_ROW, lines(ROW | {"max_new_tokens": 0}), "from 1 to"),
     "a row's empty stop": (PER_ROW, lines(ROW | {"stop": [""]}), "line 1: stop should be a text or a list"),
-    "lookahead": (TOML + "extract = '(?=x)'", lines(ROW), r"'\(\?=x\)' is no expression of RE2: invalid perl operator"),
+    "lookahead": (TOML + "extract = '(?=x)'", lines(ROW), r"'\(\?=x\)' is not a regular .* invalid perl operator"),
     "an endless expression": (TOML + f"extract = '{'a' * 1001}'", lines(ROW), "more than 1,000 characters"),
     "a rubric": (TOML.replace("[[task]]", "[rubric]\nname = 'x'\n[[task]]"), lines(ROW), r"\[rubric\]: kind should"),
-    "a truth": (TOML, lines(ROW | {"choices": ["a", "b"], "references": True}), "should be of the choices"),
+    "a truth": (TOML, lines(ROW | {"choices": ["a", "b"], "references": True}), "should be letters of the choices"),
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,9 @@ def test_links_out_of_a_folder_are_named_before_they_are_packed(bundle: Make, lo
     assert str(tmp_path) not in json.dumps(Bundle(root).description)
     _show_outline(outlines[0], console := Console(record=True, width=500))
     assert f"links lead out of the folder, and are packed: a.txt -> {secret}" in console.export_text()
+    long = replace(outlines[0], lines=[replace(outlines[0].lines[0], source="org/data/" + "a" * 60 + "/end.txt")])
+    _show_outline(long, console := Console(record=True, width=80))
+    assert "end.txt" in console.export_text(), "what tells one source from another is at its end"
 
 
 def test_a_local_folder_can_become_a_hub_repository(bundle: Make, local: Path, tmp_path: Path) -> None:

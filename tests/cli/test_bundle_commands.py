@@ -41,9 +41,9 @@ def test_a_dry_run_lists_licences_and_writes_nothing(lbx: Lbx, tmp_path: Path) -
     done = lbx("bundle", recipe, "-o", tmp_path / "out", "--dry-run")
     assert done.returncode == 0, done.stderr
     head, row, total = done.stdout.splitlines()
-    assert head.split() == ["source", "revision", "licence", "gated", "files", "bytes", "held"]
+    assert head.split() == ["source", "revision", "licence", "gated", "files", "bytes"]
     assert row.split() == ["a.txt", "CC0-1.0", "no", "1", "4"]
-    assert total.startswith("mine: 1 files, 4 bytes; 0 to be fetched")
+    assert total.startswith("mine: 1 file, 4 bytes; 0 to be fetched")
     told = json.loads(lbx("bundle", recipe, "-o", tmp_path / "out", "--dry-run", "--json").stdout)
     assert told["lines"][0]["licence"] == "CC0-1.0"
     assert not list((tmp_path / "out").iterdir())

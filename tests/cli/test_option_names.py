@@ -18,12 +18,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
 
 from store_rows import RUN
 
+from lbx.base.errors import StoreError
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
 from lbx.cli import completing, submitting
 from lbx.cli.loading import resolve
 from lbx.cli.main import COMMANDS, load
 from lbx.store import GenerationRow, SampleRow, Store
+from lbx.store.imports import refuse_other_content
 
 ROWS = {name: row for command, top in COMMANDS.items() for name, row in (top.parts or {command: top}).items()}
 NARROW = {**os.environ, "COLUMNS": "80", "TERMINAL_WIDTH": "80"}
@@ -228,3 +230,30 @@ def test_what_shells_offer(results: Path, tmp_path: Path, monkeypatch: pytest.Mo
         for name in ({"runs", "run", "stored"} | {"tasks", "model"}) & shown.keys():
             if (command, name) not in {("show", "model"), ("browse", "model"), ("import", "model")}:
                 assert shown[name]._custom_shell_complete, (command, name)
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("report FILE --run a", {"alpha-1", "alpha-2"}),
+        ("report FILE leaderboard --format csv --run a", {"alpha-1", "alpha-2"}),
+        ("export harbour FILE --run be", {"beta"}),
+        ("show FILE --tasks lev", {"leval", "leval/tpo"}),
+    ],
+)
+def test_a_shell_is_offered_what_the_named_file_holds(lbx: Lbx, results: Path, words: str, offered: set[str]) -> None:
+    """Typer completes an option without having read the arguments before it."""
+    line = f"lbx {words.replace('FILE', str(results))}"
+    asked = {"_LBX_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    assert {*lbx.process(environment={**os.environ, **asked}).stdout.split()} == offered
+
+
+@pytest.mark.parametrize("command", ["import", "run"])
+def test_a_taken_name_is_told_the_option_for_another(results: Path, command: str) -> None:
+    with Store(results) as store, pytest.raises(StoreError) as raised:
+        if command == "run":
+            store.begin_run(replace(RUN, run_id="beta", model="other"))
+        else:
+            store.begin_run(replace(RUN, run_id="mine", backend="import", settings={"content_sha256": "a"}))
+            refuse_other_content(store, "mine", "b")
+    assert "--name NAME" in raised.value.fix and "--run" not in raised.value.fix

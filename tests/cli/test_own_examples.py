@@ -128,6 +128,8 @@ def test_json_array_and_a_system_message(made: Make, change: Callable[[bytes], b
     system = "You are the keeper of a lighthouse. Answer in one word."
     assert {prompt.system for prompt in one.prompts()} == {system}
     assert [(row["system_prompt"], row["score"]) for row in one.run("tuesdays")] == [("text", 1), ("text", 0)]
+    sent = one.call("prompts", "--bundle", one.bundle, "--model", one.card("mine", "x"), "--tasks", "harbour")
+    assert "system    at the beginning of the text\n" in sent
 
 
 def test_few_shot_examples(made: Make) -> None:
@@ -166,7 +168,7 @@ def test_a_regular_expression_for_the_answer(made: Make, tmp_path: Path) -> None
     assert (row["score"], row["extracted"]) == (1, "51 metres.")
     assert "took '51 metres.' for the answer" in one.call("show", one.results, "harbour/steps/0000", "--run", "mine")
     (row,) = one.run("51 metres", name="bare")
-    assert (row["score"], row["extracted"]) == (0, None)
+    assert (row["score"], row["extracted"]) == (0, "")
     definition = tmp_path / "benchmark.toml"
     definition.write_text(definition.read_text().replace("(?i)", "(?s)(?i)"))
     one.call("bundle", definition, "-o", tmp_path / "other")
@@ -174,6 +176,22 @@ def test_a_regular_expression_for_the_answer(made: Make, tmp_path: Path) -> None
     done = one.lbx("run", "--bundle", tmp_path / "changed", "--model", one.card("other", "x"), "--tasks", "harbour",
                    "--no-plan", "-o", one.results)  # fmt: skip
     fails(done, 1, "harbour/steps/0000")
+
+
+def test_an_answer_without_a_match_is_marked(made: Make) -> None:
+    """A score of 0 because the expression found nothing is no wrong answer: the run, its tables and show say so."""
+    one = made("A regular expression for the answer")
+    run = one.lbx("run", "--bundle", one.bundle, "--model", one.card("bare", "51 metres"), "--tasks", "harbour",
+                  "--no-plan", "-o", one.results)  # fmt: skip
+    assert "No answer could be extracted from 1 of 1 output;" in " ".join(run.stderr.split())
+    shown = one.call("show", one.results, "harbour/steps/0000")
+    assert "extract   (?i)answer:\\s*(.+)\n" in shown
+    assert "score     exact_match 0.0000, no answer extracted\n" in shown
+    assert one.rows("SELECT unextracted FROM guards") == [{"unextracted": 1}]
+    assert "nothing extracted 100%" in one.call("report", one.results, "task_scores", "--format", "csv")
+    assert "no answer was extracted" in one.call("report", one.results)
+    one.run("Answer: 51 metres", name="kept")
+    assert one.rows("SELECT unextracted FROM guards WHERE run_id = 'kept'") == [{"unextracted": 0}]
 
 
 def test_a_judges_rubric(made: Make, tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ def test_raters_without_questions_and_questions_of_one_rater_are_named(
         idle = [rater for rater in raters if not book.queue(rater)]
         assert bool(idle) is alone, "of five documents, each dealt to one"
         assert all(f"{rater} has nothing to rate: there are fewer documents than raters." in said for rater in idle)
+        assert "0 of them go to all raters" not in said
+        assert (f"Each question goes to {each} of the 6 raters." in said) is (agreement == 0.0)
         assert ("No two raters get the same question: no agreement can be computed" in said) is lonely
 
 
@@ -81,6 +83,8 @@ def test_collecting(path: Path, tmp_path: Path) -> None:
     other = answers_file(tmp_path / "other.duckdb")
     rate_all(path, "ann", 4)
     rate_all(other, "bob", 2)
+    before = " ".join(Lbx()("report", path, "rating_results").stdout.split())
+    assert "arrive when the page is closed; lbx rate RESULTS --collect brings those that a killed one left" in before
     done = Lbx()("rate", path, "--collect", "--journal", journal_of(other))
     assert done.returncode == 0
     assert done.stderr == (

@@ -96,6 +96,7 @@ def test_an_answer_with_all_that_is_known_of_it(lbx: Lbx, results: Path) -> None
     assert "tokens of the prompt were cut" in shown
     assert "tokens are cut away here" in shown
     assert "the same as the one that was answered" in shown
+    assert lbx("show", results, SCI_FI.removeprefix("leval/"), "--prompt").stdout == shown
     told = json.loads(lbx("show", results, "000-00", "--prompt", "--json").stdout)
     assert [answer["prompt_is_the_same"] for answer in told] == [True]
     assert len(told[0]["prompts"]) == 2

@@ -45,6 +45,7 @@ def expected(file: File, versions: Mapping[str, int] | None = None) -> Expected:
             heads = {name for (of, name), row in made.tasks.items() if of == task and row["headline"]}
             found["marks", *who, task] = marks(some) | {
                 "official_errors": sum(row.error for row in scored if heads & row.scores.keys()),
+                "unextracted": sum(row.unextracted for row in scored),
                 "partial": sum(row.partial for row in scored),
             }
             answered = [row for row in some if not row.failed]

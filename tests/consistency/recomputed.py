@@ -74,12 +74,13 @@ class Numbers:
             return replace(
                 row, scores=scores, partial=any(one["partial"] for one in stored.values()),
                 error=any(one["error"] for one in stored.values()),
+                unextracted=any(one["headline"] and one["extracted"] == "" for one in stored.values()),
             )  # fmt: skip
         similarity = stored["similarity"]["score"] if "similarity" in stored else None
         made = family.score(row.sample, row.row["output"] or "", similarity=similarity)
         return replace(
             row, scores={one.metric: one.score for one in made}, partial=any(one.partial for one in made),
-            error=any(one.error for one in made),
+            error=any(one.error for one in made), unextracted=bool(made) and made[0].extracted == "",
         )  # fmt: skip
 
     @cached_property

@@ -32,6 +32,7 @@ class Answer:
     scores: Mapping[str, float] = field(default_factory=dict)
     partial: bool = False
     error: bool = False
+    unextracted: bool = False
     named_alone: bool = False
 
     @property

@@ -162,7 +162,7 @@ def test_longbench_v2(
 def test_a_letter_that_is_none_is_told(store: Store, write_lines: Callable) -> None:
     file = write_lines("m.jsonl", [{**V2, "pred": "N/A", "judge": False}])
     (note,) = import_predictions(store, "longbench_v2", file, model="m").notes
-    assert "m.jsonl, line 1: 'pred' is 'N/A', which is no letter" in note
+    assert "m.jsonl, line 1: 'pred' is 'N/A', which is not one of A, B, C, D" in note
 
 
 LV_ROWS: dict[str, tuple[str, Row, float, bool]] = {

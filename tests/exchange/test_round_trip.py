@@ -268,7 +268,10 @@ def test_a_second_answer_to_a_question_is_told_from_one_to_none(
     bundle = _v1_bundle(tmp_path / "bundle", qasper=["Paris", "Rome"])
     folder = write_lines("in/qasper.jsonl", [{**V1_ROW, "answers": ["Paris"]}] * 2).parent
     (note,) = import_predictions(store, "longbench", folder, model="m", bundle=bundle).notes
-    assert note.endswith("line 2: an earlier row already answers the question that it matches; compared with nothing.")
+    assert note.endswith(
+        "line 2: an earlier row already answers the question that it matches; "
+        "kept, but in no comparison with other runs."
+    )
 
 
 def test_a_file_without_one_row_of_the_bundle_is_refused(store: Store, tmp_path: Path, write_lines: Callable) -> None:

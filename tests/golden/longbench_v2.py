@@ -21,7 +21,7 @@ def records() -> Iterator[Case]:
             continue
         name, right = record["id"], float(bool(record["judge"]))
         scores = {score.metric: score for score in _scores(record)}
-        yield Case(NAME, TASK, "letter", name, scores["accuracy"].extracted, record["pred"])
+        yield Case(NAME, TASK, "letter", name, scores["accuracy"].extracted or None, record["pred"])
         yield Case(NAME, TASK, "accuracy", name, scores["accuracy"].score, right, EXACT)
         compensated = right if record["pred"] else 0.25
         yield Case(NAME, TASK, "compensated", name, scores["compensated"].score, compensated, EXACT)

@@ -52,7 +52,11 @@ def test_a_rate_has_the_interval_of_a_share(tmp_path: Path) -> None:
 def test_answers_on_one_document_are_not_so_many_witnesses(tmp_path: Path) -> None:
     (row,) = rows_of(make(tmp_path / "r.duckdb", answers(*[SOUND] * 40, documents=8)))
     assert row["truncated_high"] == pytest.approx(wilson(0.0, 8)[1], abs=1e-9)
+    with Store(tmp_path / "r.duckdb", read_only=True) as store:
+        assert any("95% intervals" in note for note in sheet(REPORTS["guards"], read(store, "guards")).notes)
     (row,) = rows_of(make(tmp_path / "one.duckdb", answers(*[SOUND] * 40, documents=1)))
+    with Store(tmp_path / "one.duckdb", read_only=True) as store:
+        assert not any("95% intervals" in note for note in sheet(REPORTS["guards"], read(store, "guards")).notes)
     assert (row["truncated_rate"], row["truncated_low"], row["truncated_high"]) == (0.0, None, None)
 
 

@@ -55,6 +55,14 @@ def test_a_run_that_goes_as_estimated(clock: Clock) -> None:
     assert (meter.prompt_tokens, meter.computed) == (4_500, 3_000)
 
 
+def test_prompts_longer_than_planned_are_no_more_than_all(clock: Clock) -> None:
+    """What a second question adds is not known before the first one's answer."""
+    meter = RunMeter(outlook(), 20, clock)
+    for _ in range(12):
+        meter.sample(row())
+    assert (meter.prompt_tokens, meter.planned_prompt_tokens, meter.fraction) == (10_800, 10_800, 1.0)
+
+
 def test_the_pace_seen_corrects_the_estimate(clock: Clock) -> None:
     meter = RunMeter(outlook(), 20, clock)
     clock.now += 60.0

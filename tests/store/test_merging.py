@@ -241,6 +241,19 @@ def older(path: Path) -> None:
     changed(path, "DELETE FROM lbx_schema WHERE version = (SELECT max(version) FROM lbx_schema)")
 
 
+def test_an_older_lbx_left_null_where_nothing_was_extracted(tmp_path: Path) -> None:
+    for name, extracted in (("a", ""), ("b", None)):
+        with Store(tmp_path / f"{name}.duckdb") as store:
+            store.begin_run(RUN)
+            store.write(
+                samples=[sample()],
+                generations=[generation()],
+                scores=[dataclasses.replace(score(), extracted=extracted)],
+            )
+    merge(tmp_path / "merged.duckdb", tmp_path / "a.duckdb", tmp_path / "b.duckdb")
+    assert contents(tmp_path / "merged.duckdb", "scores") == contents(tmp_path / "a.duckdb", "scores")
+
+
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (lambda path: path.unlink(), "no results file"),
     "not DuckDB": (lambda path: path.write_bytes(b"x" * 9000), "not a results file"),

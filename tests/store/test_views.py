@@ -82,6 +82,7 @@ def test_every_mark_is_counted_once(store: Store) -> None:
     scores: dict[str, dict[str, Any]] = {name: {} for name in answered}
     scores["sound"] = {"score": 0.0, "error": "the official script would divide by zero"}
     scores["cut"] = {"partial": "no embedding model"}
+    scores["kept"], scores["lost"] = {"extracted": ""}, {"extracted": "B"}
     put(store, MARKED, scores)
     (row,) = store.query("SELECT * FROM guards").dicts()
     assert {name: row[name] for name in row if name not in ("run_id", "model", "backend", "benchmark", "task")} == {
@@ -96,6 +97,7 @@ def test_every_mark_is_counted_once(store: Store) -> None:
         "tokens_cut": 137,
         "reference_cut": 1,
         "official_errors": 1,
+        "unextracted": 1,
         "partial": 1,
         "lacks": "no embedding model",
         "mode": None,
@@ -105,7 +107,7 @@ def test_every_mark_is_counted_once(store: Store) -> None:
     assert shown["marks"] == (
         "prompt empty 6.25%; failed 12.5%; doubled BOS 6.25%; reasoning unclosed 12.5%; answer at its limit 12.5%; "
         "stop string in reasoning 6.25%; prompt cut 18.8%; reference cut away 6.25%; official script stops 6.25%; "
-        "partial: no embedding model"
+        "nothing extracted 6.25%; partial: no embedding model"
     )
     (cut,) = read(store, "truncation").dicts()
     assert (cut["n"], cut["truncated"], cut["mean_tokens_cut"]) == (13, 3, 137 / 3)

@@ -193,8 +193,8 @@ class LongBenchV2(Benchmark):
         letter = chosen_letter(output)
         right = float(letter in sample.references)
         return [
-            Score("accuracy", right, letter),
-            Score("compensated", 0.25 if letter is None else right, letter),
+            Score("accuracy", right, letter or ""),
+            Score("compensated", 0.25 if letter is None else right, letter or ""),
             Score("empty", float(output == "")),
         ]
 

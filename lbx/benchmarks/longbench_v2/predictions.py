@@ -70,7 +70,9 @@ class LongBenchV2Format(PredictionFormat):
             steps=[{"output": cot}] if cot else None,
             reasoning=line.optional_text("reasoning") or None,
             judged=judge,
-            note=f"'pred' is {answer!r}, which is no letter: it counts as no answer" if answer and not letter else "",
+            note=f"'pred' is {answer!r}, which is not one of {', '.join(LETTERS)}: it counts as no answer"
+            if answer and not letter
+            else "",
         )
         assert prediction.sample is not None
         if problem := self.contradiction(prediction, prediction.sample):

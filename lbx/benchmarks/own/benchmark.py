@@ -27,6 +27,7 @@ from lbx.benchmarks.own.definition import (
     TRUNCATIONS,
     Definition,
     OwnTask,
+    choice_lines,
     read_definition,
 )
 from lbx.benchmarks.own.predictions import OwnFormat
@@ -126,7 +127,7 @@ class OwnBenchmark(Benchmark):
             return [Score(name, *METRICS[name](output, rule)) for name in known]
         answer = extract(pattern, output)
         if answer is None:
-            return [Score(name, 0.0) for name in known]
+            return [Score(name, 0.0, "") for name in known]
         values = {name: METRICS[name](answer, rule) for name in known}
         return [
             Score(name, one.value, answer if one.extracted is None else one.extracted) for name, one in values.items()
@@ -237,7 +238,7 @@ def read_for_bundle(path: Path, reserved: Mapping[str, str]) -> tuple[Definition
 
 def _questions(sample: Sample, turns: Sequence[str]) -> list[dict[str, str]]:
     """What each of the user's messages asks; the choices are the last one's."""
-    choices = "\n".join(f"{letter}. {text}" for letter, text in sample.meta.get("choices", {}).items())
+    choices = choice_lines(sample.meta.get("choices", {}).values())
     fields = [{"question": text, "choices": ""} for text in turns[::2]]
     return [*fields, {"question": sample.question, "choices": choices}]
 

@@ -17,9 +17,10 @@ text with variables, which are put in and never evaluated. ``docs/own-benchmark.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 from lbx.base.expressions import what_is_wrong
@@ -33,6 +34,8 @@ from lbx.benchmarks.base.templates import fill_format, template_fields
 from lbx.metrics.named import METRICS
 
 FILE = "benchmark.toml"
+LETTERS = ascii_uppercase
+"""Of choices, in their order."""
 VARIABLES = ("document", "question", "choices")
 READERS: Mapping[str, Callable[[Path], Iterator[DataRow]]] = {
     ".jsonl": read_jsonl,
@@ -188,9 +191,17 @@ def _examples(entries: Sequence[Any], template: str, where: str) -> str:
     shown: list[str] = []
     for number, entry in enumerate(entries, 1):
         place = f"{where}, [[task.examples]] number {number}"
-        check_table(typed(entry, dict, place), names, f"{place}:", list(names))
-        shown += fill_format(template, entry, document="", source=where)
+        values = typed(entry, dict, place)
+        if "choices" in names and isinstance(values.get("choices"), list):
+            values = values | {"choices": choice_lines(texts(values["choices"], f"{place}: choices"))}
+        check_table(values, names, f"{place}:", list(names))
+        shown += fill_format(template, values, document="", source=where)
     return "".join(shown)
+
+
+def choice_lines(choices: Iterable[str]) -> str:
+    """What {choices} stands for: "A. text", a line each."""
+    return "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, choices, strict=False))
 
 
 def _check_names(task: OwnTask) -> None:
@@ -228,7 +239,7 @@ def _check_values(task: OwnTask) -> None:
     if not all(task.stop):
         raise wrong(task.where, "stop holds an empty text, which would end every answer before it begins")
     if task.extract and (reason := what_is_wrong(task.extract)):
-        raise wrong(task.where, f"extract = {task.extract[:80]!r} is no expression of RE2: {reason}")
+        raise wrong(task.where, f"extract = {task.extract[:80]!r} is not a regular expression that RE2 knows: {reason}")
     if not _LANGUAGE.fullmatch(task.language):
         raise wrong(task.where, f'language = {task.language!r} should be a code such as "en", "zh" or "de"')
 

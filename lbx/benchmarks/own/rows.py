@@ -170,7 +170,9 @@ def _references(row: DataRow, value: Any, choices: Mapping[str, str]) -> tuple[s
         known = [letters.get(str(text)) for text in texts if isinstance(text, str | int) and text is not True]
         texts = known if len(known) == len(texts) else []
         if not texts or None in texts:
-            raise wrong(row.where, f"the references should be of the choices: {', '.join(choices)}, or their texts")
+            raise wrong(
+                row.where, f"the references should be letters of the choices ({', '.join(choices)}) or their texts"
+            )
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         raise wrong(row.where, "the references should be a text, or a list of at least one, none of them blank")
     return tuple(texts)

@@ -54,7 +54,8 @@ _ANSWERS = """
     WITH named AS ({named}), chosen AS (
         SELECT unnest($1::VARCHAR[]) AS run_id, unnest(range(len($1::VARCHAR[])))::USMALLINT AS run
     ), headline AS (
-        SELECT {key}, any_value(score) AS score, any_value(error) AS error, any_value(partial) AS partial
+        SELECT {key}, any_value(score) AS score, any_value(error) AS error, any_value(partial) AS partial,
+               any_value(extracted) AS extracted
         FROM {scores} WHERE headline GROUP BY ALL
     ), answers AS (
         SELECT run, sample, iteration, g.rowid AS place, hash(g.output) AS output_hash,

@@ -76,7 +76,7 @@ class RunMeter:
     """Counts what a run does against what was planned. One thread may count while another one reads.
 
     Args:
-        outlook: None where nothing was counted: samples then stand for tokens.
+        outlook: where nothing was counted (None), or characters, samples stand for tokens.
         samples: to be asked in all, those that were found done included.
         clock: seconds, as ``time.monotonic``.
     """
@@ -86,8 +86,9 @@ class RunMeter:
         self.found = 0
         self.over = 0
         self._told = 0
+        self._answered_tokens = 0
         self.runs: dict[str, RunCounts] = {}
-        self._outlook = outlook
+        self._outlook = outlook = None if outlook is None or outlook.in_characters else outlook
         self._clock = clock
         self._start = clock()
         self._seen: deque[tuple[float, int]] = deque([(self._start, 0)])
@@ -105,6 +106,8 @@ class RunMeter:
             return
         self.over += 1
         self.runs.setdefault(row.run_id, RunCounts()).add(row)
+        if row.error is None:
+            self._answered_tokens += (row.steps[0]["prompt_tokens"] if row.steps else row.prompt_tokens) or 0
         task = self._tasks.get(f"{row.benchmark}/{row.task}")
         if task is not None and row.error is None:
             task.answered += 1
@@ -125,13 +128,12 @@ class RunMeter:
 
     @property
     def planned_prompt_tokens(self) -> int | None:
-        """As counted before, at least those that are answered: later prompts hold answers to earlier ones."""
-        return None if self._outlook is None else max(self._outlook.total.prompt_tokens, self.prompt_tokens)
+        return None if self._outlook is None else self._outlook.total.prompt_tokens
 
     @property
     def prompt_tokens(self) -> int:
-        """Of the prompts that are answered."""
-        return sum(run.prompt_tokens for run in list(self.runs.values()))
+        """Of the prompts that are answered; of two that a question takes the first, as plans count."""
+        return self._answered_tokens
 
     @property
     def fraction(self) -> float:

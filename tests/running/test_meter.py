@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from lbx.planning.estimate import TimeEstimate
@@ -55,12 +57,21 @@ def test_a_run_that_goes_as_estimated(clock: Clock) -> None:
     assert (meter.prompt_tokens, meter.computed) == (4_500, 3_000)
 
 
-def test_prompts_longer_than_planned_are_no_more_than_all(clock: Clock) -> None:
-    """What a second question adds is not known before the first one's answer."""
+def test_a_second_prompt_is_no_progress(clock: Clock) -> None:
+    """A plan counts a question's first prompt: what the second takes may hang on the first one's answer."""
     meter = RunMeter(outlook(), 20, clock)
-    for _ in range(12):
-        meter.sample(row())
-    assert (meter.prompt_tokens, meter.planned_prompt_tokens, meter.fraction) == (10_800, 10_800, 1.0)
+    for _ in range(5):
+        meter.sample(row(prompt_tokens=1_500, steps=[{"prompt_tokens": 900}]))
+    assert (meter.prompt_tokens, meter.fraction) == (4_500, 0.45)
+    assert meter.runs["r1"].prompt_tokens == 7_500, "what was read"
+
+
+def test_a_server_counts_tokens_where_lbx_counted_characters(clock: Clock) -> None:
+    meter = RunMeter(dataclasses.replace(outlook(), in_characters=True), 20, clock)
+    for _ in range(10):
+        clock.now += 1
+        meter.sample(row(prompt_tokens=225))
+    assert (meter.planned_prompt_tokens, meter.fraction, meter.left_s()) == (None, 0.5, 10.0)
 
 
 def test_the_pace_seen_corrects_the_estimate(clock: Clock) -> None:

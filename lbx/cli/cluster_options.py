@@ -33,7 +33,7 @@ class Submit(Asking, OfRun):
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="A new folder that all machines see.")]
     shards: Annotated[int, typer.Option("--shards", metavar="N", min=1, help="Number of shards.")]
     job_name: Annotated[
-        str | None, typer.Option("--job-name", metavar="NAME", help="The job's name; default: the run's, or lbx.")
+        str | None, typer.Option("--job-name", metavar="NAME", help="The job's name; default: the run's.")
     ] = None
     at_once: Annotated[
         int, typer.Option("--at-once", metavar="N", min=0, help="At most N shards at a time; 0: all.")

@@ -144,15 +144,24 @@ class Export:
 
 @dataclass(frozen=True, kw_only=True)
 class Metadata:
-    """Example: lbx metadata results.duckdb --run RUN PE=no "Max-Ctx=16k" IDD=no"""
+    """Without KEY=VALUE: what is recorded.
+
+    Example: lbx metadata results.duckdb --run RUN PE=no "Max-Ctx=16k" IDD=no
+    """
 
     results: Results
     said: Annotated[
         tuple[str, ...], typer.Argument(metavar="[KEY=VALUE]...", help="What to record; KEY= removes it.")
     ] = ()
     run: Annotated[
-        str, typer.Option("--run", metavar="RUN", help=f"The run: {A_RUN}.", autocompletion=completed_by("runs"))
-    ]
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            help=f"The run: {A_RUN}; default: the only one.",
+            autocompletion=completed_by("runs"),
+        ),
+    ] = None
     as_json: AsJson = False
 
 

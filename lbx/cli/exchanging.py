@@ -24,7 +24,7 @@ from lbx.planning.option import key_values
 from lbx.running.rescoring import score, score_with
 from lbx.store import Store
 from lbx.store.runs import metadata as held
-from lbx.store.runs import runs_named, set_metadata
+from lbx.store.runs import only_run, runs_named, set_metadata
 
 
 def score_outputs(options: Score) -> None:
@@ -185,7 +185,7 @@ def record_metadata(options: Metadata) -> None:
     changes = key_values("lbx metadata", options.said)
     only_read = not changes or not is_results_file(results)  # opening what is none for writing would make it one
     with Store(results, read_only=only_read) as store:
-        (run,) = runs_named(store, [options.run])
+        run = runs_named(store, [options.run])[0] if options.run else only_run(store)
         metadata = set_metadata(store, run, changes) if changes else held(store, run)
     if options.as_json:
         answer_json(json.dumps(metadata, ensure_ascii=False))

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from lbx.web.rating import RatingPages
 
 _MOST_STEPS = 20
+_SOURCES = {
+    "human": "questions that L-Eval marks for people",
+    "llm": "questions that L-Eval marks for a judge",
+    "both": "questions that L-Eval marks for people and for a judge",
+    "open": "questions that are answered in words",
+}
 
 
 def rate(options: Rate) -> None:
@@ -86,7 +92,7 @@ def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[D
         say_what(book, equal, texts if opened else None)
         pages = pages_of(book, documents_of(texts.get), reference_open=options.reference_open)
         try:
-            of_web("cli.sites:open_site")(pages.routes, people, options)
+            of_web("cli.sites:open_site")(pages.routes, [one for one in people if book.queue(one)], options)
         finally:
             _keep(results, journal)
 
@@ -96,6 +102,8 @@ def say_what(book: Book, equal: int, documents: Mapping[str, str] | None) -> Non
     chosen = book.set
     questions = counted(len(chosen.items), "question")
     note(f"{chosen.set_id}: {questions} ({chosen.source}), answers of {', '.join(chosen.runs)}.")
+    if chosen.source in _SOURCES:
+        note(f"Only {_SOURCES[chosen.source]}; --questions all takes all of them.")
     if len(book.raters) > 1:
         _say_who_gets_what(book)
     if equal:
@@ -121,7 +129,7 @@ def _say_who_gets_what(book: Book) -> None:
         )
     for rater in book.raters:
         if not book.queue(rater):
-            note(f"{rater} has nothing to rate: there are fewer documents than raters.")
+            note(f"{rater} has nothing to rate and gets no link: there are fewer documents than raters.")
 
 
 def _keep(results: Path, journal: Journal) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import typer
 
 from lbx.base.commands import as_command
-from lbx.base.errors import UsageError
+from lbx.base.counts import counted
+from lbx.base.errors import StoreError, UsageError
 from lbx.base.outputs import whole_place
 from lbx.cli.options import ReportFormat
 from lbx.cli.output import answer_json, answer_text, note, parquet_file
 from lbx.cli.read_options import Report
 from lbx.cli.tables import check_output, show_sheets
+from lbx.judging.people.journal import journal_of, read_journal
 from lbx.report import latex, papers, render, reports
 from lbx.report import overview as overviews
 from lbx.report.alike import marked
@@ -40,6 +43,8 @@ def report(options: Report) -> None:
     output_format = options.output_format
     names = _views(view, output_format)
     check_output(output)
+    if results and {"rating_results", "agreement"} & {*names}:
+        _tell_of_journal(results)
     if view == "expected" and not options.expected:
         raise UsageError("The report expected needs --expect MODEL.")
     whole = view is None and results is not None
@@ -79,6 +84,19 @@ def report(options: Report) -> None:
         made = _read(results, names, versions, wanted, in_bold=False)
     if options.expected and any(row["verdict"] == "differs" for row in made["expected"].dicts()):
         raise typer.Exit(1)
+
+
+def _tell_of_journal(results: Path) -> None:
+    """Say how many ratings are not in the file yet: a page that is open moves them when it ends."""
+    journal, left = journal_of(results), 0
+    with contextlib.suppress(StoreError):  # a damaged one is for --collect to say
+        left = sum(len(record.get("ratings", ())) for record in read_journal(journal)) if journal.is_file() else 0
+    if left:
+        note(
+            f"Not in {results} yet: {counted(left, 'rating or revision', 'ratings and revisions')} in {journal}. "
+            "They are moved when `lbx rate` ends; if it was killed, by: "
+            f"{as_command('lbx', 'rate', results, '--collect')}"
+        )
 
 
 def _versions(named: Sequence[str]) -> dict[str, int]:

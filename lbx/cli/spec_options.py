@@ -82,7 +82,7 @@ def run_options(spec: type[RunSpec]) -> Several:
             read: Callable[[Path, str | None], RunSpec] = resolve("running.stored_specs:read_any_spec")
             return dataclasses.replace(read(file, values["stored"]), **typed)
         if values["stored"]:
-            note("--run names runs that are stored; the name of a new one is called --name now.")
+            note(f"This new run is named {values['stored']!r}. --run is for stored runs: name new ones with --name.")
             typed.setdefault("name", values["stored"])
         for name, field in fields_of(spec).items():
             if field.default is MISSING and name not in typed:

@@ -24,8 +24,9 @@ from lbx.running.spec import RunSpec
 
 def submit_to_slurm(options: SubmitSlurm) -> None:
     """See ``lbx submit slurm``."""
+    named = _named(options, options.spec.settled())
     wanted = slurm.SlurmOptions(
-        options.job_name or options.spec.name or "lbx",
+        options.job_name or slurm.job_name(named.name or ""),
         options.partition,
         options.time,
         options.gpus,
@@ -37,7 +38,7 @@ def submit_to_slurm(options: SubmitSlurm) -> None:
     )
     if not options.dry_run:
         slurm.check_present()
-    folder, spec, plan = _planned(options, options.spec.settled())
+    folder, spec, plan = _planned(options, named)
     job = slurm.SlurmJob(
         folder,
         len(plan.shards),
@@ -76,8 +77,9 @@ def submit_to_slurm(options: SubmitSlurm) -> None:
 
 def write_for_kubernetes(options: SubmitKubernetes) -> None:
     """See ``lbx submit kubernetes``."""
+    named = _named(options, options.spec)
     wanted = kubernetes.KubernetesOptions(
-        options.job_name or kubernetes.job_name(options.spec.name or ""),
+        options.job_name or kubernetes.job_name(named.name or ""),
         options.image,
         options.run_claim,
         options.bundle_claim,
@@ -89,7 +91,7 @@ def write_for_kubernetes(options: SubmitKubernetes) -> None:
         options.retries,
         options.copy_every,
     )
-    folder, spec, plan = _planned(options, options.spec)
+    folder, spec, plan = _planned(options, named)
     run = ["--spec", f"{kubernetes.FOLDER}/{folder.spec_file.name}", *_flags(options)]
     text = json.dumps(kubernetes.manifest(wanted, len(plan.shards), run), indent=2, ensure_ascii=False)
     if options.dry_run:
@@ -110,12 +112,16 @@ def write_for_kubernetes(options: SubmitKubernetes) -> None:
     )
 
 
-def _planned(options: Submit, spec: RunSpec) -> tuple[RunFolder, RunSpec, ShardPlan]:
-    """The run's folder, the spec with a name, and the shards."""
+def _named(options: Submit, spec: RunSpec) -> RunSpec:
+    """The spec with a name: by default its folder's."""
+    return dataclasses.replace(spec, name=spec.name or options.output.absolute().name or "run")
+
+
+def _planned(options: Submit, named: RunSpec) -> tuple[RunFolder, RunSpec, ShardPlan]:
+    """The run's folder, its spec, and the shards."""
     folder = RunFolder(options.output.absolute())
     if folder.plan_file.exists() and not options.dry_run:
         folder.make()  # says that it holds a run, before minutes of counting
-    named = dataclasses.replace(spec, name=spec.name or folder.root.name or "run")
     with RunBar() as bar:
         plan = deal(named, options.shards, Counting(options.calibrate, options.like, options.tokens), bar)
     costs = [shard.cost for shard in plan.shards]

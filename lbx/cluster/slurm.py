@@ -85,7 +85,13 @@ exec @{lbx} merge "$folder" --output "$folder/results.duckdb" --force
 """
 
 _MARK = re.compile(r"@\{(\w*)\}")
+_NO_VALUE = re.compile(r"[\s\"'\\]+")
 _LEAST_S, _FACTOR, _STEP_S = 600.0, 1.5, 300.0
+
+
+def job_name(run: str) -> str:
+    """A job's name like a run's, with '-' for what no value of Slurm's options holds."""
+    return _NO_VALUE.sub("-", run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ class SlurmOptions:
 
     def __post_init__(self) -> None:
         for value in (self.name, self.partition, self.time, self.gpus, self.mem):
-            if re.search(r"[\s\"'\\]", value):
+            if _NO_VALUE.search(value):
                 raise UsageError(f"{value!r} has a blank, a quote or a backslash, which no value of this option has.")
         for module in self.modules:
             if not module.isprintable():

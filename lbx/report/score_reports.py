@@ -228,7 +228,7 @@ SCORES: dict[str, Report] = {
             Column("cached_share", "prompt never computed %", "percent", unknown=True, rank=3),
             Column("seconds_saved", "s so saved", "quantity", unknown=True, rank=4),
             Column("hours", "hours", "quantity", unknown=True, rank=1),
-            Column("hours_of", "of", optional=True, rank=1),
+            Column("hours_of", "hours of", optional=True, rank=1),
         ),
         notes=notes.cost,
         empty="No answer has been scored yet.",

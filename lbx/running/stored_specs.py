@@ -23,7 +23,7 @@ def read_any_spec(file: Path, run: str | None) -> RunSpec:
     """
     if not is_results_file(file):
         if run:
-            log.info("--run names runs that are stored; the name of a new one is called --name now.")
+            log.info(f"This new run is named {run!r}. --run is for stored runs: name new ones with --name.")
         return replace(read_spec(file), name=run) if run else read_spec(file)
     names = named_in(file, [run]) if run else ()
     spec = spec_of(newest_spec(file, *(names or [None])), str(file))

@@ -51,6 +51,16 @@ def runs_named(store: Store, names: Sequence[str], *, judges: bool = True) -> tu
     return tuple(dict.fromkeys(_run_named(store, name, held) for name in names))
 
 
+def only_run(store: Store) -> str:
+    """The one run of a file, beside its judges. Raises UsageError: there are more, or none."""
+    names = run_names(store)
+    if not names:
+        raise UsageError(f"{store.path} has no runs.")
+    if len(names) > 1:
+        raise UsageError(f"{store.path} holds several runs.", fix=f"Name one with --run: {', '.join(names)}.")
+    return names[0]
+
+
 def named_in(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     """The same of a results file, which is opened only where there are names."""
     if not names:

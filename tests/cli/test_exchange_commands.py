@@ -106,7 +106,7 @@ def test_the_same_again_is_the_same_and_other_content_is_refused(lbx: Lbx, folde
         before = connection.execute("SELECT count(*) FROM scores").fetchall()
     (folder / "qasper.jsonl").write_text(row("other", "a cat"))
     other = lbx(*command)
-    fails(other, 1, "'mine'", "other content", "--run NAME")
+    fails(other, 1, "'mine'", "other content", "--name NAME")
     assert "sha256" not in other.stderr
     with duckdb.connect(str(out), read_only=True) as connection:
         assert connection.execute("SELECT count(*) FROM scores").fetchall() == before
@@ -168,13 +168,15 @@ def test_what_people_say_of_a_run_is_kept_beside_it(lbx: Lbx, folder: Path, tmp_
         "--metadata",
         "b= c=d ",
     )
-    assert lbx("metadata", out, "--run", "r").stdout == "PE=no\nb=c=d\n"
+    assert lbx("metadata", out, "--run", "r").stdout == lbx("metadata", out).stdout == "PE=no\nb=c=d\n"
     again = lbx("import", "longbench", folder, "-m", "m", "-o", out, "--run", "r", "--metadata", "IDD=yes", "--json")
     assert json.loads(again.stdout)["run_id"] == "r"
     changed = lbx("metadata", out, "--run", "r", "PE=", "b=2", "--json")
     assert json.loads(changed.stdout) == {"b": "2", "IDD": "yes"}
     assert lbx("metadata", out, "--run", "r", "b=", "IDD=").stdout == "Nothing is recorded about r.\n"
     fails(lbx("metadata", out, "--run", "none", "a=1"), 2, "There is no run 'none'")
+    assert lbx("import", "longbench", folder, "-m", "m", "-o", out, "--name", "second").returncode == 0
+    fails(lbx("metadata", out, "PE=yes"), 2, "holds several runs", "--run", "second")
     fails(lbx("metadata", out, "--run", "r", "a"), 2, "takes KEY=VALUE, not 'a'")
     fails(lbx("import", "longbench", folder, "-m", "m", "-o", out, "--metadata", "=1"), 2, "takes KEY=VALUE")
     fails(lbx("metadata", tmp_path / "none.duckdb", "--run", "r", "a=1"), 1, "none.duckdb")

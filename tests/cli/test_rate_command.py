@@ -63,7 +63,10 @@ def test_raters_without_questions_and_questions_of_one_rater_are_named(
         said = capsys.readouterr().err
         idle = [rater for rater in raters if not book.queue(rater)]
         assert bool(idle) is alone, "of five documents, each dealt to one"
-        assert all(f"{rater} has nothing to rate: there are fewer documents than raters." in said for rater in idle)
+        assert all(f"{rater} has nothing to rate and gets no link" in said for rater in idle)
+        assert "Only questions that L-Eval marks for people; --questions all takes all of them." in " ".join(
+            said.split()
+        )
         assert "0 of them go to all raters" not in said
         assert (f"Each question goes to {each} of the 6 raters." in said) is (agreement == 0.0)
         assert ("No two raters get the same question: no agreement can be computed" in said) is lonely
@@ -83,8 +86,10 @@ def test_collecting(path: Path, tmp_path: Path) -> None:
     other = answers_file(tmp_path / "other.duckdb")
     rate_all(path, "ann", 4)
     rate_all(other, "bob", 2)
-    before = " ".join(Lbx()("report", path, "rating_results").stdout.split())
+    empty = Lbx()("report", path, "rating_results")
+    before = " ".join(empty.stdout.split())
     assert "arrive when the page is closed; lbx rate RESULTS --collect brings those that a killed one left" in before
+    assert f"Not in {path} yet: 18 ratings and revisions in {journal_of(path)}." in " ".join(empty.stderr.split())
     done = Lbx()("rate", path, "--collect", "--journal", journal_of(other))
     assert done.returncode == 0
     assert done.stderr == (
@@ -97,6 +102,21 @@ def test_collecting(path: Path, tmp_path: Path) -> None:
     done = Lbx()("rate", path, "--collect")
     assert "never shown as saved, is now in" in done.stderr
     assert ": 0 ratings" in done.stderr
+
+
+def test_who_has_nothing_to_rate_gets_no_link(path: Path) -> None:
+    raters = [word for number in range(6) for word in ("--rater", f"r{number}")]
+    options = ["--port", "0", "--agreement", "0", "--raters-per-item", "1", *raters]
+    command = [Path(sys.executable).with_name("lbx"), "rate", path, *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        links = dict(process.stdout.readline().split() for _ in raters[2::2])
+        assert httpx2.get(links["r0"], timeout=60).status_code == 303, "it listens"
+        process.send_signal(signal.SIGINT)
+        rest, said = process.communicate(timeout=60)
+    idle = {line.split()[0] for line in said.splitlines() if "has nothing to rate" in line}
+    assert process.returncode == 0 and len(idle) == 1, said
+    assert links.keys() == {*raters[1::2]} - idle and not rest
 
 
 def test_where_the_file_is_taken_at_the_end_the_journal_stays(path: Path) -> None:

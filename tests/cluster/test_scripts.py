@@ -16,6 +16,7 @@ from lbx.cluster.folder import RunFolder
 from lbx.cluster.kubernetes import KubernetesOptions, job_name, manifest
 from lbx.cluster.launch import Launch, Runtime
 from lbx.cluster.slurm import ARRAY, MARKS, SlurmJob, SlurmOptions, time_limit
+from lbx.cluster.slurm import job_name as slurm_job_name
 
 RUN = ["--bundle", "/data/a b", "--model", "it's", "--tasks", "leval"]
 JOB = SlurmJob(
@@ -167,6 +168,11 @@ def test_a_job_is_named_like_its_run_as_kubernetes_takes_it(run: str) -> None:
     assert dataclasses.replace(KUBERNETES, name=job_name(run)).name[:9] in ("longbench", "a" * 9, "lbx")
 
 
+@pytest.mark.parametrize(("run", "job"), [("leval-1", "leval-1"), ("my runs", "my-runs"), ("a \"b\\'c", "a-b-c")])
+def test_a_job_is_named_like_its_run_as_slurm_takes_it(run: str, job: str) -> None:
+    assert SlurmOptions(slurm_job_name(run)).name == job
+
+
 def test_a_dry_run_prints_and_writes_nothing(
     lbx: Lbx, bundle: Path, answers: Callable[[float], Path], tmp_path: Path
 ) -> None:
@@ -177,13 +183,15 @@ def test_a_dry_run_prints_and_writes_nothing(
     script = checked_by_bash(said["scripts"]["job.sh"])
     assert f"--spec {tmp_path}/run/run.json --retry-empty --output" in script
     assert (said["spec"]["thinking_tokens"], said["spec"]["name"]) == (7, "run")
+    assert "#SBATCH --job-name=run\n" in script
     assert len(said["plan"]["shards"]) == 3 and said["plan"]["iterations"] == {"needle/single_en": 1}
     pods = lbx(
         "submit", "kubernetes", *what, "-o", tmp_path / "run", "--shards", 3, "--dry-run", "--characters",
         "--image", "lbx:1", "--run-claim", "r", "--bundle-claim", "b",
     )  # fmt: skip
     assert pods.returncode == 0, pods.stderr
-    assert json.loads(pods.stdout)["spec"]["completions"] == 3
+    job = json.loads(pods.stdout)
+    assert (job["spec"]["completions"], job["metadata"]["name"]) == (3, "run")
     assert "has not seen this run" in " ".join(pods.stderr.split())
     assert not list(tmp_path.iterdir())
 

@@ -174,16 +174,19 @@ class _Scores(NamedTuple):
             columns[self.metrics[at]] = (column, present)
         return columns
 
-    def of_answers(self) -> Iterator[dict[str, float]]:
-        pairs = [(self.metrics[at], value) for at, value in zip(self.named, self.values.tolist(), strict=True)]
-        return (dict(pairs[a:b]) for a, b in itertools.pairwise(self.ends.tolist()))
+    def of_answers(self, places: slice) -> Iterator[dict[str, float]]:
+        bounds = np.append(self.ends[:-1][places], self.ends[1:][places][-1:])
+        held = slice(bounds[0], bounds[-1])
+        names = map(self.metrics.__getitem__, self.named[held].tolist())
+        pairs = list(zip(names, self.values[held].tolist(), strict=True))
+        return (dict(pairs[a:b]) for a, b in itertools.pairwise((bounds - bounds[0]).tolist()))
 
 
-def _made(of: Mapping[str, Array], scores: _Scores, samples: Samples) -> list[ScoredSample]:
-    ranks, iterations, partial = (of[name].tolist() for name in ("rank", "iteration", "partial"))
+def _made(of: Mapping[str, Array], scores: _Scores, samples: Samples, places: slice) -> list[ScoredSample]:
+    ranks, iterations, partial = (of[name][places].tolist() for name in ("rank", "iteration", "partial"))
     return [
         ScoredSample(samples.sample(rank), one, iteration, lacks, samples.labels[rank])
-        for rank, one, iteration, lacks in zip(ranks, scores.of_answers(), iterations, partial, strict=True)
+        for rank, one, iteration, lacks in zip(ranks, scores.of_answers(places), iterations, partial, strict=True)
     ]
 
 
@@ -197,8 +200,8 @@ def known(benchmark: str) -> Benchmark | None:
 
 def number(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
     """The task's own headline over some of its answers; a plain mean where lbx knows no such task. None without any."""
-    family = known(benchmark)
-    if rows and family and family.knows(task):
+    family = known(benchmark) if rows else None
+    if family and family.knows(task):
         return family.headline(task, rows)
     return next(iter(plain_numbers(rows)), None)
 

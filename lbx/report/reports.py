@@ -65,6 +65,8 @@ MADE: Mapping[str, Callable[[Store, Wanted], Table]] = {
 
 _COVERED = frozenset({"leaderboard", "task_scores", "paper", "expected", *boards.BOARDS})
 """The reports that ask more than once how many samples have an answer, or what tells runs apart."""
+_OF_NUMBERS = _COVERED | {"group_scores", "length_curve"}
+"""The reports of stored numbers; the others are made of answers and scores."""
 
 
 def reports_of(view: str) -> list[str]:
@@ -74,6 +76,11 @@ def reports_of(view: str) -> list[str]:
     if view not in REPORTS:
         raise UsageError(f"There is no report {view!r}.", fix=nearest(view, [*REPORTS, BOARD]))
     return [view]
+
+
+def of_numbers(names: Collection[str]) -> bool:
+    """Whether any of these reports shows numbers that runs' ends store."""
+    return not _OF_NUMBERS.isdisjoint(names)
 
 
 @refusing_odd_values

@@ -73,23 +73,40 @@ def scored(
         outputs: whether ``output_hash`` is wanted, for which every output has to be read.
     """
     names = [name for (name,) in store.query("SELECT run_id FROM runs ORDER BY ALL").rows if not runs or name in runs]
-    key = (names, list(benchmarks), store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows)
-    if (kept := _KEPT.get(store)) and kept.asked == key and kept.outputs >= outputs:
-        return kept.found
+    versions = store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows
+    if (
+        (kept := _KEPT.get(store))
+        and kept.versions == versions
+        and kept.outputs >= outputs
+        and kept.holds(names, benchmarks)
+    ):
+        wanted = {*names}
+        return {
+            key: tasks
+            for key, tasks in kept.scored.items()
+            if key[0] in wanted and (not benchmarks or key[1] in benchmarks)
+        }
     samples = read(store, names, list(benchmarks), newest_scores(store), outputs=outputs)
     if store.read_only:
-        _KEPT[store] = _Kept(key, outputs, samples)
+        _KEPT[store] = _Kept(names, benchmarks, versions, outputs, samples)
     return samples
 
 
 class _Kept(NamedTuple):
-    asked: tuple[Any, ...]
+    runs: Collection[str]
+    benchmarks: Collection[str]
+    versions: Sequence[tuple[Any, ...]]
     outputs: bool
-    found: Mapping[tuple[str, str], Tasks]
+    scored: Mapping[tuple[str, str], Tasks]
+
+    def holds(self, runs: Collection[str], benchmarks: Collection[str]) -> bool:
+        every = not self.benchmarks or (benchmarks and {*benchmarks} <= {*self.benchmarks})
+        return bool(every) and {*runs} <= {*self.runs}
 
 
 _KEPT: WeakKeyDictionary[Store, _Kept] = WeakKeyDictionary()
-"""What was last read of a file that nobody writes: a page has several reports of the same answers."""
+"""What was last read of a file that nobody writes: a page has several reports of the same answers, or of some of them.
+"""
 
 
 def read(

@@ -131,3 +131,21 @@ def test_no_more_samples_are_made_than_are_looked_at(tmp_path: Path) -> None:
     assert made == [slice(0, 1), slice(2, 3)]
     assert list(seen) == [rows[0], rows[1], rows[2]]
     assert [one.scores["em"] for one in seen.at([2, 1])] == [2, 1]
+
+
+def test_what_is_read_of_a_file_serves_reports_of_a_part_of_it(tmp_path: Path) -> None:
+    answers = [
+        Answer("1", {"f1": 0.5}, run=run, benchmark=name, task=task)
+        for run in "ab"
+        for name, task in (("longbench", "qasper"), ("leval", "tpo"))
+    ]
+    path = make(tmp_path / "r.duckdb", answers)
+    with Store(path, read_only=True) as store:
+        some = scored(store, ["a"], ["leval"])
+        assert list(some) == [("a", "leval")]
+        every = scored(store)
+        assert len(every) == 4, "a part is not taken for everything"
+        part = scored(store, ["b"], ["longbench"])
+        assert list(part) == [("b", "longbench")]
+        assert part["b", "longbench"] is every["b", "longbench"]
+        assert scored(store, outputs=True)["b", "longbench"]["qasper"].column("output_hash").any()

@@ -45,6 +45,8 @@ def visible(text: str) -> str:
 
 def one_line(text: str) -> str:
     """``visible``, and line feeds and tabs spelled out, too: a name must not look like another line."""
+    if text.isascii() and text.isprintable():  # nearly all cells of a table
+        return text
     return _BREAKS.sub(_spelled, visible(text))
 
 

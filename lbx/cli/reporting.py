@@ -162,7 +162,7 @@ def _read(
     """The reports' rows; with ``in_bold`` the paper's say which cannot be told from the best."""
     if results is None:
         return Tables({name: reports.read(None, name, wanted) for name in names})
-    with read_added_up(results) as store:
+    with read_added_up(results, numbers=reports.of_numbers(names)) as store:
         store.use_metric_versions(versions)
         tables = Tables()
         tables.progress = progress(store, wanted.runs)
@@ -201,7 +201,11 @@ def _export(
 ) -> int:
     if results is None:
         raise UsageError("Parquet is made of a results file's reports.", fix="Name the file, or ask for csv or json.")
-    with whole_place(output) as place, read_added_up(results, beside=[place], threads=1) as store:
+    numbers = reports.of_numbers(names)
+    with (
+        whole_place(output) as place,
+        read_added_up(results, beside=[place], threads=1, numbers=numbers) as store,
+    ):
         store.use_metric_versions(versions)
         return reports.write_parquet(store, names[0], wanted, place)
 

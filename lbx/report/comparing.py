@@ -89,12 +89,13 @@ def _compared(
     first, second = first.of(both), second.of(both)
     here, theirs = first.marks.beside(second.marks)
     equal = here.output == theirs.output
-    counts, same = np.bincount(here.task, minlength=len(both)), np.bincount(here.task, equal, minlength=len(both))
+    counts = np.bincount(here.task, minlength=len(both)).tolist()
+    same = np.bincount(here.task[equal], minlength=len(both)).tolist()
     caution = cautions.get((run_a, run_b, benchmark), "")
     for a, b in _numbers_on_both(first, second):
         # Of a group only what holds of everything is known.
-        place = both.index(a.name) if a.level == "task" else slice(None)
-        of_these, alike = int(counts[place].sum()), int(same[place].sum())
+        at = both.index(a.name) if a.level == "task" else None
+        of_these, alike = (sum(every) if at is None else every[at] for every in (counts, same))
         count = None if a.level == "group" else alike
         yield Compared(
             run_a, run_b, benchmark, a, b, difference(a.estimate, b.estimate), count, 0 < of_these == alike, caution

@@ -82,9 +82,10 @@ MADE: Mapping[str, Callable[[Store, Wanted], Table]] = {
 }
 """What makes the rows that no query can."""
 
-
 _COVERED = frozenset({"leaderboard", "task_scores", "paper", "expected", *boards.BOARDS})
 """The reports that ask more than once how many samples have an answer, or what tells runs apart."""
+_OF_NUMBERS = _COVERED | {"group_scores", "length_curve"}
+"""The reports of stored numbers; the others are made of answers and scores."""
 
 
 def reports_of(view: str) -> list[str]:
@@ -105,6 +106,11 @@ def check_options(names: Collection[str], options: Iterable[str]) -> None:
             who = f"reports {', '.join(first)} and {last} take" if first else f"report {last} takes"
             fix = f"Name {'one of them' if first else 'it'}, or leave {option} out; `lbx sql` chooses rows of any view."
             raise UsageError(f"Only the {who} {option}.", fix=fix)
+
+
+def of_numbers(names: Collection[str]) -> bool:
+    """Whether any of these reports shows numbers that runs' ends store."""
+    return not _OF_NUMBERS.isdisjoint(names)
 
 
 @refusing_odd_values

@@ -97,7 +97,7 @@ def _fits(sheet: Sheet, width: int | None) -> bool:
 def _natural(sheet: Sheet) -> list[int]:
     """How wide each column is with nothing wrapped."""
     columns = zip(*sheet.rows, strict=True)
-    return [max(cell_len(c.heading), *map(cell_len, texts)) for c, texts in zip(sheet.columns, columns, strict=True)]
+    return [max(_cells_of(c.heading), *map(_cells_of, texts)) for c, texts in zip(sheet.columns, columns, strict=True)]
 
 
 def _wide(widths: Collection[int]) -> int:
@@ -145,7 +145,7 @@ def _parts(sheet: Sheet, width: int | None) -> Iterator[Sheet]:
 
 def _wrapped(text: str, width: int | None) -> list[str]:
     """The text in lines, broken between words, or within one that has no room on a line."""
-    if width is None or cell_len(text) <= width:
+    if width is None or _cells_of(text) <= width:
         return [text]
     return [line.plain.rstrip() for line in Text(text).wrap(_CONSOLE, width)]
 
@@ -176,7 +176,7 @@ class _Fitted:
         """The least width without a broken word."""
         heading = _longest_word(self._columns[at].heading)
         if self._columns[at].kind != "text":
-            return max(heading, *(cell_len(row[at]) for row in self._rows))
+            return max(heading, *(_cells_of(row[at]) for row in self._rows))
         longest = max(_longest_word(row[at]) for row in self._rows)
         return max(heading, longest, min(self._natural[at], _LEAST_TEXT))
 
@@ -233,7 +233,7 @@ class _Fitted:
         for parts in zip_longest(*texts, fillvalue=""):
             cells = []
             for text, (at, width) in zip(parts, widths.items(), strict=True):
-                room = width + len(text) - cell_len(text)
+                room = width + len(text) - _cells_of(text)
                 cells.append(text.ljust(room) if self._columns[at].kind in _LEFT else text.rjust(room))
             line = _GAP.join(cells).rstrip()
             turned = "" if line.isascii() else _RIGHT_TO_LEFT.sub(rf"\g<0>{_MARK}", line)
@@ -241,4 +241,9 @@ class _Fitted:
 
 
 def _longest_word(text: str) -> int:
-    return max(map(cell_len, text.split()), default=0)
+    return max(map(_cells_of, text.split()), default=0)
+
+
+def _cells_of(text: str) -> int:
+    """How many columns of a terminal a text takes that ``one_line`` has spelled."""
+    return len(text) if text.isascii() else cell_len(text)

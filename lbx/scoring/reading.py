@@ -46,15 +46,19 @@ def say_moment(store: Store) -> None:
         log.info(f"{store.path} {store.snapshot}.")
 
 
-def read_added_up(path: Path, *, beside: Sequence[Path] = (), threads: int = 0) -> Store:
+def read_added_up(path: Path, *, beside: Sequence[Path] = (), threads: int = 0, numbers: bool = True) -> Store:
     """A results file, open to read, with numbers of all its answers: of those committed, where it is being written.
 
-    Arguments and errors as of ``Store``.
+    Other arguments and errors as of ``Store``.
+
+    Args:
+        numbers: whether any are wanted; of a run that goes on they take a while to make.
     """
     store = Store(path, beside_writer=True, beside=beside, threads=threads)
     try:
         say_moment(store)
-        add_up_unfinished(store)
+        if numbers:
+            add_up_unfinished(store)
     except BaseException:
         store.close()
         raise

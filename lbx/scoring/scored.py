@@ -74,23 +74,40 @@ def scored(
         outputs: whether ``output_hash`` is wanted, for which every output has to be read.
     """
     names = [name for (name,) in store.query("SELECT run_id FROM runs ORDER BY ALL").rows if not runs or name in runs]
-    key = (names, list(benchmarks), store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows)
-    if (kept := _KEPT.get(store)) and kept.asked == key and kept.outputs >= outputs:
-        return kept.found
+    versions = store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows
+    if (
+        (kept := _KEPT.get(store))
+        and kept.versions == versions
+        and kept.outputs >= outputs
+        and kept.holds(names, benchmarks)
+    ):
+        wanted = {*names}
+        return {
+            key: tasks
+            for key, tasks in kept.scored.items()
+            if key[0] in wanted and (not benchmarks or key[1] in benchmarks)
+        }
     samples = read(store, names, list(benchmarks), newest_scores(store), outputs=outputs)
     if store.read_only:
-        _KEPT[store] = _Kept(key, outputs, samples)
+        _KEPT[store] = _Kept(names, benchmarks, versions, outputs, samples)
     return samples
 
 
 class _Kept(NamedTuple):
-    asked: tuple[Any, ...]
+    runs: Collection[str]
+    benchmarks: Collection[str]
+    versions: Sequence[tuple[Any, ...]]
     outputs: bool
-    found: Mapping[tuple[str, str], Tasks]
+    scored: Mapping[tuple[str, str], Tasks]
+
+    def holds(self, runs: Collection[str], benchmarks: Collection[str]) -> bool:
+        every = not self.benchmarks or (benchmarks and {*benchmarks} <= {*self.benchmarks})
+        return bool(every) and {*runs} <= {*self.runs}
 
 
 _KEPT: WeakKeyDictionary[Store, _Kept] = WeakKeyDictionary()
-"""What was last read of a file that nobody writes: a page has several reports of the same answers."""
+"""What was last read of a file that nobody writes: a page has several reports of the same answers, or of some of them.
+"""
 
 
 def read(
@@ -175,16 +192,19 @@ class _Scores(NamedTuple):
             columns[self.metrics[at]] = (column, present)
         return columns
 
-    def of_answers(self) -> Iterator[dict[str, float]]:
-        pairs = [(self.metrics[at], value) for at, value in zip(self.named, self.values.tolist(), strict=True)]
-        return (dict(pairs[a:b]) for a, b in itertools.pairwise(self.ends.tolist()))
+    def of_answers(self, places: slice) -> Iterator[dict[str, float]]:
+        bounds = np.append(self.ends[:-1][places], self.ends[1:][places][-1:])
+        held = slice(bounds[0], bounds[-1])
+        names = map(self.metrics.__getitem__, self.named[held].tolist())
+        pairs = list(zip(names, self.values[held].tolist(), strict=True))
+        return (dict(pairs[a:b]) for a, b in itertools.pairwise((bounds - bounds[0]).tolist()))
 
 
-def _made(of: Mapping[str, Array], scores: _Scores, samples: Samples) -> list[ScoredSample]:
-    ranks, iterations, partial = (of[name].tolist() for name in ("rank", "iteration", "partial"))
+def _made(of: Mapping[str, Array], scores: _Scores, samples: Samples, places: slice) -> list[ScoredSample]:
+    ranks, iterations, partial = (of[name][places].tolist() for name in ("rank", "iteration", "partial"))
     return [
         ScoredSample(samples.sample(rank), one, iteration, lacks, samples.labels[rank])
-        for rank, one, iteration, lacks in zip(ranks, scores.of_answers(), iterations, partial, strict=True)
+        for rank, one, iteration, lacks in zip(ranks, scores.of_answers(places), iterations, partial, strict=True)
     ]
 
 
@@ -198,8 +218,8 @@ def known(benchmark: str) -> Benchmark | None:
 
 def number(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
     """The task's own headline over some of its answers; a plain mean where lbx knows no such task. None without any."""
-    family = known(benchmark)
-    if rows and family and family.knows(task):
+    family = known(benchmark) if rows else None
+    if family and family.knows(task):
         return family.headline(task, rows)
     return next(iter(plain_numbers(rows)), None)
 

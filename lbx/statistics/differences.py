@@ -55,12 +55,13 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     estimate = interval_of(made, values, bounded=False)
     if estimate.method == "no number":
         return Difference(estimate, None, None, None, "t", 0, 0, 0, None)
-    parts = made.sums(values)
-    parts = parts[np.abs(parts) > _EXACT_EPSILON * np.abs(made.share * values).max(initial=_EXACT_EPSILON)]
+    shares = made.share * values
+    parts = made.added(shares)
+    parts = parts[np.abs(parts) > _EXACT_EPSILON * np.abs(shares).max(initial=_EXACT_EPSILON)]
     each = values  # a sample's differences, which may have a part in several strata, together
     if len(values) > made.n:
         _, codes = np.unique(np.concatenate([one.samples for one in a.strata]), return_inverse=True)
-        each = np.asarray(np.bincount(codes, made.share * values), float)
+        each = np.asarray(np.bincount(codes, shares), float)
     wins, losses = (int(np.count_nonzero(side)) for side in (each > _EXACT_EPSILON, each < -_EXACT_EPSILON))
     independent = len(a.strata) == 1 and made.clusters == made.n
     exact = independent and a.right_or_wrong and b.right_or_wrong

@@ -174,10 +174,9 @@ class Design:
         clusters = cells if len(cells) == self.clusters else np.bincount(self.of_cluster, cells)
         return float((clusters**2).sum())
 
-    def sums(self, values: Floats) -> Floats:
-        """What each cluster has of the number."""
-        each = self.share * values
-        return each if self.clusters == len(values) else np.asarray(np.bincount(self.cluster, each))
+    def added(self, each: Floats) -> Floats:
+        """What each cluster has of the number, from what each row has of it."""
+        return each if self.clusters == len(each) else np.asarray(np.bincount(self.cluster, each))
 
     def clusters_of(self, rows: npt.NDArray[np.bool_]) -> int:
         """How many clusters have any of some rows."""

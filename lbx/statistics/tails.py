@@ -79,15 +79,17 @@ def _beta(x: float, rest: float, a: float, b: float) -> float:
 def _fraction(x: float, a: float, b: float) -> float:
     """The continued fraction of I_x(a, b), by Lentz's method (Abramowitz and Stegun 26.5.8)."""
     c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or _TINY)
-    fraction = d
-    for m in range(1, _STEPS):
-        for term in (
-            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
-        ):
-            d = 1 / (1 + term * d or _TINY)
-            c = 1 + term / c or _TINY
-            fraction *= c * d
+    fraction, both = d, a + b
+    for m in range(1, _STEPS):  # of a large comparison's time a tenth goes here
+        even = a + 2 * m
+        term = m * (b - m) * x / ((even - 1) * even)
+        d = 1 / (1 + term * d or _TINY)
+        c = 1 + term / c or _TINY
+        fraction *= c * d
+        term = -(a + m) * (both + m) * x / (even * (even + 1))
+        d = 1 / (1 + term * d or _TINY)
+        c = 1 + term / c or _TINY
+        fraction *= c * d
         if abs(c * d - 1) < 1e-15:
             break
     return fraction

@@ -13,7 +13,7 @@ from scored_parts import TASKS, made_sample, made_scores
 
 from lbx.base.records import Sample, Score
 from lbx.benchmarks import BENCHMARKS
-from lbx.report.reports import read
+from lbx.report.reports import REPORTS, of_numbers, read
 from lbx.report.shapes import Wanted
 from lbx.scoring.adding_up import add_up
 from lbx.scoring.reading import add_up_unfinished, read_added_up
@@ -72,6 +72,20 @@ def test_a_killed_run_of_an_older_lbx_has_numbers_of_its_metric_version(tmp_path
         assert store.query(asked).rows == [(1, 3, 0.25, None)]
         store.use_metric_versions({"longbench": 1})
         assert store.query(asked).rows == [(1, 3, 0.25, None)]
+
+
+def test_reports_that_are_not_of_numbers_say_the_same_without_them(tmp_path: Path) -> None:
+    answers = [
+        Answer(f"{at}", {"f1": at % 3 / 2}, run, document=f"{at // 2}", length=900 * at, meta={"depth": at},
+               values={"original_tokens": 900 * at, "truncated": at % 2 == 1, "decode_s": 0.5})
+        for run in "ab" for at in range(24)
+    ]  # fmt: skip
+    path, wanted = make(tmp_path / "r.duckdb", answers), Wanted(force=True, baseline="a")
+    names = [name for name in REPORTS if name not in ("reference", "expected")]
+    with read_added_up(path) as store, read_added_up(path, numbers=False) as bare:
+        assert any(_numbers(store).values()) and not any(_numbers(bare).values())
+        different = {name for name in names if read(store, name, wanted) != read(bare, name, wanted)}
+    assert different and all(of_numbers([name]) for name in different)
 
 
 def test_a_copy_that_a_run_leaves_while_it_goes_on_has_numbers(tmp_path: Path) -> None:

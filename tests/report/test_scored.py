@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from made_answers import Answer, make
 
-from lbx.base.records import sha256_text
+from lbx.base.records import ScoredSample, sha256_text
+from lbx.benchmarks.base.columns import ScoredRows
 from lbx.scoring.scored import Tasks, number, scored
 from lbx.store import Store
 
@@ -109,3 +111,41 @@ def test_what_is_read_is_kept_only_as_long_as_it_holds(tmp_path: Path) -> None:
         with store.transaction() as connection:
             connection.execute("DELETE FROM scores WHERE run_id = 'a'")
         assert list(scored(store)) == [("b", "longbench")], "a file that is written to is read again"
+
+
+def test_no_more_samples_are_made_than_are_looked_at(tmp_path: Path) -> None:
+    """A report of 100,000 answers looks at a task's first one, and at parts of tasks that have none."""
+    answers = [Answer(name, {"f1": 0.5, "em": at}, partial="all" if at else None) for at, name in enumerate("abc")]
+    ((rows,),) = (tasks.values() for tasks in tasks_of(make(tmp_path / "r.duckdb", answers)).values())
+    made: list[slice] = []
+
+    def make_some(places: slice) -> list[ScoredSample]:
+        made.append(places)
+        return rows._whole.make(places)
+
+    seen = ScoredRows(replace(rows._whole, make=make_some))
+    assert number("longbench", "qasper", seen.at([])) is None
+    assert list(seen.at([])) == []
+    assert not made
+    assert (seen[0], seen.at([2, 1])[0]) == (rows[0], rows[2])
+    assert made == [slice(0, 1), slice(2, 3)]
+    assert list(seen) == [rows[0], rows[1], rows[2]]
+    assert [one.scores["em"] for one in seen.at([2, 1])] == [2, 1]
+
+
+def test_what_is_read_of_a_file_serves_reports_of_a_part_of_it(tmp_path: Path) -> None:
+    answers = [
+        Answer("1", {"f1": 0.5}, run=run, benchmark=name, task=task)
+        for run in "ab"
+        for name, task in (("longbench", "qasper"), ("leval", "tpo"))
+    ]
+    path = make(tmp_path / "r.duckdb", answers)
+    with Store(path, read_only=True) as store:
+        some = scored(store, ["a"], ["leval"])
+        assert list(some) == [("a", "leval")]
+        every = scored(store)
+        assert len(every) == 4, "a part is not taken for everything"
+        part = scored(store, ["b"], ["longbench"])
+        assert list(part) == [("b", "longbench")]
+        assert part["b", "longbench"] is every["b", "longbench"]
+        assert scored(store, outputs=True)["b", "longbench"]["qasper"].column("output_hash").any()

@@ -24,6 +24,7 @@ from lbx.report.terminal import lines
 from lbx.scoring.reading import read_added_up
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import GenerationRow, GroupRow, ResultRow, RunRow, SampleRow, Store
+from lbx.store import contents as contents_of_files
 from lbx.store import views as store_views
 from lbx.store.migrations import MIGRATIONS, UNITS, UNSCORED_SAMPLES
 from lbx.store.ratings import RatingSetRow, write_ratings
@@ -222,6 +223,16 @@ def test_views_are_kept_as_they_are_written() -> None:
     be made anew whenever the file is opened."""
     for name, query in store_views.VIEWS.items():
         assert not re.search(r"(?i)\bEXCLUDE\s*\([^)]*,", query), name
+
+
+def test_views_of_today_are_known_by_their_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store(tmp_path / "new.duckdb") as store:
+        kept = dict(store.query("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal").rows)
+        assert contents_of_files.views_digest(kept) == contents_of_files.VIEWS_DIGEST, "write this into contents.py"
+        other = {**kept, "coverage": "CREATE VIEW coverage AS SELECT 1;"}
+        assert contents_of_files.views_digest(other) != contents_of_files.VIEWS_DIGEST
+        monkeypatch.setattr(contents_of_files, "VIEWS_DIGEST", "with another DuckDB")
+        assert contents_of_files.has_todays_views(store.connection)
 
 
 def test_reading_brings_its_own_views(path: Path) -> None:

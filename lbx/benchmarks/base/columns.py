@@ -29,16 +29,16 @@ class Columns:
         of: columns by name; "samples" and "clusters" as ``Stratum`` has them, and "clustered": whether a row's cluster
             is known.
         scores: by metric its values, and which answers have it; None: all of them.
-        make: the same answers as samples.
+        make: the answers at some places as samples.
     """
 
     of: Mapping[str, Array]
     scores: Mapping[str, tuple[Floats, Bools | None]]
-    make: Callable[[], list[ScoredSample]]
+    make: Callable[[slice], list[ScoredSample]]
 
     @cached_property
     def made(self) -> list[ScoredSample]:
-        return self.make()
+        return self.make(slice(None))
 
 
 class ScoredRows(Sequence[ScoredSample]):
@@ -52,7 +52,10 @@ class ScoredRows(Sequence[ScoredSample]):
         return len(self._whole.of["samples"]) if self._places is None else len(self._places)
 
     def __getitem__(self, at: Any) -> Any:
-        return self._made[at]
+        if at != 0 or not len(self):
+            return self._made[at]
+        place = 0 if self._places is None else int(self._places[0])
+        return self._whole.make(slice(place, place + 1))[0]  # of many a task only the first is looked at
 
     def __iter__(self) -> Iterator[ScoredSample]:
         return iter(self._made)
@@ -72,11 +75,11 @@ class ScoredRows(Sequence[ScoredSample]):
         for metric in dict.fromkeys(metric for row in rows for metric in row.scores):
             present = np.array([metric in row.scores for row in rows], bool)
             scores[metric] = (np.array([row.scores.get(metric, 0.0) for row in rows], float), present)
-        return cls(Columns(of, scores, lambda: [*rows]))
+        return cls(Columns(of, scores, lambda places: [*rows[places]]))
 
     @property
     def _made(self) -> list[ScoredSample]:
-        made = self._whole.made
+        made = self._whole.made if len(self) else []
         return made if self._places is None else [made[at] for at in self._places.tolist()]
 
     def column(self, name: str) -> Array:
@@ -119,4 +122,4 @@ class ScoredRows(Sequence[ScoredSample]):
             every = [np.ones(len(part), bool) if one is None else one for part, one in zip(parts, present, strict=True)]
             scores[metric] = (np.concatenate(values), np.concatenate(every))
         of = {name: np.concatenate([part.column(name) for part in parts]) for name in parts[0]._whole.of}
-        return cls(Columns(of, scores, lambda: [row for part in parts for row in part]))
+        return cls(Columns(of, scores, lambda places: [row for part in parts for row in part][places]))

@@ -151,9 +151,10 @@ def _given(options: Report) -> list[str]:
 
 
 class Tables(dict[str, Table]):
-    """Reports' rows, and what their headings say of runs that go on."""
+    """Reports' rows, what their headings say of runs that go on, and what the paper's numbers leave out."""
 
     progress = ""
+    failures: Sequence[str] = ()
 
 
 def _read(
@@ -173,6 +174,8 @@ def _read(
                 if names != list(_DEFAULT_VIEWS) or name != "comparison":
                     raise
                 note(f"Without the report comparison: {refused.cause}")
+        if "paper" in tables:
+            tables.failures = papers.failures(store, tables["paper"])
         if in_bold and tables.get("paper"):
             tables["paper"] = marked(store, wanted, tables["paper"])
         return tables
@@ -222,7 +225,9 @@ def _write(tables: Tables, output_format: ReportFormat, output: Path | None, *, 
     shown = {name: table for name, table in tables.items() if table.rows} or dict([next(iter(tables.items()))])
     in_text = output_format is ReportFormat.TABLE
     sheets = (
-        one for name, table in shown.items() for one in headed(_sheets(name, table, curves=in_text), tables.progress)
+        one
+        for name, table in shown.items()
+        for one in headed(_sheets(name, table, tables.failures, curves=in_text), tables.progress)
     )
     if in_text:
         show_sheets(sheets, output, ascii_only=ascii_only)
@@ -232,7 +237,7 @@ def _write(tables: Tables, output_format: ReportFormat, output: Path | None, *, 
         answer_text((render.markdown(one) + "\n" for one in sheets), output)
 
 
-def _sheets(name: str, table: Table, *, curves: bool) -> Sequence[Sheet]:
+def _sheets(name: str, table: Table, failures: Sequence[str], *, curves: bool) -> Sequence[Sheet]:
     if name == "paper" and table.rows:
-        return papers.sheets(table)
+        return papers.sheets(table, failures)
     return [sheet(reports.REPORTS[name], table, curves=curves)]

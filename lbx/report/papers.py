@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lbx.base.counts import counted
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.paper import Line, Paper, Place
@@ -18,7 +19,7 @@ from lbx.report.cells import interval_notes, shown
 from lbx.report.curves import Curves
 from lbx.report.shapes import Column
 from lbx.report.sheets import Sheet
-from lbx.store import Table
+from lbx.store import Store, Table
 from lbx.store.rows import sureness
 
 _NUMBER = Column("official", "official", "number", interval=True)
@@ -84,8 +85,30 @@ def _of_curves(rows: Iterable[Mapping[str, Any]], curves: Callable[[str], Curves
             }  # fmt: skip
 
 
-def sheets(table: Table) -> list[Sheet]:
-    """The tables of the completed rows: averages first, then tasks. The best of a column is marked in each."""
+_FAILED = """
+    SELECT run_id, benchmark, count(DISTINCT (task, sample_id)) FROM failures GROUP BY ALL ORDER BY ALL
+"""
+
+
+def failures(store: Store, table: Table) -> list[str]:
+    """What the official numbers of these rows leave out, a sentence for each run and benchmark."""
+    named = {
+        (row["run_id"], row["benchmark"]): one_line(row["run"]) for row in table.dicts() if row["official"] is not None
+    }
+    return [
+        f"{named[run, benchmark]}, {benchmark}: no number counts its {counted(failed, 'failed sample')}, and groups "
+        "in which all failed are not shown."
+        for run, benchmark, failed in store.query(_FAILED).rows
+        if (run, benchmark) in named
+    ]
+
+
+def sheets(table: Table, further: Sequence[str] = ()) -> list[Sheet]:
+    """The tables of the completed rows: averages first, then tasks. The best of a column is marked in each.
+
+    Args:
+        further: sentences that stand below the last one.
+    """
     rows = [row for row in table.dicts() if row["table"] is not None]
     tables: dict[tuple[str, str], list[dict[str, Any]]] = {
         (row["benchmark"], row["table"]): [] for row in sorted(rows, key=lambda row: (row["benchmark"], -row["part"]))
@@ -93,7 +116,7 @@ def sheets(table: Table) -> list[Sheet]:
     for row in rows:
         tables[row["benchmark"], row["table"]].append(row)
     made = [_sheet(_title(*key), rows) for key, rows in tables.items()]
-    return [*made[:-1], replace(made[-1], notes=[*made[-1].notes, *interval_notes(table)])] if made else []
+    return [*made[:-1], replace(made[-1], notes=[*made[-1].notes, *interval_notes(table), *further])] if made else []
 
 
 def _title(benchmark: str, table: str) -> str:

@@ -10,8 +10,9 @@ import pytest
 from made_runs import add_run, trec
 from scored_parts import made_sample
 
+from lbx.base.records import Sample
 from lbx.report import render
-from lbx.report.papers import completed, sheets
+from lbx.report.papers import completed, failures, sheets
 from lbx.report.reports import read
 from lbx.report.sheets import Sheet
 from lbx.store import Store, Table
@@ -132,3 +133,29 @@ def test_a_number_that_is_not_official_says_why(tmp_path: Path) -> None:
             (made,) = sheets(read(store, "paper"))
         assert made.rows[0][1].startswith("-") is wanted
         assert any(note.startswith(mark) and "not all of its samples" in note for note in made.notes) is wanted
+
+
+def test_a_paper_says_what_its_numbers_leave_out(tmp_path: Path) -> None:
+    """LongBench v2's script drops failed samples; a length all of which failed has no column."""
+    meta = {"domain": "d", "difficulty": "easy", "choices": dict.fromkeys("ABCD", "x")}
+    answers = [
+        (
+            Sample(
+                "longbench_v2", "mcq", f"{at}", f"document {at}", "?", ("A",), length=9, meta=meta | {"length": length}
+            ),
+            output,
+        )
+        for at, (length, output) in enumerate([("short", "The correct answer is (A)"), ("short", None), ("long", None)])
+    ]
+    with Store(tmp_path / "r.duckdb") as store:
+        add_run(store, "r", answers)
+        table = read(store, "paper")
+        add_run(store, "whole", answers[:1])
+        assert len(failures(store, read(store, "paper"))) == 1, "whole has none"
+        (note,) = failures(store, table)
+    assert note == (
+        "model, longbench_v2: no number counts its 2 failed samples, and groups in which all failed are not shown."
+    )
+    (overall,) = sheets(table, [note])
+    assert "long" not in {column.heading for column in overall.columns} >= {"overall", "short"}
+    assert overall.notes[-1] == note

@@ -161,7 +161,7 @@ def test_a_new_run_is_named_by_name(lbx: Lbx, monkeypatch: pytest.MonkeyPatch) -
     assert (seen[-1].spec.name, seen[-1].job_name) == ("mine", "job"), "as before --name was the run's"
     done = lbx(*common, "--run=mine")
     assert seen[-1].spec.name == "mine"
-    assert "the name of a new one is called --name now" in done.stderr
+    assert "name new ones with --name" in done.stderr
 
 
 def test_tasks_without_a_bundle_are_those_that_lbx_knows(lbx: Lbx) -> None:

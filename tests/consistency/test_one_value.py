@@ -23,7 +23,7 @@ import lbx
 from lbx.report import latex, page, papers, render
 from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
-from lbx.report.reports import REPORTS, read, write_parquet
+from lbx.report.reports import ON_A_PAGE, REPORTS, read, write_parquet
 from lbx.report.shapes import Wanted
 from lbx.report.terminal import lines
 from lbx.scoring.reading import read_added_up
@@ -152,7 +152,7 @@ def on_page(text: str, tables: dict[str, Table]) -> Iterator[str]:
     for grid in from_html(text):
         grids.setdefault(grid.title, []).append(grid)
     for name, table in tables.items():
-        if (name not in page.page.ORDER and name not in BOARDS) or not table.rows or name == "paper":
+        if (name not in ON_A_PAGE and name not in BOARDS) or not table.rows or name == "paper":
             continue
         view = REPORTS[name]
         title = view.title.split(" (")[0]

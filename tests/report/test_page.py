@@ -18,7 +18,7 @@ from lbx.base.records import Sample
 from lbx.report import page
 from lbx.report.boards import BOARDS
 from lbx.report.page import answers
-from lbx.report.reports import REPORTS
+from lbx.report.reports import ON_A_PAGE, REPORTS
 from lbx.report.shapes import Wanted
 from lbx.store import Store
 
@@ -268,7 +268,7 @@ def test_of_any_file_there_is_a_page(odd: dict[str, Path], name: str) -> None:
     assert found.headings()
     if name == "empty":
         assert "There is no run in this file yet." in found.text
-    others = [view for view in REPORTS if view not in (*page.page.ORDER, *BOARDS, "reference", "expected")]
+    others = [view for view in REPORTS if view not in (*ON_A_PAGE, *BOARDS, "reference", "expected")]
     sound(made(odd[name], names=others))
 
 

@@ -37,7 +37,7 @@ CONTENTS: dict[str, list[str]] = {
         "docs/python.md",
     ],
     "Cross the gap": ["docs/bundling.md", "docs/officer.md", "SECURITY.md"],
-    "Machines": ["docs/container.md", "docs/clusters.md", "docs/architectures.md"],
+    "Machines": ["docs/container.md", "docs/clusters.md", "docs/architectures.md", "docs/speed.md"],
     "Extend": ["docs/own-benchmark.md", "docs/extending.md", "CONTRIBUTING.md", "CHANGELOG.md"],
 }
 """The pages by section, in reading order. README.md is the first page."""

@@ -20,7 +20,6 @@ ALLOWED = {
     "planning/asking.py": "the options of a run: their help",
     "prompting/template_process.py": "jinja2's drop_needle",
     "report/needles.py": NEEDLES,
-    "report/page/page.py": NEEDLES,
     "report/reports.py": NEEDLES,
     "report/score_reports.py": NEEDLES,
     "running/judge_spec.py": "the options of `lbx judge`: help and the rubric's default",

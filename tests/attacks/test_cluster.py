@@ -113,8 +113,8 @@ def test_a_path_that_a_runtime_would_cut_is_not_mounted(
 @pytest.mark.parametrize(
     "option",
     [
-        ("--name", f"x\n{PWN}"),
-        ("--name", "x --wrap=id"),
+        ("--job-name", f"x\n{PWN}"),
+        ("--job-name", "x --wrap=id"),
         ("--partition", "a b"),
         ("--time", '1"'),
         ("--gpus", "1\n2"),
@@ -130,6 +130,18 @@ def test_an_option_stays_on_its_line(
 ) -> None:
     refused(submit(small, tmp_path / "run", *option))
     verdict("refused")
+
+
+@pytest.mark.parametrize("name", [f"x\n{PWN}", "x --wrap=id", f"$({PWN})"], ids=ascii)
+def test_a_job_named_like_its_run_has_a_name_of_one_line(
+    name: str, small: Path, tmp_path: Path, verdict: Callable[[str], None]
+) -> None:
+    made = scripts(submit(small, tmp_path / "run", "--name", name))
+    for script in made.values():
+        (named,) = (line for line in script.splitlines() if "--job-name" in line)
+        assert len(named.split()) == 2, named
+    executed(made["job.sh"], tmp_path)
+    verdict("survived")
 
 
 def test_a_modules_name_is_a_word(small: Path, tmp_path: Path, verdict: Callable[[str], None]) -> None:

@@ -144,64 +144,43 @@ def _transformers(job: Job) -> tuple[Any, Callable[[], int]]:
     return model, count_forward(model)
 
 
-def hf_generate(job: Job) -> Loaded:
-    """transformers' ``generate``, a question at a time."""
-    import torch
+def hf_generate(*, clear: bool) -> Callable[[Job], Loaded]:
+    """transformers' ``generate``, a question at a time; its cache keeps what a question shares with the one before,
+    unless ``clear`` forgets that one.
+    """
 
-    model, counted = _transformers(job)
+    def load_it(job: Job) -> Loaded:
+        import torch
+        from transformers import DynamicCache
 
-    def answer(numbers: range) -> list[list[int]]:
-        outputs = []
-        for number in numbers:
-            prompt = job.prompts[number]
-            ids = torch.tensor([prompt], device=job.device)
-            said = model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=job.new_tokens,
-                do_sample=False,
-                pad_token_id=model.config.eos_token_id,
-                suppress_tokens=list(job.never) or None,
-            )
-            outputs.append(said[0, len(prompt) :].tolist())
-        return outputs
+        model, counted = _transformers(job)
+        cache, kept = DynamicCache(config=model.config), list[int]()
 
-    return answer, counted, []
+        def answer(numbers: range) -> list[list[int]]:
+            outputs = []
+            for number in numbers:
+                prompt = list(job.prompts[number])
+                most = 0 if clear else min(len(prompt) - 1, len(kept))  # the last token's logits are wanted
+                shared = next((at for at in range(most) if prompt[at] != kept[at]), most)
+                if len(kept) > shared:
+                    cache.crop(shared - len(kept))
+                ids = torch.tensor([prompt], device=job.device)
+                tokens = model.generate(
+                    ids,
+                    attention_mask=torch.ones_like(ids),
+                    past_key_values=cache,
+                    max_new_tokens=job.new_tokens,
+                    do_sample=False,
+                    pad_token_id=model.config.eos_token_id,
+                    suppress_tokens=list(job.never) or None,
+                )[0].tolist()
+                outputs.append(tokens[len(prompt) :])
+                kept[:] = tokens[:-1]
+            return outputs
 
+        return answer, counted, []
 
-def hf_reuse(job: Job) -> Loaded:
-    """transformers' ``generate`` on a cache that keeps what a question shares with the one before."""
-    import torch
-    from transformers import DynamicCache
-
-    model, counted = _transformers(job)
-    cache, kept = DynamicCache(config=model.config), list[int]()
-
-    def answer(numbers: range) -> list[list[int]]:
-        outputs = []
-        for number in numbers:
-            prompt = list(job.prompts[number])
-            pairs = zip(prompt[:-1], kept, strict=False)  # the last token is read again: it says what comes next
-            shared = next(
-                (place for place, (new, old) in enumerate(pairs) if new != old), min(len(prompt) - 1, len(kept))
-            )
-            if len(kept) > shared:
-                cache.crop(shared - len(kept))
-            ids = torch.tensor([prompt], device=job.device)
-            said = model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                past_key_values=cache,
-                max_new_tokens=job.new_tokens,
-                do_sample=False,
-                pad_token_id=model.config.eos_token_id,
-                suppress_tokens=list(job.never) or None,
-            )[0].tolist()
-            outputs.append(said[len(prompt) :])
-            kept[:] = said[:-1]
-        return outputs
-
-    return answer, counted, []
+    return load_it
 
 
 def hf_generate_batch(job: Job) -> Loaded:
@@ -261,8 +240,8 @@ CONTENDERS: dict[str, Callable[[Job], Loaded]] = {
     "llamacpp-reuse": llama_high_level(clear=False),
     "llamacpp-lbx": lbx("llamacpp", batching=True),
     "llamacpp-lbx-alone": lbx("llamacpp", batching=False),
-    "hf-naive": hf_generate,
-    "hf-reuse": hf_reuse,
+    "hf-naive": hf_generate(clear=True),
+    "hf-reuse": hf_generate(clear=False),
     "hf-batch": hf_generate_batch,
     "hf-lm-eval": lm_eval_hf,
     "hf-lbx": lbx("hf", batching=True),

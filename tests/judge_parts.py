@@ -31,6 +31,14 @@ licence = "MIT"
 allow = ["turbo16k_api_call.py"]
 """
 MODELS = ("turbo-16k-0613", "claude-100k", "gpt4-32k", "llama2-13b-chat-4k")
+RATING = """
+name = "stars"
+kind = "score"
+user = "{question} {answer}"
+rating = "[[{rating}]]"
+low = 1
+high = 5
+"""
 DOCUMENT = "A report says much. " * 20
 TALE = "A tale is told. " * 20
 ASKED = {

@@ -16,7 +16,7 @@ Given = Mapping[str, Any]
 
 def runs(given: Given) -> list[str]:
     """The runs of the results file, and the models that they are of."""
-    with Store(Path(given.get("results") or given["spec_file"]), beside_writer=True) as store:
+    with Store(Path(given.get("results") or given["spec_file"]), read_only=True) as store:
         rows = store.query("SELECT run_id, model FROM runs ORDER BY ALL").rows
     return list(dict.fromkeys([*(run for run, _ in rows), *(model for _, model in rows)]))
 
@@ -24,7 +24,7 @@ def runs(given: Given) -> list[str]:
 def tasks(given: Given) -> list[str]:
     """Benchmarks and their tasks: of the results file, of the bundle, or else all that lbx knows."""
     if results := given.get("results"):
-        with Store(Path(results), beside_writer=True) as store:
+        with Store(Path(results), read_only=True) as store:
             rows = store.query("SELECT DISTINCT benchmark, task FROM samples ORDER BY ALL").rows
         names = [f"{benchmark}/{task}" for benchmark, task in rows]
     elif bundle := given.get("bundle"):

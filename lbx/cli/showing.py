@@ -109,11 +109,11 @@ def show_answers(options: Show) -> None:
             return
         answers = find_answers(store, options.sample, runs)
         going_on = progress_of_runs(store)
-        said = [opinions(store, answer) for answer in answers]
+        verdicts = [opinions(store, answer) for answer in answers]
         names = labels(named(store).values())
     shown = [
         _told(answer, options) | {"judgements": judged, "ratings": rated}
-        for answer, (judged, rated) in zip(answers, said, strict=True)
+        for answer, (judged, rated) in zip(answers, verdicts, strict=True)
     ]
     if as_json:
         answer_json(json.dumps(shown, ensure_ascii=False, default=str))

@@ -13,7 +13,6 @@ from lbx.base.inputs import SMALL, read_handed
 from lbx.base.paths import expanded
 from lbx.cli.loading import REQUIRED, Several, Shown, completed_by, resolve
 from lbx.cli.options import A_RUN, BUNDLE_VARIABLE
-from lbx.cli.output import note
 from lbx.planning.option import Field, fields_of
 from lbx.running.judge_spec import JudgeSpec
 from lbx.running.spec import RunSpec
@@ -82,7 +81,7 @@ def run_options(spec: type[RunSpec]) -> Several:
             read: Callable[[Path, str | None], RunSpec] = resolve("running.stored_specs:read_any_spec")
             return dataclasses.replace(read(file, values["stored"]), **typed)
         if values["stored"]:
-            note(f"This new run is named {values['stored']!r}. --run is for stored runs: name new ones with --name.")
+            resolve("running.stored_specs:say_new_name")(values["stored"])
             typed.setdefault("name", values["stored"])
         for name, field in fields_of(spec).items():
             if field.default is MISSING and name not in typed:

@@ -23,6 +23,7 @@ from lbx.report.terminal import lines
 from lbx.store import Store, Table
 
 REPORTS_READ = ("leaderboard", "paper", *BOARDS, "length_curve")
+"""The reports of which the screen shows rows: they decide which options bear on it."""
 SCREEN = 60
 """Lines."""
 
@@ -174,13 +175,15 @@ def _opinions(store: Store) -> list[str]:
     return [name for name, count in (("judge_results", judged), ("rating_results", rated)) if count]
 
 
-def _with_rows(store: Store, wanted: Wanted, board: Table, known: Mapping[str, bool]) -> list[str]:
-    """The reports to look at next, of those that have something to show; of some that is known already."""
+def _with_rows(store: Store, wanted: Wanted, board: Table, rows_of: Mapping[str, bool]) -> list[str]:
+    """The reports to look at next, of those that have something to show; ``rows_of`` says that of some."""
     rows = board.dicts()
     held = {row["benchmark"] for row in rows}
     boards = [name for name, one in BOARDS.items() if one.benchmark in held]
     tables = {BOARD: boards, "length_curve": ["length_curve"]}
-    full = dict(known) | {view: any(read(store, name, wanted).rows for name in names) for view, names in tables.items()}
+    full = dict(rows_of) | {
+        view: any(read(store, name, wanted).rows for name in names) for view, names in tables.items()
+    }
     views = ["task_scores", "paper", BOARD, "guards", "failures", "length_curve"]
     several = ["comparison"] if len({row["run_id"] for row in rows}) > 1 else []
     return [*(view for view in views if full.get(view, bool(rows))), *several, *_opinions(store)]

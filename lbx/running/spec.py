@@ -218,9 +218,9 @@ class RunSpec(AskingOptions, ChoosingOptions):
     if not TYPE_CHECKING:  # to a checker the fields are the parameters
 
         def __new__(cls, **values: object) -> Self:
-            known = fields_of(cls)
-            if unknown := [name for name in values if name not in known]:
-                raise UsageError(f"{cls.__name__} has no field {unknown[0]!r}.", fix=nearest(unknown[0], known))
+            fields = fields_of(cls)
+            if unknown := [name for name in values if name not in fields]:
+                raise UsageError(f"{cls.__name__} has no field {unknown[0]!r}.", fix=nearest(unknown[0], fields))
             return super().__new__(cls)
 
     def to_json(self) -> dict[str, Any]:

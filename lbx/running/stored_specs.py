@@ -15,6 +15,11 @@ from lbx.store.sessions import newest_spec
 log = logging.getLogger("lbx")
 
 
+def say_new_name(run: str) -> None:
+    """Of a new run that is named by --run, the option's older meaning."""
+    log.info(f"This new run is named {run!r}. --run is for stored runs: name new ones with --name.")
+
+
 def read_any_spec(file: Path, run: str | None) -> RunSpec:
     """A spec from its own file, or that of a results file's run.
 
@@ -23,7 +28,7 @@ def read_any_spec(file: Path, run: str | None) -> RunSpec:
     """
     if not is_results_file(file):
         if run:
-            log.info(f"This new run is named {run!r}. --run is for stored runs: name new ones with --name.")
+            say_new_name(run)
         return replace(read_spec(file), name=run) if run else read_spec(file)
     names = named_in(file, [run]) if run else ()
     spec = spec_of(newest_spec(file, *(names or [None])), str(file))

@@ -122,11 +122,11 @@ def serve(site: Site) -> None:
         KeyboardInterrupt: of these, as if it had come after all was answered.
     """
     with asyncio.Runner() as runner:
-        runner.get_loop().set_exception_handler(_Report())
+        runner.get_loop().set_exception_handler(_LoopErrors())
         runner.run(server_of(site).serve(sockets=[site.place.socket]))
 
 
-class _Report:
+class _LoopErrors:
     """Where the process may open no more files, asyncio tries again in a second, but shows a traceback for each try."""
 
     full = False

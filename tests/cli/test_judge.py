@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from command_line import Lbx, fails
-from judge_parts import MODELS, ROWS, TALE, make_home, table
+from judge_parts import MODELS, RATING, ROWS, TALE, make_home, table
 from kill_parts import rows, wait_for_samples
 from profiles import kills
 
@@ -35,14 +35,6 @@ kind = "pair"
 user = "{document}\\nTask: {question}\\nFirst: {a}\\nSecond: {b}"
 verdicts = [["FIRST", "first"], ["SECOND", "second"], ["SAME", "tie"]]
 max_new_tokens = 32
-"""
-RATING = """
-name = "stars"
-kind = "score"
-user = "{question} {answer}"
-rating = "[[{rating}]]"
-low = 1
-high = 5
 """
 JUDGES = """
     SELECT run_id, settings::VARCHAR, hardware::VARCHAR, status FROM runs

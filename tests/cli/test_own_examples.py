@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from command_line import Lbx, fails
 from markdown_it import MarkdownIt
@@ -192,6 +193,11 @@ def test_an_answer_without_a_match_is_marked(made: Make) -> None:
     assert "no answer was extracted" in one.call("report", one.results)
     one.run("Answer: 51 metres", name="kept")
     assert one.rows("SELECT unextracted FROM guards WHERE run_id = 'kept'") == [{"unextracted": 0}]
+    with duckdb.connect(str(one.results)) as older:  # an older lbx left NULL
+        older.execute("UPDATE scores SET extracted = NULL WHERE extracted = ''")
+    assert one.rows("SELECT max(unextracted) AS n FROM guards") == [{"n": 0}]
+    one.call("score", one.results, "--bundle", one.bundle)
+    assert one.rows("SELECT max(unextracted) AS n FROM guards") == [{"n": 1}]
 
 
 def test_a_judges_rubric(made: Make, tmp_path: Path) -> None:

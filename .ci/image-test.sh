@@ -13,8 +13,9 @@ temporary=$(mktemp -d)
 work=${1:-$temporary}
 variant=${2:-cpu}
 mkdir -p "$work" "$image_root"
-container=""
+container="" pages=""
 clean() {
+    [ -z "$pages" ] || { pkill -P "$pages"; kill "$pages"; } 2>/dev/null || true  # it would keep the lock for ever
     [ -z "$container" ] || in_store rm "$container" >/dev/null 2>&1 || true
     rm -rf "$temporary"
 }
@@ -67,9 +68,10 @@ for _ in $(seq 60); do
     grep -q 'token=' "$work/pages.said" && break
     sleep 1
 done
-token=$(grep -o '/?token=[A-Za-z0-9_-]*' "$work/pages.said" | sed -n 1p)
-[ "$(page /)" = 403 ] && [ "$(page "$token")" = 200 ] || { cat "$work/pages.said"; fail "no page came through"; }
+link=$(grep -o '/[A-Za-z0-9_-]*/?token=[A-Za-z0-9_-]*' "$work/pages.said" | sed -n 1p)
+[ "$(page "${link%\?*}")" = 403 ] && [ "$(page "$link")" = 200 ] || { cat "$work/pages.said"; fail "no page came through"; }
 pkill -INT -f 'lbx browse /work/demo/results.duckdb' && wait "$pages"
+pages=""
 cat "$work/pages.said"
 
 step "what was tried"

@@ -21,6 +21,7 @@ from lbx.judging.people.collecting import collect, collected
 from lbx.judging.people.journal import Journal, journal_of
 from lbx.store import Store
 from lbx.store.answers import patterns
+from lbx.store.opening import require
 from lbx.store.ratings import ratings_of
 from lbx.store.runs import runs_named
 
@@ -40,8 +41,7 @@ _SOURCES = {
 def rate(options: Rate) -> None:
     """See ``lbx rate``."""
     results = options.results
-    if not results.is_file():
-        raise UsageError(f"There is no results file {results}.", fix="Answers come first.", command="lbx run --help")
+    require(results)
     if options.collect:
         _collect(results, options.journals)
         return

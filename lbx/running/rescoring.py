@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lbx.base.errors import LbxError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
 from lbx.running.listening import Listener
@@ -17,6 +16,7 @@ from lbx.scoring.scores import Rescoring, rescore
 from lbx.scoring.similarity import Similarities, earlier_identity, identity
 from lbx.store import Store
 from lbx.store.caches import embedding_models, take_over_vectors
+from lbx.store.opening import require
 from lbx.store.runs import runs_named
 
 
@@ -50,8 +50,7 @@ def score(
         LbxError: a run is not there, or the embedding model cannot be loaded.
     """
     path = Path(results)
-    if not path.is_file() or not path.stat().st_size:  # opening it for writing would make it one
-        raise LbxError(f"There is no results file at {path}.", fix="`lbx run -o FILE` writes one.")
+    require(path)
     opened = Bundle(Path(bundle)) if bundle is not None else None
     with Store(path) as store:
         runs = runs_named(store, runs)

@@ -57,6 +57,16 @@ def check_place(path: Path) -> None:
                 )
 
 
+def require(path: Path) -> None:
+    """Raise StoreError where no results file lies, before a command that writes would make one."""
+    if not path.exists():
+        raise StoreError(
+            f"There is no results file at {path}.", fix="`lbx run -o FILE` writes one.", command="lbx run --help"
+        )
+    if path.is_file() and not any(part.stat().st_size for part in files_of(path)):
+        raise StoreError(f"{path} is an empty file. `lbx run -o FILE` writes a results file.", command="lbx run --help")
+
+
 def connect(
     path: Path, read_only: bool, beside: Sequence[Path] = (), threads: int = 0
 ) -> tuple[duckdb.DuckDBPyConnection, bool]:
@@ -69,10 +79,8 @@ def connect(
     """
     if path.resolve() in WRITERS:
         raise StoreError(f"{path} cannot be opened twice: this process writes it.", fix="Read it in another process.")
-    if read_only and not path.exists():
-        raise StoreError(
-            f"There is no results file at {path}.", fix="`lbx run -o FILE` writes one.", command="lbx run --help"
-        )
+    if read_only:
+        require(path)
     check_place(path)
     if not read_only:
         try:

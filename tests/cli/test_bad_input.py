@@ -120,8 +120,8 @@ def test_results_files_that_are_none(lbx: Lbx, bundle: Path, answers: Path, tmp_
     fails(lbx("report", tmp_path / "none.duckdb"), 1, "no results file")
     empty = tmp_path / "empty.duckdb"
     empty.touch()
-    fails(lbx("score", empty), 1, "no results file")
-    fails(lbx("report", empty), 1, "not a results file")
+    for command in ("score", "report", "rate", "show", "metadata"):
+        fails(lbx(command, empty), 1, "is an empty file")
     assert empty.stat().st_size == 0
     other = tmp_path / "other.duckdb"
     with duckdb.connect(str(other)) as connection:

@@ -48,7 +48,7 @@ def test_bad_usage_is_a_sentence(path: Path, options: list[str], words: str) -> 
 
 
 def test_there_must_be_a_file(tmp_path: Path) -> None:
-    fails(Lbx()("rate", tmp_path / "none.duckdb"), 2, "There is no results file")
+    fails(Lbx()("rate", tmp_path / "none.duckdb"), 1, "There is no results file")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -18,7 +18,6 @@ HEAVY = {"torch", "transformers", "llama_cpp", "duckdb", "numpy", "httpx2", "jin
 REASONS = {
     ("running/spec.py", "lbx.backends.weights"): "a tenth of what `lbx run --help` takes, and only shards need it",
     ("base/crash_report.py", "lbx.base.processes"): "the module is also a script that starts without lbx",
-    ("backends/weights.py", "lbx.backends.listing"): "it lists by this module what a wrong name could have meant",
 }
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from lbx.backends.cards import ModelCard
 from lbx.backends.headers import tensor_table
-from lbx.backends.weights import model_files
+from lbx.backends.places import model_files
 from lbx.base.errors import BackendError
 from lbx.base.inputs import open_input
 

@@ -1,21 +1,13 @@
-"""Every backend: what a card for it may hold, and what loads it: the one place where a backend's module is imported."""
+"""Every backend: what a card for it may hold, and the name of what loads it."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from lbx.backends.embedding_options import EndpointEmbeddingOptions, LlamaEmbeddingOptions, SentenceTransformersOptions
 from lbx.backends.options import EndpointOptions, HfOptions, LlamaOptions, ScriptedOptions
-from lbx.base.commands import as_command
-from lbx.base.errors import BackendError
 from lbx.base.tables import nearest
-
-if TYPE_CHECKING:
-    from lbx.backends.cards import ModelCard
 
 Options = (
     LlamaOptions
@@ -86,26 +78,3 @@ def known_backends(name: str, known: Collection[str]) -> str:
     """What to write instead of the name of no backend: people name servers, which are asked through a card."""
     server = 'A server (vLLM, SGLang, an API) is asked through a card with backend = "endpoint" (docs/models.md).'
     return f"{nearest(name, known, cutoff=0.6)} {server}"
-
-
-def load_by_kind(card: ModelCard, weights: Path | None, *, debug: bool) -> Any:
-    """What the card's backend makes of it.
-
-    Raises:
-        BackendError: the weights are damaged, or the library is not installed.
-    """
-    module, _, function = card.kind.load.partition(":")
-    try:
-        return getattr(importlib.import_module(module), function)(card, weights, debug=debug)
-    except ImportError as exc:
-        raise not_installed(card, str(exc)) from exc
-
-
-def not_installed(card: ModelCard, why: str) -> BackendError:
-    """The error of a backend whose library is missing."""
-    extra = card.kind.extra or card.backend
-    return BackendError(
-        f"The backend {card.backend} needs a library that is not installed ({why}).",
-        fix=f"Install lbx[{extra}].",
-        command=as_command("pip", "install", f"lbx[{extra}]"),
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,10 +11,10 @@ from lbx.backends.cards import NOTHING, ModelCard, check_window, read_card
 from lbx.backends.headers import context_window
 from lbx.backends.hf.stored import read_stored
 from lbx.backends.llama.formats import check_gguf, format_title
-from lbx.backends.weights import CARDS, is_first_gguf, model_files, resolve_embedder, resolve_model, weights_path
-from lbx.base.errors import BackendError, LbxError, UsageError
-from lbx.base.layout import FILES, HUB, Bundle
-from lbx.base.tables import read_table
+from lbx.backends.places import model_files, named_places
+from lbx.backends.weights import resolve_embedder, resolve_model, weights_path
+from lbx.base.errors import BackendError, LbxError
+from lbx.base.layout import Bundle
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,55 +57,13 @@ class Listed:
 
 def list_models(bundle: Bundle | None = None) -> list[Listed]:
     """Cards and weights in models/ and beside the bundle (without one in this folder), then weights in the bundle."""
-    beside = bundle.root.parent if bundle is not None else Path()
-    models = [*_in_folder(CARDS, bundle, cards_only=False), *_in_folder(beside, bundle, cards_only=True)]
-    if bundle is not None:
-        models += _in_bundle(bundle)
-    return list({one.name: one for one in models}.values())
+    return [
+        _card(name, place, bundle) if place.suffix == ".toml" else _weights(name, place)
+        for name, place in named_places(bundle).items()
+    ]
 
 
-def _in_folder(folder: Path, bundle: Bundle | None, *, cards_only: bool) -> Iterator[Listed]:
-    """A folder's models. Beside a bundle there may be anything: what says no backend is no card there."""
-    if not folder.is_dir():
-        return
-    for path in sorted(folder.iterdir()):
-        if path.suffix == ".toml":
-            if not cards_only or is_card(path):
-                yield _card(path, bundle)
-        elif is_first_gguf(path) or holds_weights(path):
-            yield _weights(str(path), path)
-
-
-def is_card(path: Path) -> bool:
-    """Whether a TOML file names a backend: recipes and others have none."""
-    try:
-        return "backend" in read_table(path)[0]
-    except UsageError:
-        return False
-
-
-def holds_weights(folder: Path) -> bool:
-    """Whether this is a folder with a model; the folder of cards and all models is none."""
-    if folder.name == CARDS.name:
-        return False
-    return (folder / "config.json").is_file() or any(folder.glob("*.gguf"))
-
-
-def _in_bundle(bundle: Bundle) -> Iterator[Listed]:
-    hub = bundle.root / HUB
-    for folder in sorted(hub.glob("models--*--*")):
-        repo = folder.name.removeprefix("models--").replace("--", "/", 1)
-        if snapshot := bundle.snapshot("model", repo):
-            yield _weights(repo, snapshot)
-    files = bundle.root / FILES
-    for path in sorted(files.rglob("*")):
-        if is_first_gguf(path) or path.name == "config.json":
-            place = path.parent if path.name == "config.json" else path
-            yield _weights(str(place), place)
-
-
-def _card(path: Path, bundle: Bundle | None) -> Listed:
-    name = path.stem if path.parent == CARDS else str(path)
+def _card(name: str, path: Path, bundle: Bundle | None) -> Listed:
     try:
         card = read_card(path)
     except LbxError as error:

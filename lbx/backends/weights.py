@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
@@ -12,15 +11,13 @@ from lbx.backends.cards import ModelCard, Weights, read_card
 from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.kinds import KINDS, OPTIONS, known_backends
 from lbx.backends.options import MOST_THREADS, EndpointOptions, ScriptedOptions
+from lbx.backends.places import CARDS, holds_weights, is_card, is_first_gguf, named_places
 from lbx.base.commands import as_command
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.paths import expanded
 from lbx.base.tables import nearest
 
-CARDS = Path("models")
-_SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
-_MODEL_FILES = (".safetensors", ".json", ".jinja", ".model", ".txt")
 _FILES = (".toml", ".gguf", ".jsonl", ".json")
 Kind = Callable[[Path], str]
 
@@ -168,8 +165,6 @@ def _of_folder(place: Path, hugging_face: str, gguf: str) -> str:
 
 
 def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
-    from lbx.backends.listing import holds_weights, is_card, list_models  # which reads cards and weights by this module
-
     path = expanded(Path(text))
     a_file = path.suffix in _FILES
     if "/" in text or a_file:
@@ -178,7 +173,7 @@ def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
             cause += ", and no repository of that name in the bundle"
     else:
         cause = f"There is no model {text}: no file or folder of that name, and no card {CARDS / text}.toml"
-    names = {Path(one.name).name: one.name for one in list_models(bundle) if one.name != text}
+    names = {Path(name).name: name for name in named_places(bundle) if name != text}
     if path.parent.is_dir():
         beside = [p for p in path.parent.iterdir() if p.suffix in _FILES or holds_weights(p)]
         names |= {p.name: str(p) for p in beside if p.exists() and (p.suffix != ".toml" or is_card(p))}
@@ -244,43 +239,3 @@ def _gguf(card: ModelCard, folder: Path) -> Path:
         f"{card.name} needs one GGUF file {how}in {folder}; there are {len(models)}.",
         fix=f"Name it in the card's [weights] file. The folder has: {names}.",
     )
-
-
-def shards(path: Path) -> list[Path]:
-    """All the files of a GGUF model, given its first one.
-
-    Raises:
-        BackendError: a part of a split model is missing.
-    """
-    match = _SHARD.search(path.name)
-    if match is None:
-        return [path]
-    stem, total = path.name[: match.start()], int(match[2])
-    parts = [path.with_name(f"{stem}-{n:05d}-of-{total:05d}.gguf") for n in range(1, total + 1)]
-    for part in parts:
-        if not part.is_file():
-            raise BackendError(f"A part of the model is missing: {part}.", fix="All parts must lie in one folder.")
-    return parts
-
-
-def is_first_gguf(path: Path) -> bool:
-    """Whether a GGUF model begins with this file: a split model has more of them."""
-    part = _SHARD.search(path.name)
-    return path.suffix == ".gguf" and (part is None or int(part[1]) == 1)
-
-
-def model_files(path: Path) -> list[Path]:
-    """The files of a model folder or of a GGUF model, given its first one.
-
-    Raises:
-        BackendError: a part of a split model is missing, or one is a pipe, a device or a link to nothing: a library
-            would wait for it.
-    """
-    if path.is_dir():
-        files = sorted(p for p in path.iterdir() if p.suffix in _MODEL_FILES and not p.is_dir())
-    else:
-        files = shards(path)
-    for file in files:
-        if not file.is_file():
-            raise BackendError(f"{file} is not a regular file.", fix="Put the model's own file in its place.")
-    return files

@@ -25,7 +25,7 @@ from lbx.backends.hf.loading import default_cells, load_model
 from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template
 from lbx.backends.hf.vocabulary import refuse_foreign_tokenizer
 from lbx.backends.options import AUTO, HfOptions, thread_count
-from lbx.backends.weights import model_files
+from lbx.backends.places import model_files
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
 from lbx.inference.endings import named_ends

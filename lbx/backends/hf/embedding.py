@@ -24,7 +24,7 @@ from lbx.backends.hf.files import refuse_unsound
 from lbx.backends.hf.library import choose_device, first_line, go_offline, quiet, refuse_without_tokenizer, warnings_if
 from lbx.backends.hf.stored import read_stored
 from lbx.backends.options import thread_count
-from lbx.backends.weights import model_files
+from lbx.backends.places import model_files
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.records import encodable

@@ -30,7 +30,7 @@ from lbx.backends.llama.sequence_memory import LlamaSequences
 from lbx.backends.llama.tokenizer import LlamaTokenizer, metadata, own_chat_template
 from lbx.backends.memory import available_bytes
 from lbx.backends.options import LlamaOptions, thread_count
-from lbx.backends.weights import shards
+from lbx.backends.places import shards
 from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.base.records import Sampling
 from lbx.inference.model import BackendInfo

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from lbx.backends.headers import GgufTensor, gguf_tensors
-from lbx.backends.weights import shards
+from lbx.backends.places import shards
 from lbx.base.errors import BackendError
 from lbx.base.inputs import open_input
 

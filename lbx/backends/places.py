@@ -1,0 +1,101 @@
+"""Which cards, files and folders here hold models, and which files make a model; none is loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from lbx.base.errors import BackendError, UsageError
+from lbx.base.layout import FILES, HUB, Bundle
+from lbx.base.tables import read_table
+
+CARDS = Path("models")
+_SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+_MODEL_FILES = (".safetensors", ".json", ".jinja", ".model", ".txt")
+
+
+def named_places(bundle: Bundle | None = None) -> dict[str, Path]:
+    """{what ``--model`` takes: the card, file or folder} in models/, beside the bundle (or here), and in the bundle."""
+    beside = bundle.root.parent if bundle is not None else Path()
+    places = dict(_in_folder(CARDS, cards_only=False)) | dict(_in_folder(beside, cards_only=True))
+    return places | dict(_in_bundle(bundle)) if bundle is not None else places
+
+
+def _in_folder(folder: Path, *, cards_only: bool) -> Iterator[tuple[str, Path]]:
+    """A folder's models. Beside a bundle there may be anything: what says no backend is no card there."""
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".toml":
+            if not cards_only or is_card(path):
+                yield (path.stem if folder == CARDS else str(path)), path
+        elif is_first_gguf(path) or holds_weights(path):
+            yield str(path), path
+
+
+def _in_bundle(bundle: Bundle) -> Iterator[tuple[str, Path]]:
+    hub = bundle.root / HUB
+    for folder in sorted(hub.glob("models--*--*")):
+        repo = folder.name.removeprefix("models--").replace("--", "/", 1)
+        if snapshot := bundle.snapshot("model", repo):
+            yield repo, snapshot
+    for path in sorted((bundle.root / FILES).rglob("*")):
+        if is_first_gguf(path) or path.name == "config.json":
+            place = path.parent if path.name == "config.json" else path
+            yield str(place), place
+
+
+def is_card(path: Path) -> bool:
+    """Whether a TOML file names a backend: recipes and others have none."""
+    try:
+        return "backend" in read_table(path)[0]
+    except UsageError:
+        return False
+
+
+def holds_weights(folder: Path) -> bool:
+    """Whether this is a folder with a model; the folder of cards and all models is none."""
+    if folder.name == CARDS.name:
+        return False
+    return (folder / "config.json").is_file() or any(folder.glob("*.gguf"))
+
+
+def shards(path: Path) -> list[Path]:
+    """All the files of a GGUF model, given its first one.
+
+    Raises:
+        BackendError: a part of a split model is missing.
+    """
+    match = _SHARD.search(path.name)
+    if match is None:
+        return [path]
+    stem, total = path.name[: match.start()], int(match[2])
+    parts = [path.with_name(f"{stem}-{n:05d}-of-{total:05d}.gguf") for n in range(1, total + 1)]
+    for part in parts:
+        if not part.is_file():
+            raise BackendError(f"A part of the model is missing: {part}.", fix="All parts must lie in one folder.")
+    return parts
+
+
+def is_first_gguf(path: Path) -> bool:
+    """Whether a GGUF model begins with this file: a split model has more of them."""
+    part = _SHARD.search(path.name)
+    return path.suffix == ".gguf" and (part is None or int(part[1]) == 1)
+
+
+def model_files(path: Path) -> list[Path]:
+    """The files of a model folder or of a GGUF model, given its first one.
+
+    Raises:
+        BackendError: a part of a split model is missing, or one is a pipe, a device or a link to nothing: a library
+            would wait for it.
+    """
+    if path.is_dir():
+        files = sorted(p for p in path.iterdir() if p.suffix in _MODEL_FILES and not p.is_dir())
+    else:
+        files = shards(path)
+    for file in files:
+        if not file.is_file():
+            raise BackendError(f"{file} is not a regular file.", fix="Put the model's own file in its place.")
+    return files

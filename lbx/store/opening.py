@@ -147,6 +147,10 @@ def _open_error(path: Path, exc: duckdb.Error) -> StoreError:
         return StoreError(
             f"{path} is not a results file: {first_line(exc)}", fix="Give another file, or move this one away."
         )
+    if "not read enough bytes" in text:
+        return StoreError(
+            f"{path} is cut off: {first_line(exc)}", fix="Copy it again, whole, from where it was written."
+        )
     return StoreError(f"{path} cannot be opened: {first_line(exc)}")
 
 

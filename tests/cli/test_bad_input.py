@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import duckdb
 import pytest
 from command_line import Lbx, fails
 from gguf_copy import gguf_copy
+
+from lbx.store import Store
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 
@@ -123,6 +126,11 @@ def test_results_files_that_are_none(lbx: Lbx, bundle: Path, answers: Path, tmp_
     for command in ("score", "report", "rate", "show", "metadata"):
         fails(lbx(command, empty), 1, "is an empty file")
     assert empty.stat().st_size == 0
+    cut = tmp_path / "cut.duckdb"
+    Store(cut).close()
+    os.truncate(cut, cut.stat().st_size // 2)
+    for command in ("score", "report", "show", "metadata"):
+        fails(lbx(command, cut), 1, "is cut off", "Copy it again")
     other = tmp_path / "other.duckdb"
     with duckdb.connect(str(other)) as connection:
         connection.execute("CREATE TABLE mine (x INTEGER)")

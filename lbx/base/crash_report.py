@@ -82,7 +82,7 @@ def farewell() -> None:
             os.write(pipe, _FAREWELL)
 
 
-def sentence(said: str, safe: str) -> str:
+def sentence(text: str, safe: str) -> str:
     """What to tell of a process that died.
 
     Args:
@@ -91,8 +91,8 @@ def sentence(said: str, safe: str) -> str:
         safe: a sentence on what is not lost.
     """
     # Threads that die together write between each other's words: looked for, and not at one place.
-    known = (name for name in _CAUSES if name in said)
-    cause = next(known, said.partition("\n")[0].replace(_FATAL, "").strip())
+    known = (name for name in _CAUSES if name in text)
+    cause = next(known, text.partition("\n")[0].replace(_FATAL, "").strip())
     how, fix = _CAUSES.get(cause, (cause, _CRASHED)) if cause else ("before it could say why", _UNSAID)
     return f"error: lbx was ended by the system ({how}). {safe} {fix}.\n  try: lbx doctor\n"
 

@@ -74,10 +74,10 @@ def _is_plain(text: str) -> bool:
     return (text.isascii() and text.isprintable()) or not _PERHAPS.search(text)
 
 
-def _spelled(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
+def _spelled(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
 
 
-def _as_json(found: re.Match[str]) -> str:
-    units = found[0].encode("utf-16-be", "surrogatepass")
+def _as_json(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

@@ -89,20 +89,20 @@ def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice) 
     return list(bundle_prompts(bundle, tasks, BENCHMARKS, selection))
 
 
-def _show(found: Measured, names: tuple[str, str], *, as_json: bool) -> None:
+def _show(measured: Measured, names: tuple[str, str], *, as_json: bool) -> None:
     if as_json:
-        answer_json(json.dumps(to_json(found), ensure_ascii=False, indent=2))
+        answer_json(json.dumps(to_json(measured), ensure_ascii=False, indent=2))
         return
-    for which, name, info in zip(("first", "second"), names, (found.first, found.second), strict=True):
+    for which, name, info in zip(("first", "second"), names, (measured.first, measured.second), strict=True):
         answer(f"{which}: {info.model} ({name}; {info.version}, window {info.context_window:,})")
-    rows = [{**task.to_json(), **(task.to_json()["logits"] or {})} for task in by_task(found)]
+    rows = [{**task.to_json(), **(task.to_json()["logits"] or {})} for task in by_task(measured)]
     for title, columns in (("Token ids and logits", _logit_columns()), ("Greedy answers", _answer_columns())):
         names_of = [column.name for column in columns]
         table = Table(names_of, [tuple(row.get(name) for name in names_of) for row in rows])
         show_table(title, cells(Report(title, "", columns), table))
-    for reason in found.not_compared:
+    for reason in measured.not_compared:
         note(reason)
-    problems = [one for one in found.prompts if one.problem]
+    problems = [one for one in measured.prompts if one.problem]
     for one in problems[:3]:
         note(f"{one.prompt.key} was not compared. {one.problem}")
     if len(problems) > 3:
@@ -139,10 +139,10 @@ def _answer_columns() -> tuple[Column, ...]:
     )
 
 
-def _judge(found: Measured, bound: float | None) -> None:
+def _judge(measured: Measured, bound: float | None) -> None:
     if bound is None:
         return
-    if reason := excess(found, bound):
+    if reason := excess(measured, bound):
         note(f"Not the same within {bound:g}: {reason}.")
         raise typer.Exit(1)
     note(f"The same within {bound:g}.")

@@ -14,32 +14,32 @@ from lbx.store import Store
 Given = Mapping[str, Any]
 
 
-def runs(given: Given) -> list[str]:
+def runs(typed: Given) -> list[str]:
     """The runs of the results file, and the models that they are of."""
-    with Store(Path(given.get("results") or given["spec_file"]), read_only=True) as store:
+    with Store(Path(typed.get("results") or typed["spec_file"]), read_only=True) as store:
         rows = store.query("SELECT run_id, model FROM runs ORDER BY ALL").rows
     return list(dict.fromkeys([*(run for run, _ in rows), *(model for _, model in rows)]))
 
 
-def tasks(given: Given) -> list[str]:
+def tasks(typed: Given) -> list[str]:
     """Benchmarks and their tasks: of the results file, of the bundle, or else all that lbx knows."""
-    if results := given.get("results"):
+    if results := typed.get("results"):
         with Store(Path(results), read_only=True) as store:
             rows = store.query("SELECT DISTINCT benchmark, task FROM samples ORDER BY ALL").rows
         names = [f"{benchmark}/{task}" for benchmark, task in rows]
-    elif bundle := given.get("bundle"):
+    elif bundle := typed.get("bundle"):
         names = [task.full_name for task in everything(Bundle(Path(bundle)))]
     else:
         names = [f"{name}/{task}" for name, family in BENCHMARKS.items() for task in family.known_tasks]
     return list(dict.fromkeys([*(name.partition("/")[0] for name in names), *names]))
 
 
-def models(given: Given) -> list[str]:
+def models(typed: Given) -> list[str]:
     """What --model can name, as ``lbx models`` lists it."""
-    bundle = given.get("bundle")
+    bundle = typed.get("bundle")
     return [one.name for one in list_models(Bundle(Path(bundle)) if bundle else None)]
 
 
-def formats(_given: Given) -> list[str]:
+def formats(_typed: Given) -> list[str]:
     """Whose files are imported and exported."""
     return [*format_names(), *judge_forms(), *rating_forms()]

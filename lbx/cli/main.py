@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from typer._click import Command, Context
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         answer(f"lbx {__version__}")
         raise typer.Exit
 

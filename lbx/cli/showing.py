@@ -44,12 +44,12 @@ def show_prompts(options: Prompts) -> None:
         answer_text("\n".join(_lines_of_prompt(sent, full=options.full)) + "\n\n")
 
 
-def _write(path: Path, found: Iterator[SentPrompt]) -> int:
+def _write(path: Path, prompts: Iterator[SentPrompt]) -> int:
     """Into a file that is there when it is whole. Returns how many."""
     if path.exists():
         raise UsageError(f"{path} already exists.", fix="Choose another name, or remove it.")
     with whole_file(path) as file:
-        return sum(bool(file.write(json.dumps(sent.to_json()).encode() + b"\n")) for sent in found)
+        return sum(bool(file.write(json.dumps(sent.to_json()).encode() + b"\n")) for sent in prompts)
 
 
 def _lines_of_prompt(sent: SentPrompt, *, full: bool) -> Iterator[str]:
@@ -150,7 +150,7 @@ def rebuilt_prompts(
 
 
 def _lines_of_answer(
-    answer: StoredAnswer, told: dict[str, Any], names: Mapping[str, str], *, full: bool
+    answer: StoredAnswer, fields: dict[str, Any], names: Mapping[str, str], *, full: bool
 ) -> Iterator[str]:
     row = answer.values
     if answer.key.benchmark == Judging.name:
@@ -174,13 +174,13 @@ def _lines_of_answer(
         yield f"score     {score['metric']} {score['score']:.4f}{extracted}{''.join(f' ({one})' for one in notes)}"
     for mark in answer.marks:
         yield f"mark      {mark}"
-    for one in (*told["judgements"], *told["ratings"]):
+    for one in (*fields["judgements"], *fields["ratings"]):
         yield _opinion(one, names, full=full)
     counted = [f"{row[name]:,} {label}" for name, label in _COUNTS.items() if row[name] is not None]
     yield f"tokens    {', '.join(counted) or 'unknown'}"
     yield f"prompt    {row['prompt_sha256'] or 'unknown'}, from {row['prompt_source'] or 'elsewhere'}"
-    if "prompts" in told:
-        yield from _lines_of_rebuilt(told, full=full)
+    if "prompts" in fields:
+        yield from _lines_of_rebuilt(fields, full=full)
 
 
 def _opinion(one: Mapping[str, Any], names: Mapping[str, str], *, full: bool) -> str:
@@ -220,9 +220,9 @@ def _text(name: str, text: str | None, *, full: bool) -> Iterator[str]:
         yield _shown(text, full=full)
 
 
-def _lines_of_rebuilt(told: dict[str, Any], *, full: bool) -> Iterator[str]:
-    yield f"rebuilt   {_SAME[told['prompt_is_the_same']]}"
-    for one in told["prompts"]:
+def _lines_of_rebuilt(fields: dict[str, Any], *, full: bool) -> Iterator[str]:
+    yield f"rebuilt   {_SAME[fields['prompt_is_the_same']]}"
+    for one in fields["prompts"]:
         mark = f"\n[... {one.get('tokens_cut', 0):,} tokens are cut away here ...]\n"
         yield f"step {one['step'] + 1}"
         yield _shown(one.get("text") or str(one["error"]), full=full, cut_at=one.get("cut_at"), mark=mark)

@@ -147,24 +147,24 @@ def _notes(reading: PredictionFiles) -> Iterator[str]:
             yield f'{prediction.line.where}: the answer is no text; "" stands for it.'
 
 
-def _run_row(given: Understood) -> RunRow:
-    form, reading = given.form, given.reading
+def _run_row(understood: Understood) -> RunRow:
+    form, reading = understood.form, understood.reading
     judged = {"judged": True} if reading.judged else {}
     row = import_of(
         form.name,
         reading.content_sha256,
-        given.bundle,
-        run_id=given.name,
-        model=given.model,
+        understood.bundle,
+        run_id=understood.name,
+        model=understood.model,
         versions={form.name: BENCHMARKS[form.name].metric_version},
-        metadata=given.metadata,
+        metadata=understood.metadata,
         files=reading.files,
         **judged,
-        **given.told,
+        **understood.told,
     )
-    if given.bundle is None or reading.judged:  # a file for a judge is never about all of a task
+    if understood.bundle is None or reading.judged:  # a file for a judge is never about all of a task
         return row
-    every = BENCHMARKS[form.name].tasks(given.bundle, list(reading.tasks))
+    every = BENCHMARKS[form.name].tasks(understood.bundle, list(reading.tasks))
     return row.counting([task for task in every if task.name in reading.tasks])
 
 

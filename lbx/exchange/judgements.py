@@ -106,16 +106,16 @@ class _StoredRun:
     model: str
     answers: dict[Question, list[tuple[Sample, int, str]]] = field(default_factory=dict)
 
-    def answer(self, told: Shown | None, side: int) -> tuple[Sample, int] | None:
+    def answer(self, shown: Shown | None, side: int) -> tuple[Sample, int] | None:
         """Which of its answers a prompt shows."""
-        for sample, number, text in self.answers.get(told[:2], ()) if told else ():
-            if told and text == told.answers[side]:
+        for sample, number, text in self.answers.get(shown[:2], ()) if shown else ():
+            if shown and text == shown.answers[side]:
                 return sample, number
         return None
 
-    def gave_all(self, told: Sequence[Shown], side: int, samples: Mapping[Question, Sample]) -> bool:
+    def gave_all(self, shown: Sequence[Shown], side: int, samples: Mapping[Question, Sample]) -> bool:
         """Whether it gave all answers of a side, to these samples where they are known."""
-        for one in told:
+        for one in shown:
             known = self.answer(one, side)
             if known is None or (samples and samples[one[:2]].key != known[0].key):
                 return False
@@ -153,7 +153,7 @@ def understand_judgements(
     return Judgements(form, file, run_id or f"{model}-{form.name}-{file.sha256[:8]}", model, bundle, metadata)
 
 
-def write_judgements(store: Store, given: Judgements) -> list[JudgeRun]:
+def write_judgements(store: Store, judgements: Judgements) -> list[JudgeRun]:
     """Write the judge's runs, which stay open until ``Store.finish_run``, and those that they compare.
 
     The same file again replaces the same rows.
@@ -163,11 +163,11 @@ def write_judgements(store: Store, given: Judgements) -> list[JudgeRun]:
         BundleError: the bundle has none of the questions' tasks, or they are damaged.
         StoreError: the results file holds another run, or other samples, of one of the names.
     """
-    refuse_other_content(store, given.name, given.file.content_sha256)
-    compared = iter(_write_compared(store, given))
+    refuse_other_content(store, judgements.name, judgements.file.content_sha256)
+    compared = iter(_write_compared(store, judgements))
     return [
-        _write_attempt(store, given, number, rows, [next(compared) for _ in rows])
-        for number, rows in enumerate(given.file.attempts, start=1)
+        _write_attempt(store, judgements, number, rows, [next(compared) for _ in rows])
+        for number, rows in enumerate(judgements.file.attempts, start=1)
     ]
 
 
@@ -175,41 +175,41 @@ def write_judgements(store: Store, given: Judgements) -> list[JudgeRun]:
 
 
 def _write_attempt(
-    store: Store, given: Judgements, number: int, rows: Sequence[JudgedPair], compared: Sequence[_Compared]
+    store: Store, judgements: Judgements, number: int, rows: Sequence[JudgedPair], compared: Sequence[_Compared]
 ) -> JudgeRun:
-    run = _run_row(given, number, len(rows))
-    samples = list(named_apart(_rounds(given, rows, compared)))
-    generations = list(_generations(run.run_id, given.file.rubric.name, rows, samples))
+    run = _run_row(judgements, number, len(rows))
+    samples = list(named_apart(_rounds(judgements, rows, compared)))
+    generations = list(_generations(run.run_id, judgements.file.rubric.name, rows, samples))
     write_import(store, run, (SampleRow(sample, place) for place, sample in enumerate(samples)), generations)
     return JudgeRun(
         run.run_id,
         tuple(dict.fromkeys(answer.run_id for one in compared for answer in one.answers)),
         len(generations),
         sum(row.error is not None for row in generations),
-        tuple(given.form.numbers(rows)),
+        tuple(judgements.form.numbers(rows)),
         tuple(f"{row.line.where}: {row.note}." for row in rows if row.note),
     )
 
 
-def _run_row(given: Judgements, number: int, rows: int) -> RunRow:
-    file, content, last = given.file, given.file.content, number == len(given.file.attempts)
+def _run_row(judgements: Judgements, number: int, rows: int) -> RunRow:
+    file, content, last = judgements.file, judgements.file.content, number == len(judgements.file.attempts)
     entry = {"name": file.path.name, "task": None, "rows": rows, "separator": content.separator}
     rubric = file.rubric.settings("both") | ({} if file.rubric.user else {"rubric_sha256": ""})  # of unknown words
     return import_of(
-        given.form.name,
+        judgements.form.name,
         file.content_sha256,
-        given.bundle,
-        run_id=given.name if number == 1 else f"{given.name}-{number}",
-        model=given.model,
+        judgements.bundle,
+        run_id=judgements.name if number == 1 else f"{judgements.name}-{number}",
+        model=judgements.model,
         versions={NAME: Judging.metric_version},
-        metadata=given.metadata,
+        metadata=judgements.metadata,
         attempt=number,
         files=[entry | {"final_newline": content.final_newline or not last}],
         **rubric,
     )
 
 
-def _rounds(given: Judgements, rows: Sequence[JudgedPair], compared: Sequence[_Compared]) -> Iterator[Sample]:
+def _rounds(judgements: Judgements, rows: Sequence[JudgedPair], compared: Sequence[_Compared]) -> Iterator[Sample]:
     """Two of each row. What a prompt does not tell for sure is no part of its round."""
     seen: dict[object, int] = {}
     for row, (sample, document, (judged, against)) in zip(rows, compared, strict=True):
@@ -220,7 +220,7 @@ def _rounds(given: Judgements, rows: Sequence[JudgedPair], compared: Sequence[_C
                 sample.benchmark, sample.task, sample.sample_id, sample.question, sample.references,
                 judged.run_id, texts[0], judged.iteration, against.run_id, against.iteration, texts[1], answer_first,
                 sample.language, document, copy_marks(marks_in(sample.meta), times),
-            ).sample(given.file.rubric)  # fmt: skip
+            ).sample(judgements.file.rubric)  # fmt: skip
             known = {key: value for key, value in made.meta.items() if row.told or key not in _OF_ANSWERS}
             yield replace(made, meta=known)
 
@@ -246,18 +246,18 @@ def _generations(
 # The judged
 
 
-def _write_compared(store: Store, given: Judgements) -> list[_Compared]:
+def _write_compared(store: Store, judgements: Judgements) -> list[_Compared]:
     """What each row of a file compares. Runs and samples that are not there yet are written."""
-    rows = given.rows
-    stored, of_questions = _samples(store, given)
-    samples = [of_questions[row.told[:2]] if row.told else _unknown_sample(given.form, row) for row in rows]
+    rows = judgements.rows
+    stored, of_questions = _samples(store, judgements)
+    samples = [of_questions[row.told[:2]] if row.told else _unknown_sample(judgements.form, row) for row in rows]
     unknown = (sample for sample, row in zip(samples, rows, strict=True) if not row.told)
     store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(unknown)])
     made: dict[str, _NewRun] = {}
     answers = []
     for row, sample in zip(rows, samples, strict=True):
         both = []
-        for side, run_id in enumerate(_run_ids(row, given)):
+        for side, run_id in enumerate(_run_ids(row, judgements)):
             if run := stored.get(side):
                 known = run.answer(row.told, side)
                 both.append(_Given(run.run_id, known[1] if known else 0))
@@ -266,18 +266,18 @@ def _write_compared(store: Store, given: Judgements) -> list[_Compared]:
                 both.append(_Given(run_id, new.iteration(sample, row.told.answers[side] if row.told else None)))
         answers.append((both[0], both[1]))
     for run_id, new in made.items():
-        _write_run(store, run_id, new, given)
-    documents = _documents(store, given.form.benchmark)
+        _write_run(store, run_id, new, judgements)
+    documents = _documents(store, judgements.form.benchmark)
     return [
         _Compared(sample, documents.get((sample.task, sample.sample_id), ""), both)
         for sample, both in zip(samples, answers, strict=True)
     ]
 
 
-def _run_ids(row: JudgedPair, given: Judgements) -> tuple[str, str]:
+def _run_ids(row: JudgedPair, judgements: Judgements) -> tuple[str, str]:
     """Names for runs that are made of a file; a model may have met itself."""
     first, second = row.names
-    behind = f"{given.form.name}-{given.file.sha256[:8]}"
+    behind = f"{judgements.form.name}-{judgements.file.sha256[:8]}"
     return f"{first}-{behind}", f"{second}-{'against-' * (first == second)}{behind}"
 
 
@@ -287,12 +287,12 @@ def _unknown_sample(form: JudgeForm, row: JudgedPair) -> Sample:
     return Sample(form.benchmark, NO_TASK, name, "", "", (), meta={"evaluation": LLM})
 
 
-def _samples(store: Store, given: Judgements) -> tuple[dict[int, _StoredRun], dict[Question, Sample]]:
+def _samples(store: Store, judgements: Judgements) -> tuple[dict[int, _StoredRun], dict[Question, Sample]]:
     """The runs of the results file by the side that they are, and each question's sample."""
-    rows = given.rows
+    rows = judgements.rows
     models = [row.told for row in rows if row.told]
     questions = list(dict.fromkeys(one[:2] for one in models))
-    runs = _stored_runs(store, given.form.benchmark, questions)
+    runs = _stored_runs(store, judgements.form.benchmark, questions)
     sides: dict[int, _StoredRun] = {}
     samples: dict[Question, Sample] = {}
     for side in (0, 1) if models else ():
@@ -301,7 +301,7 @@ def _samples(store: Store, given: Judgements) -> tuple[dict[int, _StoredRun], di
         if named or len(able) == 1:
             sides[side] = run = (named or able)[0]
             samples |= {one[:2]: known[0] for one in models if (known := run.answer(one, side))}
-    return sides, samples or _new_samples(store, given, questions)
+    return sides, samples or _new_samples(store, judgements, questions)
 
 
 def _stored_runs(store: Store, benchmark: str, questions: Sequence[Question]) -> list[_StoredRun]:
@@ -319,25 +319,30 @@ def _stored_runs(store: Store, benchmark: str, questions: Sequence[Question]) ->
     return list(runs.values())
 
 
-def _new_samples(store: Store, given: Judgements, questions: Sequence[Question]) -> dict[Question, Sample]:
+def _new_samples(store: Store, judgements: Judgements, questions: Sequence[Question]) -> dict[Question, Sample]:
     """The bundle's samples, or such as an import of the compared answers themselves would have; written."""
-    samples = {key: judged_sample(given.form.benchmark, *key, LLM) for key in questions}
-    if given.bundle is None or not questions:
+    samples = {key: judged_sample(judgements.form.benchmark, *key, LLM) for key in questions}
+    if judgements.bundle is None or not questions:
         store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(samples.values())])
         return samples
-    form, rows = format_named(given.form.benchmark), []
+    form, rows = format_named(judgements.form.benchmark), []
     for place, sample in enumerate(samples.values()):
         line = PredictionLine("a prompt", place, "", {})
         rows.append(Prediction(line, sample.task, sample.sample_id, place, sample))
-    matched = match_judged(form, given.bundle, PredictionFiles(by_task(rows), [], "", judged=True))
+    matched = match_judged(form, judgements.bundle, PredictionFiles(by_task(rows), [], "", judged=True))
     for task, some in matched.tasks.items():
-        store.write(samples=list(sample_rows(form, task, some, given.bundle)))
+        store.write(samples=list(sample_rows(form, task, some, judgements.bundle)))
     return {questions[row.line.number]: row.sample for row in matched.rows if row.sample}
 
 
-def _write_run(store: Store, run_id: str, run: _NewRun, given: Judgements) -> None:
+def _write_run(store: Store, run_id: str, run: _NewRun, judgements: Judgements) -> None:
     row = import_of(
-        given.form.name, given.file.content_sha256, given.bundle, run_id=run_id, model=run.model, judged=True
+        judgements.form.name,
+        judgements.file.content_sha256,
+        judgements.bundle,
+        run_id=run_id,
+        model=run.model,
+        judged=True,
     )
     answers = [(key, number, text) for key, several in run.answers.items() for number, text in enumerate(several)]
     write_import(store, row, [], (GenerationRow(run_id, *key, number, output=text) for key, number, text in answers))

@@ -145,26 +145,26 @@ def make_rounds(rubric: Rubric, judged: Sequence[RunAnswers], against: RunAnswer
 
 
 def _of_question(
-    question: Question, judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: Questions, found: Rounds
+    question: Question, judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: Questions, rounds: Rounds
 ) -> list[Round]:
     place, sample = question.place, question.sample
     made: list[Round] = []
     theirs = against.texts.get(place, {}) if against else {0: ""}
     if against and not theirs:
-        found.missing[against.run_id] += 1
+        rounds.missing[against.run_id] += 1
     for run in judged:
         mine = run.texts.get(place, {})
         if not mine:
-            found.missing[run.run_id] += 1
+            rounds.missing[run.run_id] += 1
         for i, j, marks in _pairs(question, run, against, wanted) if mine and theirs else ():
             one = Round(
                 *place, sample.question, sample.references, run.run_id, mine[i], i,
                 language=sample.language, document_sha256=question.document, marks=marks,
             )  # fmt: skip
-            found.empty[run.run_id] += not one.answer.strip()
+            rounds.empty[run.run_id] += not one.answer.strip()
             if against:
                 one = replace(one, against_run_id=against.run_id, against_iteration=j, against=theirs[j])
-                found.empty[against.run_id] += not one.against.strip()
+                rounds.empty[against.run_id] += not one.against.strip()
             made.append(one)
             if against and wanted.both_orders:
                 made.append(replace(one, answer_first=False))

@@ -42,13 +42,13 @@ def _asked_about(tasks: Sequence[Task], selection: Selection, bundle: Bundle) ->
         yield from (sample for _, sample in selection.of(task, samples))
 
 
-def settings_of_summaries(asked: RunSettings) -> RunSettings:
+def settings_of_summaries(settings: RunSettings) -> RunSettings:
     """How parts are asked, given how questions are: greedily, once, and without reasoning where that can be said."""
     return RunSettings(
-        summaries=asked.summaries,
-        chat=asked.chat,
-        thinking=False if asked.thinks else asked.thinking,
-        batching=asked.batching,
+        summaries=settings.summaries,
+        chat=settings.chat,
+        thinking=False if settings.thinks else settings.thinking,
+        batching=settings.batching,
     )
 
 

@@ -201,14 +201,14 @@ def answer_job(
         waiting = unfinished
 
 
-def _take(work: Work, question: PendingAnswer, said: Completion | LbxError) -> GenerationRow | None:
+def _take(work: Work, question: PendingAnswer, completion: Completion | LbxError) -> GenerationRow | None:
     """The row, where that was the last step; otherwise the question has its next one."""
     key = question.request.key
-    if isinstance(said, LbxError):
-        return failed(work, key, question.prompt, said)
-    question.steps.append(Step(question.prompt, question.request, said))
+    if isinstance(completion, LbxError):
+        return failed(work, key, question.prompt, completion)
+    question.steps.append(Step(question.prompt, question.request, completion))
     if len(question.steps) == 1:
-        follow_up = question.benchmark.follow_up(work.bundle, question.sample, work.mode, said.text)
+        follow_up = question.benchmark.follow_up(work.bundle, question.sample, work.mode, completion.text)
         if follow_up is not None:
             question.prompt = follow_up
             try:

@@ -31,28 +31,28 @@ from lbx.store import Store
 log = logging.getLogger("lbx")
 
 
-def judge_spec(told: Mapping[str, Any]) -> JudgeSpec:
+def judge_spec(fields: Mapping[str, Any]) -> JudgeSpec:
     """What was said of a judge as a spec. Raises UsageError where something is missing or out of range."""
-    if not told.get("runs"):
+    if not fields.get("runs"):
         raise UsageError(
             "Give the run to judge with --run: a run of the results file, or a model whose published answers are in "
             "the bundle.",
             fix="Or calibrate the judge on published answers: --calibrate.",
         )
-    return JudgeSpec(**told)
+    return JudgeSpec(**fields)
 
 
-def calibrating(told: Mapping[str, Any]) -> JudgeSpec:
+def calibrating(fields: Mapping[str, Any]) -> JudgeSpec:
     """The same over the published answers that GPT-4's win rates are known of."""
     judge = official_judges()[OFFICIAL]
     for name in ("runs", "against", "questions", "rubric", "tasks", "orders"):
-        if name in told:
+        if name in fields:
             raise UsageError(
                 f"--calibrate judges the published answers to {judge.title} in the official way; it cannot be combined "
                 f"with --{name.removesuffix('s')}.",
                 fix="Remove one of them.",
             )
-    return JudgeSpec(**told, runs=tuple(judge.runs.values()), against=judge.baseline_run)
+    return JudgeSpec(**fields, runs=tuple(judge.runs.values()), against=judge.baseline_run)
 
 
 def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:

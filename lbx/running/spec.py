@@ -282,9 +282,9 @@ def read_values(path: Path) -> object:
         raise UsageError(f"The spec {path} is not JSON: {exc}.", fix=_FIX) from exc
 
 
-def _tuple(given: object, between: str | None = None) -> object:
+def _tuple(value: object, between: str | None = None) -> object:
     """One text or several as a tuple; what is neither is left to the check."""
-    texts = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list) else given
+    texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
     if between is None or not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):
         return texts
     return tuple(name for text in texts for part in text.split(between) if (name := part.strip()))

@@ -88,11 +88,11 @@ def _effort_option(settings: RunSettings) -> str:
     return f"--reasoning-effort {settings.reasoning_effort}"
 
 
-def _thinking_switch(source: str, given: Mapping[str, Any], settings: RunSettings) -> dict[str, bool]:
+def _thinking_switch(source: str, arguments: Mapping[str, Any], settings: RunSettings) -> dict[str, bool]:
     """The template's switch as the spec wants it; says so where that cannot work."""
     known = [name for name in _SWITCHES if knows_switch(source, name)]
     if settings.thinking is None and not settings.thinks:
-        if known and not any(name in given for name in known):
+        if known and not any(name in arguments for name in known):
             log.info(
                 "This model can reason before it answers, and its chat template decides whether it does: "
                 "give --thinking or --no-thinking."
@@ -113,7 +113,7 @@ def _thinking_switch(source: str, given: Mapping[str, Any], settings: RunSetting
 
 def _effort(
     source: str,
-    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     settings: RunSettings,
     with_level: Callable[[Mapping[str, str]], ChatTemplate],
 ) -> dict[str, str]:
@@ -141,7 +141,7 @@ def _effort(
     unknown = prompt(_NO_LEVEL)
     known = [level for level in EFFORTS if prompt(level) not in (None, unknown)]
     if not settings.reasoning_effort:
-        if known and not any(name in given for name in names):
+        if known and not any(name in arguments for name in names):
             log.info(
                 f"This model's chat template decides how much it reasons: give --reasoning-effort {' or '.join(known)}."
             )

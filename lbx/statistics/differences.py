@@ -99,11 +99,11 @@ def sign_flips(parts: Sequence[float]) -> float:
     return float((np.abs(sums) >= size - _EXACT_EPSILON * max(size, 1)).mean())
 
 
-def samples_needed(found: Difference, margin: float) -> int | None:
+def samples_needed(difference: Difference, margin: float) -> int | None:
     """How many samples like these would decide, in four of five cases: that there is this difference, or that any is
     within the margin, whichever takes fewer. None where nothing is known of the spread.
     """
-    se, value, n = found.interval.se, abs(found.interval.value), found.interval.n
+    se, value, n = difference.interval.se, abs(difference.interval.value), difference.interval.n
     if not se:
         return None
     spread = se * math.sqrt(n)
@@ -113,15 +113,15 @@ def samples_needed(found: Difference, margin: float) -> int | None:
     return max(math.ceil(least**2), n + 1) if math.isfinite(least) else None
 
 
-def _tested(found: Interval, parts: Floats) -> tuple[float | None, str]:
+def _tested(interval: Interval, parts: Floats) -> tuple[float | None, str]:
     """Of no difference, by what each cluster that differs adds to it."""
     if len(parts) < FEW:
         return sign_flips(parts.tolist()), "sign flips"
-    if not found.se and ((parts > 0).all() or (parts < 0).all()):
+    if not interval.se and ((parts > 0).all() or (parts < 0).all()):
         return 2.0 ** (1 - len(parts)), "sign flips"  # of all ways only two give as much
-    if not found.se or not found.df:
+    if not interval.se or not interval.df:
         return None, "t"
-    return min(1.0, 2 * t_tail(abs(found.value) / found.se, found.df)), "t"
+    return min(1.0, 2 * t_tail(abs(interval.value) / interval.se, interval.df)), "t"
 
 
 def _in_order(stratum: Stratum, samples: Codes) -> Stratum:

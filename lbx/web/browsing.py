@@ -205,8 +205,8 @@ def _asked(request: Request) -> dict[str, str]:
     return {name: value for name in _FILTERS if (value := request.query_params.get(name, "").strip())}
 
 
-def _link(path: str, asked: Mapping[str, str], **more: object) -> str:
-    return f"{path}?{urlencode({**asked, **more})}"
+def _link(path: str, query: Mapping[str, str], **more: object) -> str:
+    return f"{path}?{urlencode({**query, **more})}"
 
 
 def _share(text: str) -> float | None:

@@ -82,16 +82,16 @@ class Reply:
     decode_s: float
 
 
-def read_reply(found: Mapping[str, Any], wall_s: float) -> Reply:
+def read_reply(body: Mapping[str, Any], wall_s: float) -> Reply:
     """The first choice in a server's answer.
 
     Raises:
         BackendError: it has none, or says that it failed.
     """
-    choices = found.get("choices")
+    choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise BackendError("The server's answer holds no choices.", fix="Its log may say why.")
-    choice, usage, timings = choices[0], table_of(found.get("usage")), table_of(found.get("timings"))
+    choice, usage, timings = choices[0], table_of(body.get("usage")), table_of(body.get("timings"))
     message = table_of(choice.get("message"))
     text = message.get("content") if message else choice.get("text")
     reasoning = message.get("reasoning_content") or message.get("reasoning")

@@ -94,9 +94,9 @@ class EndpointEmbedder:
             ) from exc
         return self._vectors(reply, len(texts))
 
-    def _vectors(self, found: Mapping[str, Any], count: int) -> list[list[float]]:
+    def _vectors(self, body: Mapping[str, Any], count: int) -> list[list[float]]:
         """The vectors in an answer, in the order of the texts, whatever order they came in."""
-        data = found.get("data")
+        data = body.get("data")
         entries = [table_of(entry) for entry in data] if isinstance(data, list) else []
         places = [count_of(entry.get("index")) for entry in entries]
         if sorted(-1 if place is None else place for place in places) != list(range(count)):

@@ -140,7 +140,7 @@ class JudgeForm:
         return Rubric(self.benchmark, PAIR, "", "", VERDICTS, source=f"a file of {self.name}"), shown(rows)
 
     def pair(
-        self, judge: str, names: tuple[str, str], prompts: tuple[str, str], said: tuple[str, str], at: float
+        self, judge: str, names: tuple[str, str], prompts: tuple[str, str], outputs: tuple[str, str], at: float
     ) -> JudgedPair:
         """A row as the script writes it (``by_rubric``); ``at`` in seconds since 1970."""
         raise NotImplementedError

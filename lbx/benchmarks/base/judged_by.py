@@ -32,9 +32,9 @@ def copy_marks(marks: Sequence[str], place: int) -> tuple[str, ...]:
     return tuple(marks[place : place + 1])
 
 
-def rows_of(marks: Sequence[str], asked: Collection[str]) -> int:
+def rows_of(marks: Sequence[str], wanted: Collection[str]) -> int:
     """How many rows of an official file a question is, where questions of these marks are asked; at least one."""
-    return sum(mark in asked for mark in marks) or 1
+    return sum(mark in wanted for mark in marks) or 1
 
 
 def copies_of(

@@ -211,9 +211,9 @@ class Judging(Benchmark):
         return []
 
 
-def _other_document(bundle: Bundle, asked: Round) -> BundleError:
+def _other_document(bundle: Bundle, one: Round) -> BundleError:
     return BundleError(
-        f"The bundle at {bundle.root} does not hold the document that {asked.benchmark}/{asked.task}/"
-        f"{asked.sample_id} was answered about, and the rubric shows it to the judge.",
+        f"The bundle at {bundle.root} does not hold the document that {one.benchmark}/{one.task}/"
+        f"{one.sample_id} was answered about, and the rubric shows it to the judge.",
         fix="Give the bundle that the answers were made with, or a rubric without {document}.",
     )

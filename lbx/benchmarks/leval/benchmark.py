@@ -326,19 +326,23 @@ def _averaged(parts: Sequence[TaskScore]) -> list[TaskScore]:
     return [whole, *parts]
 
 
-def _sample(task: str, asked: LEvalQuestion) -> Sample:
-    meta: dict[str, Any] = {"evaluation": asked.evaluation, "source": asked.source, "judged_by": list(asked.judged_by)}
+def _sample(task: str, question: LEvalQuestion) -> Sample:
+    meta: dict[str, Any] = {
+        "evaluation": question.evaluation,
+        "source": question.source,
+        "judged_by": list(question.judged_by),
+    }
     if KINDS[task] == "topics":
         # auto_eval.py tells first, second and third topic apart by the row's number in the file, whatever is asked.
-        meta["topic"] = asked.position % 3
+        meta["topic"] = question.position % 3
     return Sample(
         benchmark=LEval.name,
         task=task,
-        sample_id=f"{asked.document:03d}-{asked.number:02d}",
-        context=asked.context,
-        question=asked.question,
-        references=(asked.answer,),
-        length=len(asked.context.split()),
+        sample_id=f"{question.document:03d}-{question.number:02d}",
+        context=question.context,
+        question=question.question,
+        references=(question.answer,),
+        length=len(question.context.split()),
         meta=meta,
     )
 

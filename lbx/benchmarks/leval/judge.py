@@ -119,10 +119,10 @@ class LEvalJudgeForm(JudgeForm):
         return JudgeForm.understood(self, rows, bundle)
 
     def pair(
-        self, judge: str, names: tuple[str, str], prompts: tuple[str, str], said: tuple[str, str], at: float
+        self, judge: str, names: tuple[str, str], prompts: tuple[str, str], outputs: tuple[str, str], at: float
     ) -> JudgedPair:
         """See ``JudgeForm.pair``."""
-        winners = winner_in(said[0], first=0), winner_in(said[1], first=1)
+        winners = winner_in(outputs[0], first=0), winner_in(outputs[1], first=1)
         names_of_winners = [names[winner] if isinstance(winner, int) else winner for winner in winners]
         row = {
             "g1_winner": names_of_winners[0],
@@ -130,9 +130,9 @@ class LEvalJudgeForm(JudgeForm):
             "judge": judge,
             "g1_user_prompt": prompts[0],
         }
-        row |= {"g1_judgment": said[0], "g2_user_prompt": prompts[1], "g2_judgment": said[1]}
+        row |= {"g1_judgment": outputs[0], "g2_user_prompt": prompts[1], "g2_judgment": outputs[1]}
         line = PredictionLine("", 0, json.dumps({**row, "tstamp": at}), row)
-        return JudgedPair(line, judge, prompts, said, winners, names)
+        return JudgedPair(line, judge, prompts, outputs, winners, names)
 
     def attempts(self, rows: list[JudgedPair]) -> list[list[JudgedPair]]:
         return [part for segment in _segments(rows) for part in _attempts(segment)]

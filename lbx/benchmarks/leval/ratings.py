@@ -139,9 +139,9 @@ def bundled(bundle: Bundle) -> dict[tuple[str, str], dict[str, Sample]]:
     return samples
 
 
-def _known_runs(store: Store, given: Mapping[str, _Given]) -> dict[str, str]:
+def _known_runs(store: Store, answers: Mapping[str, _Given]) -> dict[str, str]:
     """{key: the run that gave exactly these answers}; carriage returns, which the page drops, apart."""
-    wanted = {name for texts in given.values() for name, _ in texts}
+    wanted = {name for texts in answers.values() for name, _ in texts}
     held: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
     for run, task, sample_id, output in store.query(
         "SELECT run_id, task, sample_id, output FROM generations WHERE benchmark = ? AND iteration = 0 "
@@ -151,7 +151,7 @@ def _known_runs(store: Store, given: Mapping[str, _Given]) -> dict[str, str]:
         if (task, sample_id) in wanted:
             held[run][task, sample_id] = (output or "").replace("\r", "")
     runs: dict[str, str] = {}
-    for key, texts in given.items():
+    for key, texts in answers.items():
         plain = {name: text.replace("\r", "") for name, text in texts}
         same = [run for run, outputs in held.items() if plain.items() <= outputs.items() and run not in runs.values()]
         if same:
@@ -181,9 +181,9 @@ def _make_run(store: Store, files: RatingFiles, key: str, texts: _Given, bundle:
     return run.run_id
 
 
-def _kept_pages(set_id: str, rater: str, asked: Sequence[_Asked]) -> Iterable[RatingRow]:
+def _kept_pages(set_id: str, rater: str, questions: Sequence[_Asked]) -> Iterable[RatingRow]:
     """A page is a row of nobody's answer, at its first question: what one rater's file says beside the ratings."""
-    for place, one in enumerate(asked):
+    for place, one in enumerate(questions):
         if one.question.number == 0:
             yield RatingRow(set_id, place, rater, PAGE_ROW, source_row=json.dumps(_kept(one.page)))
 
@@ -199,9 +199,9 @@ def _kept(page: RatedDocument) -> dict[str, Any] | None:
 
 
 def _ratings(
-    set_id: str, rater: str, runs: Mapping[str, str], asked: Sequence[_Asked], notes: list[str]
+    set_id: str, rater: str, runs: Mapping[str, str], questions: Sequence[_Asked], notes: list[str]
 ) -> Iterable[RatingRow]:
-    for place, (page, question, _) in enumerate(asked):
+    for place, (page, question, _) in enumerate(questions):
         if question.number == 0 and _kept(page) is None:
             notes.append(f"{page.line.where}: not as the page writes it, so it cannot be exported to the byte")
         for answer in question.answers if page.rated else ():

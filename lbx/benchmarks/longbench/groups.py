@@ -33,7 +33,7 @@ def groups(numbers: Numbers) -> list[GroupScore]:
 
 
 def _plain(numbers: Numbers) -> Iterator[GroupScore]:
-    heads = {task: found[METRICS[kind_of(task).metric][0]] for task, found in numbers.items()}
+    heads = {task: results[METRICS[kind_of(task).metric][0]] for task, results in numbers.items()}
     release = [task for task in TASKS if (task not in _EARLY if "nq" in heads else task != "nq")]
     tables = {"": _categories(heads, release)}
     for language in ("en", "zh"):

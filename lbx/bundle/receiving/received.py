@@ -100,15 +100,15 @@ def locate(given: Path, judge: Judge) -> Received:
     return Received(given.with_name(archive), volumes, sums, listed)
 
 
-def _without_sums(given: Path, archive: Path) -> Received:
-    numbers = sorted(number for _, number in _parts(given.parent, (archive.name,)) if number)
+def _without_sums(path: Path, archive: Path) -> Received:
+    numbers = sorted(number for _, number in _parts(path.parent, (archive.name,)) if number)
     if numbers and archive.exists():
         raise BundleError(
             f"Both {archive.name} and {volume_name(archive.name, numbers[0])} exist; they cannot belong to one bundle.",
             fix="Move away what does not belong, or copy NAME.SHA256SUMS too, which lists what does.",
         )
     if not numbers:
-        _require_file(given)
+        _require_file(path)
         return Received(archive, [archive])
     missing = [volume_name(archive.name, n) for n in range(1, numbers[-1]) if n not in numbers]
     if missing:
@@ -116,9 +116,9 @@ def _without_sums(given: Path, archive: Path) -> Received:
     return Received(archive, [archive.with_name(volume_name(archive.name, n)) for n in numbers])
 
 
-def _no_volumes(given: Path, missing: Sequence[str], sums: Path) -> BundleError:
-    if not given.exists() and len(missing) == 1:
-        _require_file(given)
+def _no_volumes(path: Path, missing: Sequence[str], sums: Path) -> BundleError:
+    if not path.exists() and len(missing) == 1:
+        _require_file(path)
     named = first_names(missing)
     return BundleError(f"{sums} lists {named}, and there is no such file beside it.", fix=f"Copy {named}, too.")
 

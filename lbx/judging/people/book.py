@@ -150,7 +150,7 @@ class Book:
 
     # What is said
 
-    def say(self, rater: str, item: Item, said: Sequence[Opinion], *, seconds: float | None = None) -> bool:
+    def say(self, rater: str, item: Item, opinions: Sequence[Opinion], *, seconds: float | None = None) -> bool:
         """Save what a rater says, all or nothing. Returns whether anything was new.
 
         Raises:
@@ -158,7 +158,7 @@ class Book:
             StoreError: it could not be saved.
         """
         with self._lock:
-            rows = [row for one in said for row in self._rows(rater, item, one, seconds)]
+            rows = [row for one in opinions for row in self._rows(rater, item, one, seconds)]
             if rows:
                 self._save(rows, undo=False)
             return bool(rows)
@@ -200,16 +200,16 @@ class Book:
         rows = self._said.get(key)
         return rows[-1] if rows else None
 
-    def _rows(self, rater: str, item: Item, said: Opinion, seconds: float | None) -> list[RatingRow]:
+    def _rows(self, rater: str, item: Item, opinion: Opinion, seconds: float | None) -> list[RatingRow]:
         places = self._keys(rater, item)
-        if not 0 <= said.place < len(places):
+        if not 0 <= opinion.place < len(places):
             raise UsageError("There is no such answer.")
-        comment = said.comment
+        comment = opinion.comment
         if comment is not None and len(comment) > _MOST_COMMENT:
             raise UsageError(f"A comment may have {_MOST_COMMENT:,} characters.")
-        score, verdict, shown_at = self._meant(rater, item, said)
+        score, verdict, shown_at = self._meant(rater, item, opinion)
         now, rows = self._now(), []
-        for key in places[said.place]:
+        for key in places[opinion.place]:
             last = self._last_of(key)
             held = (last.score, last.verdict, last.comment) if last else None
             text = (comment.strip() or None) if comment is not None else (last.comment if last else None)
@@ -222,15 +222,15 @@ class Book:
             )
         return rows
 
-    def _meant(self, rater: str, item: Item, said: Opinion) -> tuple[float | None, str | None, int]:
+    def _meant(self, rater: str, item: Item, opinion: Opinion) -> tuple[float | None, str | None, int]:
         """Score, verdict and place as a row has them."""
-        value = said.value
+        value = opinion.value
         if self.set.kind == SCORE:
             if value is None:
-                return None, None, said.place
+                return None, None, opinion.place
             if not isinstance(value, int) or not self.set.low <= value <= self.set.high:
                 raise UsageError(f"A rating is a whole number from {self.set.low} to {self.set.high}.")
-            return float(value), None, said.place
+            return float(value), None, opinion.place
         judged_at = next(at for at, group in enumerate(self.set.shown(item, rater)) if _same(group[0], item.answers[0]))
         if value in ("a", "b"):
             value = VERDICTS[0] if "ab".index(str(value)) == judged_at else VERDICTS[1]

@@ -86,7 +86,7 @@ def sentence(text: str, safe: str) -> str:
     """What to tell of a process that died.
 
     Args:
-        said: what faulthandler wrote; "" where the process was killed from outside, or by two threads at
+        text: what faulthandler wrote; "" where the process was killed from outside, or by two threads at
             once: the first takes faulthandler's hook away before it writes.
         safe: a sentence on what is not lost.
     """

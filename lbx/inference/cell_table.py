@@ -256,8 +256,9 @@ class _Group:
 
 def _own(rows: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The columns of each row that are True, -1 behind them."""
-    at, cells = np.nonzero(rows)
-    counts = np.bincount(at, minlength=len(rows))
+    counts = np.count_nonzero(rows, axis=1)
+    # Much faster of a flat array than of one with rows.
+    cells = np.flatnonzero(rows) - np.repeat(np.arange(len(rows)) * rows.shape[1], counts)
     places_of = np.full((len(rows), int(counts.max())), -1, dtype=np.int64)
     places_of[np.arange(places_of.shape[1]) < counts[:, None]] = cells
     return places_of

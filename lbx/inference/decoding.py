@@ -94,8 +94,11 @@ class Sampler:
         sampling = self._sampling
         if not sampling.top_k and sampling.top_p >= 1 and not sampling.min_p:
             return np.arange(len(logits))
+        ids = np.arange(len(logits))
+        if 0 < sampling.top_k < len(ids):  # to sort these and their ties takes a tenth of the time
+            ids = np.flatnonzero(logits >= np.partition(logits, -sampling.top_k)[-sampling.top_k])
         # Sorted, so that each cut is a prefix; stable, so that ties fall to the lower id as argmax has it.
-        order = np.argsort(-logits, kind="stable")
+        order = ids[np.argsort(-logits[ids], kind="stable")]
         if sampling.top_k:
             order = order[: sampling.top_k]
         scaled = logits[order].astype(np.float64) / sampling.temperature

@@ -62,6 +62,14 @@ def test_cuts_keep_the_likeliest(cut, left):
     assert set(drawn(temperature=1.0, **cut)) == left
 
 
+@pytest.mark.parametrize("top_k", [1, 7, 40, 199, 200, 500])
+def test_top_k_keeps_what_sorting_everything_keeps(top_k):
+    rng = np.random.default_rng(top_k)
+    for logits in (rng.normal(size=200), rng.integers(0, 9, 200), np.where(rng.random(200) < 0.9, -np.inf, 1.0)):
+        order = np.argsort(-logits, kind="stable")[:top_k].tolist()  # ties to the lower id
+        assert sampler(temperature=1.0, top_k=top_k)._cut(logits.astype(np.float32)).tolist() == order
+
+
 def test_top_p_agrees_with_transformers():
     torch = pytest.importorskip("torch")
     from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper

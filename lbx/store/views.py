@@ -33,7 +33,8 @@ MODE_OF_RUN = """nullif(concat_ws(' ',
                    CASE WHEN r.benchmark_versions->>'judge' IS NOT NULL THEN 'judge' END,
                    'rag ' || (r.settings->>'rag'),
                    'summaries ' || (r.settings->>'summaries')), '')"""
-_MODE = f"{MODE_OF_RUN} AS mode"
+# Once a run and not once a row of its numbers: reading its settings takes 10 kB and 3 us each time.
+_RUNS = f"(SELECT r.*, {MODE_OF_RUN} AS mode FROM runs r)"
 
 # How many of how many samples have an answer, in words, where not all have; NULL also where nobody knows.
 _PART = "CASE WHEN {samples} < {every} THEN format('{{:,}} of {{:,}}', ({samples})::BIGINT, ({every})::BIGINT) END"
@@ -127,39 +128,37 @@ VIEWS: dict[str, str] = {
     **JUDGING_VIEWS,
     # An answer a row, with what people ask of it, so that nobody joins tables for that; the score is the headline.
     "answers": f"""
-        SELECT g.run_id, r.model, r.backend, {_MODE}, g.benchmark, g.task, g.sample_id, g.iteration, s.question,
+        SELECT g.run_id, r.model, r.backend, r.mode, g.benchmark, g.task, g.sample_id, g.iteration, s.question,
                nullif(array_to_string(s."references"->>'$[*]', ' | '), '') AS reference,
                s."references" AS reference_answers, g.output, g.reasoning, g.error, c.metric, c.score,
                g.prompt_tokens, g.output_tokens, g.original_tokens, g.truncated, g.finish_reason, s.length,
                s.length_unit, s.language
-        FROM generations g JOIN runs r USING (run_id) LEFT JOIN samples s USING (benchmark, task, sample_id)
+        FROM generations g JOIN {_RUNS} r USING (run_id) LEFT JOIN samples s USING (benchmark, task, sample_id)
         LEFT JOIN (FROM newest_scores WHERE headline) c USING (run_id, benchmark, task, sample_id, iteration)
         WHERE g.{_EVALUATED}
     """,
     # A task's own numbers.
     "task_scores": f"""
         SELECT u.run_id, r.model, u.benchmark, u.task, u.metric, u.n, u.score, u.official,
-               u.headline, u.metric_version, r.backend, u.position, u.task_position, {_MODE},
+               u.headline, u.metric_version, r.backend, u.position, u.task_position, r.mode,
                coalesce(u.partial, false) AS partial, {_COVERAGE}, d.differs_in,
                {_SURE.format(t="u")}, {_OPEN.format(t="u")}
-        FROM task_results u JOIN runs r USING (run_id) JOIN distinctions d USING (run_id)
+        FROM task_results u JOIN {_RUNS} r USING (run_id) JOIN distinctions d USING (run_id)
         LEFT JOIN coverage c USING (run_id, benchmark, task)
         WHERE {_newest("task_results", "u", "run_id", "benchmark", "task")}
     """,
     # A benchmark's numbers over several tasks: categories, lengths, languages, and everything together.
     "group_scores": f"""
         SELECT g.run_id, r.model, g.benchmark, g."grouping", g.name, g.metric, g.n, g.score, g.official, g.partial,
-               g.metric_version, r.backend, g.position, {_MODE}, {_COVERAGE},
+               g.metric_version, r.backend, g.position, r.mode, {_COVERAGE},
                {_SURE.format(t="g")}, {_OPEN.format(t="g")}
-        FROM group_results g JOIN runs r USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
+        FROM group_results g JOIN {_RUNS} r USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
         WHERE {_newest("group_results", "g", "run_id", "benchmark", but=OPINIONS)} OR g.{OPINIONS}
     """,
     # The papers' tables, a row a number: part 0 the tasks in the paper's order, part 1 its averages.
     "paper": f"""
-        WITH moded AS (
-            SELECT r.run_id, r.model, {_MODE} FROM runs r
-        ), labelled AS (
-            SELECT run_id, model || coalesce(' (' || mode || ')', '') AS label FROM moded
+        WITH labelled AS (
+            SELECT run_id, model || coalesce(' (' || mode || ')', '') AS label FROM {_RUNS} r
         ), covered AS (
             SELECT run_id, {_ADDED_COVERAGE} FROM coverage GROUP BY ALL
         ), named AS (
@@ -209,8 +208,8 @@ VIEWS: dict[str, str] = {
         SELECT m.run_id, r.model, r.backend, m.benchmark, m.task, m.n, m.empty_prompts, m.failed, m.doubled_bos,
                m.reasoning_unclosed, m.answers_cut, m.stop_in_reasoning, m.truncated, m.tokens_cut, m.reference_cut,
                coalesce(j.official_errors, 0) AS official_errors, coalesce(j.partial, 0) AS partial, j.lacks,
-               {_MODE}, coalesce(j.unextracted, 0) AS unextracted
-        FROM marked m JOIN runs r USING (run_id) LEFT JOIN judged j USING (run_id, benchmark, task)
+               r.mode, coalesce(j.unextracted, 0) AS unextracted
+        FROM marked m JOIN {_RUNS} r USING (run_id) LEFT JOIN judged j USING (run_id, benchmark, task)
     """,
     "leaderboard": f"""
         WITH made AS (
@@ -223,9 +222,9 @@ VIEWS: dict[str, str] = {
         )
         SELECT m.run_id, r.model, r.backend, m.benchmark, m.tasks, coalesce(s.n, 0) AS n,
                coalesce(b.score, s.score) AS score,
-               m.failed, m.truncated, r.status, {_MODE}, {_COVERAGE}, d.differs_in,
+               m.failed, m.truncated, r.status, r.mode, {_COVERAGE}, d.differs_in,
                {_SURE.format(t="b")}, {_OPEN.format(t="b")}
-        FROM made m JOIN runs r USING (run_id) LEFT JOIN means s USING (run_id, benchmark)
+        FROM made m JOIN {_RUNS} r USING (run_id) LEFT JOIN means s USING (run_id, benchmark)
         LEFT JOIN (
             SELECT b.* FROM benchmark_results b WHERE {_newest("benchmark_results", "b", "run_id", "benchmark")}
         ) b USING (run_id, benchmark)
@@ -234,13 +233,13 @@ VIEWS: dict[str, str] = {
     """,
     # Lengths fall into bins by powers of two: 1,000 stands under "up to 1,024", and what nobody knows under NULL.
     "length_curve": f"""
-        SELECT u.run_id, r.model, r.backend, {_MODE}, u.benchmark, u.task, u.metric, u.length_unit, u.length_up_to,
+        SELECT u.run_id, r.model, r.backend, r.mode, u.benchmark, u.task, u.metric, u.length_unit, u.length_up_to,
                u.n, u.score, {_COVERAGE}, {_SURE.format(t="u")}
-        FROM length_results u JOIN runs r USING (run_id) LEFT JOIN coverage c USING (run_id, benchmark, task)
+        FROM length_results u JOIN {_RUNS} r USING (run_id) LEFT JOIN coverage c USING (run_id, benchmark, task)
         WHERE {_newest("length_results", "u", "run_id", "benchmark", "task")}
     """,
     "truncation": f"""
-        SELECT g.run_id, r.model, r.backend, {_MODE}, g.* EXCLUDE (run_id)
+        SELECT g.run_id, r.model, r.backend, r.mode, g.* EXCLUDE (run_id)
         FROM (
             SELECT run_id, benchmark, task, count(*) AS n, {_known("truncated")} AS truncated,
                    avg(truncated::INTEGER) AS share, max(original_tokens) AS longest_prompt,
@@ -249,11 +248,11 @@ VIEWS: dict[str, str] = {
                        AS mean_tokens_cut,
                    {_known("finish_reason = 'length'")} AS answers_cut, max(prompt_tokens) AS longest_prompt_sent
             FROM generations WHERE error IS NULL AND {_EVALUATED} GROUP BY ALL
-        ) g JOIN runs r USING (run_id)
+        ) g JOIN {_RUNS} r USING (run_id)
     """,
     "failures": f"""
-        SELECT g.run_id, r.model, r.backend, {_MODE}, g.benchmark, g.task, g.sample_id, g.iteration, g.error
-        FROM generations g JOIN runs r USING (run_id)
+        SELECT g.run_id, r.model, r.backend, r.mode, g.benchmark, g.task, g.sample_id, g.iteration, g.error
+        FROM generations g JOIN {_RUNS} r USING (run_id)
         WHERE g.error IS NOT NULL
     """,
     # What each call of `lbx run` was expected to take, beside what it took. A ratio needs one that came to its end. Of
@@ -262,7 +261,7 @@ VIEWS: dict[str, str] = {
         WITH timed AS (
             SELECT *, lead(started_at) OVER (PARTITION BY run_id ORDER BY session) AS next_at FROM sessions
         )
-        SELECT s.run_id, r.model, r.backend, {_MODE}, s.session,
+        SELECT s.run_id, r.model, r.backend, r.mode, s.session,
                CASE s.status WHEN 'running' THEN 'unfinished' ELSE s.status END AS status, s.workers, s.started_at,
                s.finished_at, s.planned_samples,
                coalesce(s.answered + s.failed, (
@@ -272,7 +271,7 @@ VIEWS: dict[str, str] = {
                s.planned_new_tokens, s.output_tokens, s.estimated_s, s.wall_s,
                CASE WHEN s.status = 'done' AND s.estimated_s > 0 THEN s.wall_s / s.estimated_s END AS ratio,
                s.computed_tokens / nullif(s.wall_s, 0) AS tokens_per_s, s.peak_memory_bytes, s.estimate_basis
-        FROM timed s JOIN runs r USING (run_id)
+        FROM timed s JOIN {_RUNS} r USING (run_id)
     """,
     # Every pair of runs, on the samples that both have answered, each with the mean of its answers.
     "comparison": f"""
@@ -310,11 +309,11 @@ VIEWS: dict[str, str] = {
     """,
     # Whether answers made together are those made alone, on the prompts that `--verify-batching` asked again.
     "verification": f"""
-        SELECT v.run_id, r.model, r.backend, {_MODE}, v.benchmark, v.task, count(*) AS checked,
+        SELECT v.run_id, r.model, r.backend, r.mode, v.benchmark, v.task, count(*) AS checked,
                count(*) FILTER (WHERE NOT v.equal) AS flips, avg((NOT v.equal)::INTEGER) AS flip_rate,
                median(v.first_difference) AS median_first_difference,
                median(v.logit_gap) AS median_gap, max(v.logit_gap) AS max_gap
-        FROM verifications v JOIN runs r USING (run_id)
+        FROM verifications v JOIN {_RUNS} r USING (run_id)
         GROUP BY ALL
     """,
 }

@@ -54,15 +54,16 @@ _ANSWERS = """
     WITH named AS ({named}), chosen AS (
         SELECT unnest($1::VARCHAR[]) AS run_id, unnest(range(len($1::VARCHAR[])))::USMALLINT AS run
     ), headline AS (
-        SELECT {key}, any_value(score) AS score, any_value(error) AS error, any_value(partial) AS partial,
-               any_value(extracted) AS extracted
-        FROM {scores} WHERE headline GROUP BY ALL
+        SELECT run, sample, iteration, any_value(score) AS score, any_value(error) AS error,
+               any_value(partial) AS partial, any_value(extracted) AS extracted
+        FROM {scores} JOIN chosen USING (run_id) JOIN named USING (benchmark, task, sample_id)
+        WHERE headline GROUP BY ALL
     ), answers AS (
         SELECT run, sample, iteration, g.rowid AS place, hash(g.output) AS output_hash,
                CASE WHEN isfinite(s.score) THEN s.score END AS score, ({marks})::USMALLINT AS marks,
                md5_number_lower('0' || sample_id || task || iteration) AS chance
         FROM generations g JOIN chosen USING (run_id) JOIN named USING (benchmark, task, sample_id)
-        LEFT JOIN headline s USING ({key})
+        LEFT JOIN headline s USING (run, sample, iteration)
     ), spread AS (
         SELECT *, max(coalesce(score, 0)) OVER same - min(coalesce(score, 0)) OVER same AS differs,
                least(dense_rank() OVER (same ORDER BY output_hash), 65535)::USMALLINT AS alike

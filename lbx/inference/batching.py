@@ -131,6 +131,9 @@ class DecodeBatch:
         Raises:
             BatchFailedError: the model failed; nothing of this batch is left in the memory.
         """
+        traits = self.memory.traits
+        if traits.forks_anywhere and not traits.copies:
+            self.memory.fit(self._admission.most_cells())
         try:
             while self._place < len(self.plan.branches) or self._active or self._thrown_out:
                 self._admit()
@@ -143,6 +146,7 @@ class DecodeBatch:
         finally:
             for sequence in range(self.memory.max_sequences):
                 self.memory.drop(sequence)
+            self.memory.fit(self.memory.max_cells)
 
     @property
     def _trunk(self) -> int:

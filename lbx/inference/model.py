@@ -136,6 +136,12 @@ class SequenceMemory(Protocol):
         """How many tokens one ``extend`` may add, all sequences together."""
         ...
 
+    def fit(self, cells: int) -> None:
+        """No more than so many tokens will be held at once, shared ones counted once, until the next call; less than
+        ``max_cells`` may make it faster. Without effect where something is held.
+        """
+        ...
+
     def length(self, sequence: int) -> int:
         """How many tokens a sequence has; 0 for one that was dropped or never began."""
         ...

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -229,6 +229,15 @@ class Admission:
         """Tokens of a prompt with its answer, of which it has ``made``, when that ends."""
         return self.length[place] + self._answer(place, made)
 
+    def most_cells(self) -> int:
+        """Cells that are in use at once at most: all prompts' and the longest answers', or where one answer grows at a
+        time, those of the one that takes most.
+        """
+        longest = replace(self, lengths=None)
+        if self.capacity.answers == 1:
+            return max(longest._cells({place: 0}) for place in range(len(self.length)))
+        return min(longest._cells(dict.fromkeys(range(len(self.length)), 0)), self.capacity.cells)
+
     def _answer(self, place: int, made: int) -> int:
         most = self.most[place]
         return most if self.lengths is None else self.lengths.expected(made, most)
@@ -244,10 +253,14 @@ class Admission:
         )
 
     def _fits(self, made: Mapping[int, int]) -> bool:
+        return self._cells(made) <= self.capacity.cells
+
+    def _cells(self, made: Mapping[int, int]) -> int:
+        """Cells of prompts with their answers."""
         grain, places = self.capacity.grain, sorted(made)
         blocks = sum(-(-self.longest(one, made[one]) // grain) for one in places)
         blocks -= sum(self.shared(*pair) // grain for pair in pairwise(places))
-        return blocks * grain <= self.capacity.cells
+        return blocks * grain
 
 
 def joining_pays(

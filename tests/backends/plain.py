@@ -38,8 +38,9 @@ class PlainLlama:
     """
 
     def __init__(self, backend) -> None:
-        self._lib, self._context, self._vocabulary = backend._lib, backend._context, backend.tokenizer.size
         self._memory = memory = backend.sequences()
+        memory._begin()  # a batch leaves a context behind that is as large as it needed
+        self._lib, self._context, self._vocabulary = backend._lib, memory._context, backend.tokenizer.size
         self._pass_size, self._filler = memory._pass_size, memory._filler
         self._padding = 0 if memory._stacked else memory.max_sequences + PADDING
         self._batch = StepBatch(self._lib, self._pass_size.padded(memory.max_step))

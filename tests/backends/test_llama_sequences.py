@@ -84,7 +84,7 @@ def emptied(memory):
 
 def free_cells(memory) -> int:
     """How many tokens there is room for now, in whole blocks."""
-    memory._settle()
+    memory._begin()
     return memory._cells.free
 
 
@@ -148,7 +148,7 @@ def test_cells_in_use_are_the_distinct_tokens(data):
 def test_blocks_keep_every_token_in_its_lane_and_in_order(data):
     """Cells are named by hand: whatever is shared, moved or dropped, a sequence's cells rise and keep their lanes."""
     grain, count = data.draw(st.sampled_from([1, 2, 5])), 9
-    blocks = Blocks(count, 4, grain, reserved=1)
+    blocks = Blocks(count, 4, grain)
     held: list[list[int]] = [[] for _ in range(4)]
     for _ in range(data.draw(st.integers(1, 30))):
         sequence = data.draw(st.integers(0, 3))
@@ -174,8 +174,8 @@ def test_blocks_keep_every_token_in_its_lane_and_in_order(data):
             assert blocks.drop(sequence) == sorted(before - {cell // grain for cells in held for cell in cells})
         in_use = {cell // grain for cells in held for cell in cells}
         assert [blocks.length(s) for s in range(4)] == [len(cells) for cells in held]
-        assert blocks.free == count - 1 - len(in_use)
-        assert blocks.end == grain * (1 + max(in_use, default=0))
+        assert blocks.free == count - len(in_use)
+        assert blocks.end == grain * (1 + max(in_use, default=-1))
         for cells in held:
             assert cells == sorted(cells)
             assert [cell % grain for cell in cells] == [place % grain for place in range(len(cells))]
@@ -266,6 +266,16 @@ def blocks_of(texts, more: dict[int, int], grain: int) -> int:
 
 
 @pytest.mark.parametrize("small", ["tiny"], indirect=True)
+def test_a_prompt_begins_in_the_first_cell_and_padding_follows(small):
+    """llama.cpp looks at 256 cells at a time: behind a block of padding every full pass would look at 256 more."""
+    memory = emptied(small.sequences())
+    prefill(memory, 0, tokens(64))
+    assert memory._cells._edge == 64
+    memory.extend([Extend(0, [7], True)])
+    assert memory._cells._edge == 65
+
+
+@pytest.mark.parametrize("small", ["tiny"], indirect=True)
 def test_sequences_move_down_to_grow_where_there_is_no_room_above(small, monkeypatch):
     """What is free lies below them: their keys and values are moved, and stay the same."""
     memory, ids = emptied(small.sequences()), tokens(100)
@@ -298,7 +308,7 @@ def test_what_is_left_moves_down_when_more_than_half_below_is_free(small):
     prefill(memory, 0, ids)
     assert memory._cells._edge >= 160 + GRAIN
     memory.drop(1)
-    assert memory._cells._edge == 3 * GRAIN, "the padding's block and two"
+    assert memory._cells._edge == 2 * GRAIN
     assert np.array_equal(prefill(memory, 0, [7]), PlainLlama(small).prefill([*ids, 7]))
 
 
@@ -440,6 +450,34 @@ def lockstep(backend, requests):
                     left[n] = [token]
     assert memory.used_cells == 0
     return [decoding.completion() for decoding in decodings]
+
+
+@pytest.mark.parametrize("invariant", [True, False])
+@pytest.mark.parametrize("batching", [True, False])
+def test_a_cache_is_as_large_as_what_is_asked_needs(tiny_gguf, batching, invariant):
+    """The values of a token lie as far apart as the cache is long: each step of a larger one takes longer."""
+    backend = loaded(tiny_gguf, 2048, batch_invariant=invariant)
+    memory = backend.sequences()
+    whole, sizes = memory._size, []
+
+    def answers(count: int, length: int) -> list[str]:
+        asked = [
+            Request(SampleKey("b", "b", str(n)), tuple(tokens(length, n)), max_new_tokens=20, min_new_tokens=20)
+            for n in range(count)
+        ]
+        computed = complete_all(backend, asked, batching=batching, computed=lambda _: sizes.append(memory._size))
+        return [completion.text for _, completion in sorted(computed, key=lambda one: one[0])]
+
+    few = answers(2, 100)
+    assert set(sizes) == {512 if invariant and batching else 256}
+    many = answers(5, 700)
+    assert max(sizes) == (whole if batching else 1024 if invariant else 768)
+    assert answers(2, 100) == few
+    assert answers(5, 700) == many
+    prefill(memory, 0, tokens(1500))
+    assert memory._size == whole, "who does not say what is needed has all of it"
+    assert backend.info.kv_cells == memory.max_cells == 2048
+    backend.close()
 
 
 def test_needles_are_found_together_as_alone(tmp_path):

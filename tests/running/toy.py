@@ -34,7 +34,7 @@ class ToyMemory:
     """Sequences of cells that remember their token; counts what it computes and refuses what does not fit.
 
     With a grain above 1 a block that is not full is nobody else's, and there are two blocks for trunks. With
-    ``copies`` sequences share no cell.
+    ``copies`` sequences share no cell. It holds no more than it was fitted for.
     """
 
     max_sequences: int = 8
@@ -52,6 +52,7 @@ class ToyMemory:
     most_cells: int = 0
     passes: list[tuple[Extend, ...]] = field(default_factory=list)
     sequences: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    limit: int | None = None
     _cell: int = 0
 
     @property
@@ -65,6 +66,10 @@ class ToyMemory:
             self.copies,
             self.follow_limit,
         )
+
+    def fit(self, cells: int) -> None:
+        if not self.used_cells:
+            self.limit = cells
 
     def length(self, sequence: int) -> int:
         return len(self.sequences.get(sequence, ()))
@@ -84,8 +89,9 @@ class ToyMemory:
         return len(blocks) * self.grain
 
     def _take(self, changed: dict[int, list[tuple[int, int]]]) -> None:
-        after = self.sequences | changed
-        if self._cells(after) > self.max_cells + (2 * self.grain if self.grain > 1 else 0):
+        after, ends = self.sequences | changed, 2 * self.grain if self.grain > 1 else 0
+        assert self.limit is None or self._cells(after) <= self.limit + ends or self.limit >= self.max_cells
+        if self._cells(after) > self.max_cells + ends:
             raise MemoryFullError("the memory is full")
         self.sequences = after
 

@@ -83,6 +83,9 @@ class HfCopies:
     def used_cells(self) -> int:
         return sum(length for _, length in self._held.values())
 
+    def fit(self, cells: int) -> None:
+        """Nothing is to be done: each sequence's store grows as it is used."""
+
     def length(self, sequence: int) -> int:
         check_number(sequence, self.max_sequences)
         return self._held[sequence][1] if sequence in self._held else 0

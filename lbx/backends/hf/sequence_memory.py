@@ -109,6 +109,9 @@ class HfSequences:
         """Size of what a sequence keeps besides its cells; 0 before the first pass."""
         return self._states.bytes
 
+    def fit(self, cells: int) -> None:
+        """Nothing is to be done: the store grows as it is used."""
+
     def length(self, sequence: int) -> int:
         check_number(sequence, self.max_sequences)
         return self._table.length(sequence)

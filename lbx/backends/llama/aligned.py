@@ -40,19 +40,23 @@ class AlignedCells:
         self, llama_cpp: Any, context: Any, *, cells: int, sequences: int, batch: StepBatch, filler: int
     ) -> None:
         self._lib = llama_cpp
-        self._context = context
-        self._memory = llama_cpp.llama_get_memory(context)
         self._batch = batch
         self._token = filler
         self._filler, self._carrier, self._padding = sequences + FILLER, sequences + CARRIER, sequences + PADDING
-        self._padded = False
-        self._blocks = Blocks(cells // GRAIN - 1, sequences, GRAIN, reserved=1)
-        self.count = (cells // GRAIN - SPARE_BLOCKS) * GRAIN
-        self._edge = 0  # cells below are occupied, cells from here on are empty
+        self._sequences = sequences
         self._state = np.empty(0, np.uint8)  # of GRAIN fillers, as llama.cpp writes it
         self._positions: list[NDArray[np.int32]] = []  # views of their positions in it
 
+        self.move_to(context, cells)
+
     grain = GRAIN
+
+    def move_to(self, context: Any, cells: int) -> None:
+        """Be the cells of a new context, in which nothing is yet."""
+        self._context, self._memory = context, self._lib.llama_get_memory(context)
+        self._blocks = Blocks(cells // GRAIN - 2, self._sequences, GRAIN)
+        self.count = (cells // GRAIN - SPARE_BLOCKS) * GRAIN
+        self._edge = 0  # cells below are occupied, cells from here on are empty
 
     @property
     def free(self) -> int:
@@ -97,17 +101,9 @@ class AlignedCells:
         self._vacate(np.sort(cells))
         return cells
 
-    def pad(self, tokens: int) -> None:
-        """Make room for so many tokens more, of the sequence for padding, in cells 0, 1 ..."""
-        self._remove(self._filler, 0, tokens)
-        self._padded = True
-
     def settle(self) -> None:
-        """What was placed has been computed; padding becomes fillers, its positions are its cells' numbers."""
-        if self._padded:
-            self._copy(self._padding, self._filler, 0, -1)
-            self._remove(self._padding, 0, -1)
-            self._padded = False
+        """What was placed has been computed, and padding, which the first cells behind all others took."""
+        self._remove(self._padding, 0, -1)
 
     def share(self, source: int, length: int, target: int) -> None:
         """Let an empty sequence begin as another: full blocks are held by both, of the last one it gets a copy."""
@@ -137,7 +133,6 @@ class AlignedCells:
         """The cache was emptied; ``start`` begins anew."""
         self._blocks.clear()
         self._edge = 0
-        self._padded = False
 
     def _vacate(self, cells: NDArray[np.int64]) -> None:
         """Leave these cells, in rising order, the only empty ones up to the last of them."""
@@ -169,9 +164,7 @@ class AlignedCells:
 
     def _move_down(self) -> None:
         """Let all blocks in use lie side by side, in the order they have: what is free is above all of them then."""
-        target = 0
-        for block, (place, holders) in self._blocks.holders().items():
-            target += 1  # block 0 is the padding's
+        for target, (block, (place, holders)) in enumerate(self._blocks.holders().items()):
             if target == block:
                 continue
             start = place * GRAIN

@@ -49,12 +49,11 @@ class LlamaBackend:
     """A GGUF model and its memory.
 
     Args:
-        model, context: pointers that this object frees.
+        model: a pointer that this object frees.
     """
 
     _lib: Any
     _model: Any
-    _context: Any
     tokenizer: LlamaTokenizer
     info: BackendInfo
     _memory: LlamaSequences
@@ -66,12 +65,11 @@ class LlamaBackend:
         return self._memory
 
     def close(self) -> None:
-        if self._context is not None:
+        if self._model is not None:
             self._memory.close()
             self.tokenizer.close()
-            self._lib.llama_free(self._context)
             self._lib.llama_model_free(self._model)
-            self._context = self._model = None
+            self._model = None
 
 
 def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend:
@@ -91,12 +89,20 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         window = window_of(llama_cpp, model, card, options)
         room = room_for(llama_cpp, model, card, options, window)
         check_memory(llama_cpp, model, card, options, room)
-        context = make_context(llama_cpp, model, card, options, room)
+        own = own_chat_template(llama_cpp, model)
+        tokenizer = LlamaTokenizer(llama_cpp, model, card.chat.choose(own), card.chat.reasoning)
+        memory = LlamaSequences(
+            llama_cpp,
+            lambda cells: make_context(llama_cpp, model, card, options, room._replace(context_cells=cells)),
+            room,
+            max_step=options.prefill_chunk,
+            vocabulary=tokenizer.size,
+            on_gpu=cache_on_gpu(llama_cpp, options),
+            filler=tokenizer.bos_id or 0,
+        )
     except BaseException:
         llama_cpp.llama_model_free(model)
         raise
-    own = own_chat_template(llama_cpp, model)
-    tokenizer = LlamaTokenizer(llama_cpp, model, card.chat.choose(own), card.chat.reasoning)
     settings = {name: value for name, value in asdict(options).items() if name not in _HARDWARE} | {
         "batch_invariant": is_batch_invariant(llama_cpp, model, options),
         **gpu_share(llama_cpp, model, options),
@@ -128,16 +134,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         shares_weights=not cache_on_gpu(llama_cpp, options),  # it maps the file
         notes=_notes() + note + ((slow,) if slow else ()),
     )
-    memory = LlamaSequences(
-        llama_cpp,
-        context,
-        room,
-        max_step=options.prefill_chunk,
-        vocabulary=tokenizer.size,
-        on_gpu=info.on_gpu,
-        filler=tokenizer.bos_id or 0,
-    )
-    return LlamaBackend(llama_cpp, model, context, tokenizer, info, memory)
+    return LlamaBackend(llama_cpp, model, tokenizer, info, memory)
 
 
 def _load_model(llama_cpp: Any, path: Path, options: LlamaOptions) -> Any:

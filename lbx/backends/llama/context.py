@@ -45,6 +45,7 @@ class ContextSize(NamedTuple):
         slides: whether some layers keep little more than the window that their attention sees. They keep everything
             where that takes no more cells.
         stacked: whether llama.cpp holds one sequence alone, of which those of the engine are first parts.
+        shrinks: whether a smaller cache gives the same numbers, sooner.
     """
 
     cells: int
@@ -54,6 +55,12 @@ class ContextSize(NamedTuple):
     pass_size: PassSize | None
     slides: bool = False
     stacked: bool = False
+    shrinks: bool = False
+
+    def cells_for(self, cells: int) -> int:
+        """``context_cells`` of a cache for so many tokens only; llama.cpp makes no others than multiples of 256."""
+        spare = self.context_cells - self.cells
+        return min(self.context_cells, -(-(cells + spare) // 256) * 256) if self.shrinks else self.context_cells
 
     @property
     def all_sequences(self) -> int:
@@ -121,9 +128,10 @@ def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions,
     size = pass_size(metadata(llama_cpp, model, "general.file_type"))
     # Kernels on a GPU depend on how many tokens there are.
     invariant = is_batch_invariant(llama_cpp, model, options) and not on_gpu(llama_cpp, options)
+    shrinks = not trained and not on_gpu(llama_cpp, options)
     if not invariant or window <= trained < whole:  # there, spare cells would change the model's numbers
-        return ContextSize(cells, cells, sequences, keeps_prefix=True, pass_size=None)
-    return ContextSize(cells, whole, sequences, keeps_prefix=True, pass_size=size)
+        return ContextSize(cells, cells, sequences, keeps_prefix=True, pass_size=None, shrinks=shrinks)
+    return ContextSize(cells, whole, sequences, keeps_prefix=True, pass_size=size, shrinks=shrinks)
 
 
 def is_batch_invariant(llama_cpp: Any, model: Any, options: LlamaOptions) -> bool:

@@ -19,7 +19,7 @@ GRAIN = 32
 """Cells of a block: a multiple of every vector's lanes that llama.cpp sums 16 or 32-bit values in."""
 
 SPARE_BLOCKS = 4
-"""One under the padding, two for the ends of trunks (a block that is not full is nobody else's), one to overshoot."""
+"""Two for the ends of trunks (a block that is not full is nobody else's), one to overshoot, one for padding."""
 
 FILLER, CARRIER, PADDING, EXTRA_SEQUENCES = 0, 1, 2, 3
 """Sequences besides those of the engine, counted from the engine's last: occupied cells, cells on their way, tokens
@@ -76,14 +76,11 @@ class Blocks:
     Args:
         count: blocks.
         sequences: how many there may be.
-        reserved: blocks at the beginning that no sequence gets.
     """
 
-    def __init__(self, count: int, sequences: int, grain: int, reserved: int = 0) -> None:
+    def __init__(self, count: int, sequences: int, grain: int) -> None:
         self.grain = grain
-        self._reserved = reserved
         self._users = np.zeros(count, np.int32)
-        self._users[:reserved] = 1
         self._blocks: list[list[int]] = [[] for _ in range(sequences)]
         self._lengths = [0] * sequences
 
@@ -95,7 +92,7 @@ class Blocks:
     @property
     def used(self) -> int:
         """Blocks that some sequence holds."""
-        return len(self._users) - self._reserved - self.free
+        return len(self._users) - self.free
 
     @property
     def end(self) -> int:

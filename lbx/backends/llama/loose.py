@@ -30,13 +30,21 @@ class LooseCells:
     grain = 1
 
     def __init__(self, count: int, sequences: int, *, llama_cpp: Any = None, memory: Any = None) -> None:
-        self.count = count
         self._lib = llama_cpp
         self._memory = memory
-        self._users = np.zeros(count, np.int32)  # sequences that hold a cell
-        self._free = np.arange(count, dtype=np.int32)  # a stack: the first ``free`` are free
         self._held = [array("i") for _ in range(sequences)]
-        self.free = count
+        self._count(count)
+
+    def move_to(self, context: Any, count: int) -> None:
+        """Be the cells of a new context, in which nothing is yet."""
+        self._memory = self._lib.llama_get_memory(context)
+        self._count(count)
+
+    def _count(self, count: int) -> None:
+        self.count = count
+        self._users = np.zeros(count, np.int32)  # sequences that hold a cell
+        self._free = np.empty(count, np.int32)  # a stack: the first ``free`` are free
+        self.clear()
 
     @property
     def used(self) -> int:
@@ -60,9 +68,6 @@ class LooseCells:
             self._users[taken] = 1
             self._held[sequence].frombytes(taken.tobytes())
             self.free -= tokens
-
-    def pad(self, tokens: int) -> None:
-        """Nothing is to be done for tokens that only make a pass larger."""
 
     def settle(self) -> None:
         """What was placed has been computed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,8 @@ class LlamaSequences:
     not known. So does a result that is no number, since attention spreads it through the cache to all sequences.
 
     Args:
-        room: what the context was made for. Where the same numbers alone and among others are not to be had, cells
+        make: a context of so many cells.
+        room: what a context is made for. Where the same numbers alone and among others are not to be had, cells
             need not be laid out for them either.
         max_step: the context's batch size.
         vocabulary: logits of a token.
@@ -45,7 +46,7 @@ class LlamaSequences:
     def __init__(
         self,
         llama_cpp: Any,
-        context: Any,
+        make: Callable[[int], Any],
         room: ContextSize,
         *,
         max_step: int,
@@ -54,7 +55,8 @@ class LlamaSequences:
         filler: int,
     ) -> None:
         self._lib = llama_cpp
-        self._context = context
+        self._make, self._room, self._size = make, room, room.context_cells
+        self._context = context = make(self._size)
         self._memory = llama_cpp.llama_get_memory(context)
         self.max_sequences = max_sequences = room.sequences
         self.max_step = max_step
@@ -85,6 +87,8 @@ class LlamaSequences:
         self.traits = MemoryTraits(
             cheap_cells, price, self._cells.grain, forks_anywhere=room.keeps_prefix, trunks=trunks
         )
+        self._wanted = self._size
+        self._closed = False
         self._started = False  # whether it is laid out
         self._unsure = False  # whether a change was begun and never ended
 
@@ -147,10 +151,27 @@ class LlamaSequences:
             with self._changing():
                 self._cells.drop(sequence)
 
+    def fit(self, cells: int) -> None:
+        self._settle()
+        if not self.used_cells:
+            self._wanted = self._room.cells_for(min(cells, self.max_cells))
+
     def close(self) -> None:
-        """The context is about to be freed."""
-        self._context = self._memory = None
+        self._closed = True
+        self._free_context()
+
+    def _free_context(self) -> None:
+        context, self._context, self._memory = self._context, None, None
         self._forget()
+        if context is not None:
+            self._lib.llama_free(context)
+
+    def _make_anew(self) -> None:
+        """A context of the size that is wanted now, where nothing is in use."""
+        self._free_context()
+        self._context = self._make(self._wanted)
+        self._memory, self._size = self._lib.llama_get_memory(self._context), self._wanted
+        self._cells.move_to(self._context, self._size)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -173,9 +194,11 @@ class LlamaSequences:
 
     def _begin(self) -> None:
         """Make the cache fit for a change."""
-        if self._context is None:
+        if self._closed:
             raise BackendError("The model is closed.")
         self._settle()
+        if self._context is None or self._size != self._wanted:
+            self._make_anew()
         if not self._started:
             with self._changing():
                 self._cells.start()
@@ -197,22 +220,22 @@ class LlamaSequences:
         starts = [self._cells.length(item.sequence) for item in items]
         cells = self._cells.place([(item.sequence, count) for item, count in zip(items, counts, strict=True)])
         padding = self._pass_size.padding(len(tokens))
-        if padding:
-            self._cells.pad(padding)
         numbers = [0 if self._stacked else item.sequence for item in items]
-        sequences = np.repeat([self.max_sequences + PADDING, *numbers], [padding, *counts])
+        sequences = np.repeat([*numbers, self.max_sequences + PADDING], [*counts, padding])
         positions = np.concatenate(
-            [np.arange(start, start + count) for start, count in zip((0, *starts), (padding, *counts), strict=True)]
+            [np.arange(start, start + count) for start, count in zip((*starts, 0), (*counts, padding), strict=True)]
         )
-        order = np.arange(len(positions)) if cells is None else np.argsort(np.concatenate([np.arange(padding), cells]))
+        order = np.arange(len(positions))
+        if cells is not None:  # llama.cpp takes them in rising order, and then those behind all others
+            order[: len(tokens)] = np.argsort(cells)
         row_of = np.empty(len(order), np.int64)
         row_of[order] = np.arange(len(order))
-        last = row_of[padding + np.cumsum(counts) - 1]
+        last = row_of[np.cumsum(counts) - 1]
         rows = [int(row) if item.wants_logits else None for row, item in zip(last, items, strict=True)]
         wanted = [row for row in rows if row is not None]
         if more := self._pass_size.padding(len(wanted)):  # the last layers compute only rows that are wanted
             wanted += [row for row in range(len(order)) if row not in wanted][:more]
-        padded = np.concatenate([np.full(padding, self._filler), tokens])
+        padded = np.array([*tokens, *[self._filler] * padding])
         self._batch.fill(padded[order], positions[order], sequences[order], wanted)
         return rows
 

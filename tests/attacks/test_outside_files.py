@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from profiles import examples
 from results_parts import results_file
 
-from lbx.backends import headers, listing, weights
+from lbx.backends import headers, places
 from lbx.backends.cards import read_card
 from lbx.backends.hf import dtypes, files, quantisation, stored
 from lbx.backends.llama import variants
@@ -119,7 +119,7 @@ READERS: dict[str, Reader] = {
     "a request": request._read,
     "an image": image.read_image,
     "a card": read_card,
-    "is it a card": listing.is_card,
+    "is it a card": places.is_card,
     "its template": lambda path: read_card(_card_with_template(path)),
     "config.json": _as("config.json", headers.context_window),
     "a GGUF's window": headers.context_window,
@@ -129,7 +129,7 @@ READERS: dict[str, Reader] = {
     "safetensors": _as("model.safetensors", stored.read_stored),
     "its index": _as("model.safetensors.index.json", stored.read_stored),
     "chat_template.jinja": _as("chat_template.jinja", files.refuse_unsound),
-    "a model's file": weights.model_files,
+    "a model's file": places.model_files,
     "lines of data": lambda path: list(data_files.read_jsonl(path)),
     "an array of data": lambda path: list(data_files.read_json_array(path)),
     "json data": data_files.read_json,

@@ -22,7 +22,7 @@ from lbx.cli.spec_options import names_of_samples
 from lbx.cli.tables import show_table
 from lbx.parity.compared_prompts import ParityPrompt, built_in_prompts, bundle_prompts
 from lbx.parity.measuring import Parity as Measured
-from lbx.parity.measuring import Side, make_side, measure
+from lbx.parity.measuring import Side, measure
 from lbx.parity.summary import by_task, excess, to_json
 from lbx.planning.choices import SampleChoice
 from lbx.planning.selection import select_samples
@@ -31,6 +31,7 @@ from lbx.report.cells import cells
 from lbx.report.shapes import Column, Report
 from lbx.running.models import choose_tasks, load_model, server_of
 from lbx.running.offline import offline
+from lbx.running.templates import make_prompter
 from lbx.store import Table
 
 
@@ -45,11 +46,13 @@ def compare(options: Parity) -> None:
     names = options.first, options.second
     cards = [_card(name, opened, options.threads) for name in names]
 
+    settings = RunSettings(
+        chat=options.chat, max_prompt_tokens=options.max_prompt_tokens, max_new_tokens=options.max_new_tokens
+    )
+
     def loaded(card: ModelCard) -> Side:
-        wrapped = card.chat if options.chat else None
         backend = load_model(card, opened)
-        limits = {"max_prompt_tokens": options.max_prompt_tokens, "max_new_tokens": options.max_new_tokens}
-        return make_side(backend, wrapped, **limits)
+        return Side(backend, make_prompter(card, backend, settings))
 
     ids = names_of_samples(options.ids)
     choice = SampleChoice(options.limit, options.documents, options.sample, options.seed, ids)

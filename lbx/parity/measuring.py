@@ -15,16 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lbx.backends.cards import Chat
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Completion, Request, Sampling
 from lbx.inference.completing import complete
-from lbx.inference.model import AnsweringBackend, Backend, BackendInfo, LocalBackend
+from lbx.inference.model import Backend, BackendInfo, LocalBackend
 from lbx.inference.prefix import common_prefix
 from lbx.parity.compared_prompts import ParityPrompt
 from lbx.parity.differences import NO_DIFFERENCE, LogitDifference, compare, merge
 from lbx.parity.tracing import Flip, FlipWatch, forced
-from lbx.prompting.prompter import ChatTemplate, Prompter
+from lbx.prompting.prompter import Prompter
 
 if TYPE_CHECKING:
     from lbx.inference.model import Logits
@@ -44,33 +43,6 @@ class Side:
     def has_tokenizer(self) -> bool:
         """Not so of a server without one: its prompts are counted in characters."""
         return self.backend.info.counts_tokens
-
-
-def make_side(
-    backend: Backend, chat: Chat | None, *, max_prompt_tokens: int | None = None, max_new_tokens: int | None = None
-) -> Side:
-    """A loaded model that is asked as a run would ask it.
-
-    Args:
-        chat: of the model's card; None feeds prompts as they are.
-        max_prompt_tokens, max_new_tokens: see ``Prompter``.
-    """
-    tokenizer, info = backend.tokenizer, backend.info
-    server_wraps = info.wraps_prompts
-    template = None
-    if chat and not server_wraps and (source := chat.choose(tokenizer.chat_template)):
-        bos, eos = tokenizer.bos_token, tokenizer.eos_token
-        template = ChatTemplate(source, bos_token=bos, eos_token=eos, kwargs=chat.kwargs)
-    prompter = Prompter(
-        tokenizer,
-        context_window=info.context_window,
-        template=template,
-        max_prompt_tokens=max_prompt_tokens,
-        max_new_tokens=max_new_tokens,
-        sends_system=backend.takes_system if isinstance(backend, AnsweringBackend) else None,
-        sends_turns=server_wraps,
-    )
-    return Side(backend, prompter)
 
 
 @dataclass(frozen=True, slots=True)

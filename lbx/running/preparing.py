@@ -16,21 +16,20 @@ from lbx.base.records import canonical_json, sha256_text
 from lbx.base.version import __version__
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.summaries import Summaries
-from lbx.inference.model import AnsweringBackend, Backend, BackendInfo
+from lbx.inference.model import Backend, BackendInfo
 from lbx.judging.same_family import same_family, tokenizer_sha256
 from lbx.planning.option import key_values
 from lbx.planning.selection import EVERYTHING, select_samples
 from lbx.planning.settings import RunSettings
 from lbx.planning.summarizing import settings_of_summaries, summaries_of
 from lbx.planning.work import Work, not_shared
-from lbx.prompting.prompter import Prompter
 from lbx.running.judge_run import resolve_judge
 from lbx.running.judge_spec import JudgeSpec
 from lbx.running.models import card_of, choose_tasks, finder_for, load_model
 from lbx.running.offline import block_network
 from lbx.running.resolved import ResolvedRun
 from lbx.running.spec import RunSpec
-from lbx.running.templates import has_reasoning_block, template_of
+from lbx.running.templates import has_reasoning_block, make_prompter
 from lbx.store import RunRow
 from lbx.store.same_runs import EARLIER, WHOLE, settings_earlier
 
@@ -197,18 +196,6 @@ def _check_budgets(info: BackendInfo, settings: RunSettings) -> None:
 
 
 def _make_work(run: ResolvedRun, name: str | None, card: ModelCard, backend: Backend, settings: RunSettings) -> Work:
-    window = backend.info.context_window
-    prompter = Prompter(
-        backend.tokenizer,
-        context_window=window,
-        template=template_of(card, backend, settings),
-        max_prompt_tokens=settings.max_prompt_tokens,
-        max_new_tokens=settings.max_new_tokens,
-        thinking_tokens=settings.reasoning_budget(window),
-        stop=settings.stop,
-        sends_system=backend.takes_system if isinstance(backend, AnsweringBackend) else None,
-        sends_turns=backend.info.wraps_prompts,
-    )
     return Work(
         bundle=run.bundle,
         tasks=run.tasks,
@@ -217,8 +204,11 @@ def _make_work(run: ResolvedRun, name: str | None, card: ModelCard, backend: Bac
         selection=run.selection,
         row=_run_row(run, name, backend, settings),
         backend=backend,
-        prompter=prompter,
-        mode=replace(settings.mode(window), reasoning_block=settings.thinks and has_reasoning_block(card, backend)),
+        prompter=make_prompter(card, backend, settings),
+        mode=replace(
+            settings.mode(backend.info.context_window),
+            reasoning_block=settings.thinks and has_reasoning_block(card, backend),
+        ),
         chunks=run.chunks,
         document=run.document,
     )

@@ -1,4 +1,4 @@
-"""The chat template of a run, with its variables for reasoning as the spec wants them."""
+"""What makes a run's prompts: the chat template with its variables for reasoning as the spec wants them, and limits."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 from lbx.backends import Backend, ModelCard
 from lbx.backends.options import ScriptedOptions
 from lbx.base.errors import BackendError, UsageError
+from lbx.inference.model import AnsweringBackend
 from lbx.planning.asking import EFFORTS
 from lbx.planning.settings import RunSettings
-from lbx.prompting.prompter import ChatTemplate, knows_switch
+from lbx.prompting.prompter import ChatTemplate, Prompter, knows_switch
 
 log = logging.getLogger("lbx")
 
@@ -35,14 +36,30 @@ def has_reasoning_block(card: ModelCard, backend: Backend) -> bool:
     )
 
 
-def template_of(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatTemplate | None:
-    """The template that wraps a run's prompts; None where they go to the model as they are, or a server wraps them.
+def make_prompter(card: ModelCard, backend: Backend, settings: RunSettings) -> Prompter:
+    """What turns prompts into requests to one model as a run with these settings asks it.
 
     Says what of the settings does not reach the model.
 
     Raises:
         UsageError: a reasoning effort is asked for, and the template does not know it.
     """
+    window = backend.info.context_window
+    return Prompter(
+        backend.tokenizer,
+        context_window=window,
+        template=_template(card, backend, settings),
+        max_prompt_tokens=settings.max_prompt_tokens,
+        max_new_tokens=settings.max_new_tokens,
+        thinking_tokens=settings.reasoning_budget(window),
+        stop=card.stop,
+        sends_system=backend.takes_system if isinstance(backend, AnsweringBackend) else None,
+        sends_turns=backend.info.wraps_prompts,
+    )
+
+
+def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatTemplate | None:
+    """None where prompts go to the model as they are, or a server wraps them."""
     tokenizer, chat = backend.tokenizer, card.chat
     if backend.info.wraps_prompts:
         _say_unreached(

@@ -31,6 +31,18 @@ def test_a_model_is_like_itself(lbx: Lbx, demo: Path, bundle: Path) -> None:
     assert told["first"]["settings"] == told["second"]["settings"]
 
 
+def test_the_card_ends_answers(lbx: Lbx, demo: Path, demo_gguf: Path, bundle: Path) -> None:
+    def outputs(card: Path) -> list[str]:
+        told = json.loads(lbx("parity", card, demo, "-b", bundle, "-t", "needle/single_en", "-n", 2, "--json").stdout)
+        return [prompt["outputs"][0] for prompt in told["prompts"]]
+
+    whole = outputs(demo)
+    stop = whole[0][len(whole[0]) // 2 :]
+    stopped = demo.with_name("stopped.toml")
+    stopped.write_text(f'name = "demo"\nbackend = "llamacpp"\nstop = ["{stop}"]\n[weights]\npath = "{demo_gguf}"\n')
+    assert stop and outputs(stopped)[0] == whole[0].removesuffix(stop) != whole[0]
+
+
 def test_what_is_not_the_same_fails_where_that_is_asked(lbx: Lbx, demo: Path, bundle: Path, answers: Path) -> None:
     other = demo.with_name("answers.toml")
     other.write_text(f'name = "oracle"\nbackend = "scripted"\n[weights]\npath = "{answers}"\n')

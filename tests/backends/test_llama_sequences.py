@@ -186,7 +186,7 @@ def test_blocks_keep_every_token_in_its_lane_and_in_order(data):
 def test_passes_are_padded_to_what_the_kernels_for_many_take():
     assert [PassSize(2).padded(n) for n in (0, 1, 2, 3)] == [0, 2, 2, 3]
     assert [PassSize(8, 4).padded(n) for n in (0, 1, 8, 9, 12)] == [0, 8, 8, 12, 12]
-    assert pass_size("15") == pass_size(None) == PassSize(8, 4)  # Q4_K_M
+    assert pass_size(["Q4_K", "F32"]) == pass_size(["Q8_0", "F32", "Q6_K"]) == PassSize(8, 4)
 
 
 # --- the same numbers
@@ -388,6 +388,7 @@ def wide_gguf(tmp_path_factory) -> Path:
     ("kind", "options"),
     [
         *((kind, {}) for kind in ("F16", "Q8_0", "Q4_0", "Q4_K_M", "Q6_K")),
+        ("Q8_0, output in Q6_K", {}),
         ("Q4_K_M", {"repack": False}),
         ("F16", {"cache_type_k": "bf16", "cache_type_v": "bf16"}),
     ],
@@ -398,7 +399,10 @@ def test_rounded_weights_give_the_same_numbers_together_as_alone(wide_gguf, tmp_
 
     path = tmp_path / f"{kind}.gguf"
     parameters = llama_cpp.llama_model_quantize_default_params()
-    parameters.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}")
+    whole, _, output = kind.partition(", output in ")
+    parameters.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{whole}")
+    if output:
+        parameters.output_tensor_type = getattr(llama_cpp, f"GGML_TYPE_{output}")
     assert not llama_cpp.llama_model_quantize(str(wide_gguf).encode(), str(path).encode(), parameters)
     backend = loaded(path, 512, kv_cells=1024, batch_invariant=True, **options)
     memory, document = emptied(backend.sequences()), tokens(203)

@@ -24,7 +24,8 @@ from lbx.backends.llama.context import (
     room_for,
     window_of,
 )
-from lbx.backends.llama.formats import check_gguf, format_title, slow_format
+from lbx.backends.llama.formats import check_gguf, format_title, slow_format, tensor_types
+from lbx.backends.llama.layout import pass_size
 from lbx.backends.llama.library import cpu_variant, library, load_model, log, variants_tried
 from lbx.backends.llama.sequence_memory import LlamaSequences
 from lbx.backends.llama.tokenizer import LlamaTokenizer, metadata, own_chat_template
@@ -87,7 +88,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     model = _load_model(llama_cpp, weights, options)
     try:
         window = window_of(llama_cpp, model, card, options)
-        room = room_for(llama_cpp, model, card, options, window)
+        padding = pass_size(tensor_types(weights) or ("",))
+        room = room_for(llama_cpp, model, card, options, window, padding=padding)
         check_memory(llama_cpp, model, card, options, room)
         own = own_chat_template(llama_cpp, model)
         tokenizer = LlamaTokenizer(llama_cpp, model, card.chat.choose(own), card.chat.reasoning)
@@ -104,7 +106,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         llama_cpp.llama_model_free(model)
         raise
     settings = {name: value for name, value in asdict(options).items() if name not in _HARDWARE} | {
-        "batch_invariant": is_batch_invariant(llama_cpp, model, options),
+        "batch_invariant": is_batch_invariant(llama_cpp, model, options, padding),
         **gpu_share(llama_cpp, model, options),
         **weights_settings(card, weights),
         "chat": card.chat.settings(own),

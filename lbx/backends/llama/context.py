@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from lbx.backends.cards import ModelCard, check_window
 from lbx.backends.headers import MOST_TOKENS
-from lbx.backends.llama.layout import EXTRA_SEQUENCES, GRAIN, PAIRS, SPARE_BLOCKS, TRUNKS, PassSize, pass_size
+from lbx.backends.llama.layout import EXTRA_SEQUENCES, GRAIN, PAIRS, SPARE_BLOCKS, TRUNKS, PassSize
 from lbx.backends.llama.library import log
 from lbx.backends.llama.tokenizer import metadata
 from lbx.backends.memory import available_bytes
@@ -97,8 +97,13 @@ def window_of(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions
     return card.context_window or trained
 
 
-def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, window: int) -> ContextSize:
+def room_for(
+    llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, window: int, *, padding: PassSize
+) -> ContextSize:
     """How large a cache to make.
+
+    Args:
+        padding: what the model's passes are padded to where they are.
 
     Raises:
         BackendError: kv_cells is smaller than the window, or larger than what the model's numbers hold for.
@@ -125,16 +130,15 @@ def room_for(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions,
         return room._replace(slides=_windows(llama_cpp, model, options, room) < cells)
     sequences = min(max(LEAST_SEQUENCES, options.max_sequences), MOST_SEQUENCES - EXTRA_SEQUENCES)
     whole = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
-    size = pass_size(metadata(llama_cpp, model, "general.file_type"))
     # Kernels on a GPU depend on how many tokens there are.
-    invariant = is_batch_invariant(llama_cpp, model, options) and not on_gpu(llama_cpp, options)
+    invariant = is_batch_invariant(llama_cpp, model, options, padding) and not on_gpu(llama_cpp, options)
     shrinks = not trained and not on_gpu(llama_cpp, options)
     if not invariant or window <= trained < whole:  # there, spare cells would change the model's numbers
         return ContextSize(cells, cells, sequences, keeps_prefix=True, pass_size=None, shrinks=shrinks)
-    return ContextSize(cells, whole, sequences, keeps_prefix=True, pass_size=size, shrinks=shrinks)
+    return ContextSize(cells, whole, sequences, keeps_prefix=True, pass_size=padding, shrinks=shrinks)
 
 
-def is_batch_invariant(llama_cpp: Any, model: Any, options: LlamaOptions) -> bool:
+def is_batch_invariant(llama_cpp: Any, model: Any, options: LlamaOptions, padding: PassSize) -> bool:
     """Whether cells are laid out and passes padded for that; where the card leaves it open, if an answer that grows
     alone takes little longer for it.
 
@@ -146,7 +150,7 @@ def is_batch_invariant(llama_cpp: Any, model: Any, options: LlamaOptions) -> boo
         return False
     if options.batch_invariant is not None:
         return options.batch_invariant
-    return pass_size(metadata(llama_cpp, model, "general.file_type")) == PAIRS
+    return padding == PAIRS
 
 
 def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:

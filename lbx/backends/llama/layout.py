@@ -51,21 +51,22 @@ class PassSize(NamedTuple):
         return tokens + self.padding(tokens)
 
 
-_SGEMM_FILES = frozenset({"0", "1", "7", "32"})  # general.file_type: float32, float16, Q8_0, bfloat16
+_SGEMM = {"F32", "F16", "Q8_0", "BF16"}
 PAIRS, _EIGHTS = PassSize(2), PassSize(8, 4)
 
 
-def pass_size(file_type: str | None) -> PassSize:
+def pass_size(types: Iterable[str]) -> PassSize:
     """What a model's passes are padded to on a CPU.
 
     From llama.cpp's source: ``llamafile_sgemm`` takes 2 tokens or more on x86 (8 on ARM, not seen running there),
     the kernels for K-quants 8, and those for rearranged weights (``repack``) four at a time.
 
     Args:
-        file_type: general.file_type in the file's header.
+        types: of all tensors. general.file_type in the header names the most frequent alone: files with another type
+            for the output or some layers are common.
     """
     arm = platform.machine().lower() in ("aarch64", "arm64")
-    return PAIRS if file_type in _SGEMM_FILES and not arm else _EIGHTS
+    return PAIRS if _SGEMM.issuperset(types) and not arm else _EIGHTS
 
 
 class Blocks:

@@ -250,6 +250,7 @@ app.callback()(options)
 
 def main() -> None:
     """Entry point of the ``lbx`` program."""
+    _open_closed_streams()
     gc.set_threshold(50_000)  # importing makes objects that stay: to look for garbage 80 times takes a tenth as long
     log = logging.getLogger("lbx")
     log.handlers, log.propagate = [Notes()], False
@@ -280,6 +281,19 @@ def main() -> None:
             raise
         show_error(_in_words(error))
         sys.exit(1)
+
+
+def _open_closed_streams() -> None:
+    """Where the caller closed standard input, output or error, nowhere stands in its place.
+
+    Else the next file to be opened would be it: a library that prints would write into the results.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            setattr(sys, name, os.fdopen(nowhere, "w" if number else "r", encoding="utf-8"))
 
 
 def _call() -> int | None:

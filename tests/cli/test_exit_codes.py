@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,20 @@ def test_a_process_says_what_the_call_in_this_one_says(
     assert process.stderr == call.stderr
     assert process.stdout if code == 0 else process.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_failure(results: Path, tmp_path: Path, closed: str) -> None:
+    """As of a daemon. What is opened later must not take their numbers: a library prints there."""
+    code = (
+        "import atexit, os; from lbx.cli.main import main; places = [f'/proc/self/fd/{n}' for n in range(3)]; "
+        "atexit.register(lambda: open('places', 'w').write(' '.join(map(os.readlink, places)))); main()"
+    )
+    report = ("sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", code, "report", results, "leaderboard")
+    assert subprocess.run(report, check=False, cwd=tmp_path, capture_output=True).returncode == 0
+    opened = (tmp_path / "places").read_text().split()
+    assert opened.count("/dev/null") >= closed.count("&-")
+    assert all(place == "/dev/null" or place.startswith("pipe:") for place in opened[1:])
 
 
 def test_failed_samples_end_a_process_with_3(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:

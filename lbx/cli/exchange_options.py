@@ -100,7 +100,10 @@ class Export:
     runs: Annotated[
         tuple[str, ...],
         typer.Option(
-            "--run", metavar="RUN", help=f"The run: {A_RUN}. Can be repeated.", autocompletion=completed_by("runs")
+            "--run",
+            metavar="RUN",
+            help=f"The run: {A_RUN}. Can be repeated; default: the only one.",
+            autocompletion=completed_by("runs"),
         ),
     ] = ()
     output: Annotated[

@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 
-from lbx.base.commands import as_command
 from lbx.base.counts import counted
 from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
@@ -132,16 +131,13 @@ def export_files(options: Export) -> None:
         return
     opened = Bundle(options.bundle) if options.bundle else None
     judgements = file_format in judge_forms()
-    if not runs:
-        listed = as_command("lbx", "sql", results, "SELECT run_id, model FROM runs")
-        raise UsageError("No run given.", fix="Name one with --run.", command=listed)
     if options.official and judgements:
         raise UsageError("--results is for answers: judgements bring their numbers along.", fix="Leave it out.")
     if judged and (file_format not in official_judges() or options.official or not opened):
         judges = " or ".join(official_judges())
         raise UsageError(f"--judged is for {judges}, needs --bundle, and goes without --results.", fix="See --help.")
     with Store(results, read_only=True) as store:
-        runs = runs_named(store, runs)
+        runs = runs_named(store, runs) if runs else (only_run(store, judges=judgements),)
         if judgements:
             done = export_judgements(store, file_format, runs, output, bundle=opened, force=force)
         elif judged and opened:

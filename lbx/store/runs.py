@@ -12,11 +12,11 @@ from lbx.store.rows import as_json
 from lbx.store.store import Store
 
 
-def run_names(store: Store) -> list[str]:
-    """The runs that have answers of models: what is offered for a choice. Judges are runs, too."""
-    return [
-        row[0] for row in store.query("SELECT run_id FROM runs ANTI JOIN judges ON run_id = judge_id ORDER BY ALL").rows
-    ]
+def run_names(store: Store, *, judges: bool = False) -> list[str]:
+    """The runs that have answers of models, or those of judges: what is offered for a choice."""
+    join = "SEMI" if judges else "ANTI"
+    names = store.query(f"SELECT run_id FROM runs {join} JOIN judges ON run_id = judge_id ORDER BY ALL").rows
+    return [name for (name,) in names]
 
 
 def check_runs(store: Store, runs: Sequence[str]) -> None:
@@ -51,13 +51,13 @@ def runs_named(store: Store, names: Sequence[str], *, judges: bool = True) -> tu
     return tuple(dict.fromkeys(_run_named(store, name, held) for name in names))
 
 
-def only_run(store: Store) -> str:
-    """The one run of a file, beside its judges. Raises UsageError: there are more, or none."""
-    names = run_names(store)
+def only_run(store: Store, *, judges: bool = False) -> str:
+    """The one run of a file, beside its judges; or its one judge. Raises UsageError: there are more, or none."""
+    names, kind = run_names(store, judges=judges), "judges" if judges else "runs"
     if not names:
-        raise UsageError(f"{store.path} has no runs.")
+        raise UsageError(f"{store.path} has no {kind}.")
     if len(names) > 1:
-        raise UsageError(f"{store.path} holds several runs.", fix=f"Name one with --run: {', '.join(names)}.")
+        raise UsageError(f"{store.path} holds several {kind}.", fix=f"Name one with --run: {', '.join(names)}.")
     return names[0]
 
 

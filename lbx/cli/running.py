@@ -135,6 +135,9 @@ def finish(
                 f"No answer could be extracted from {outcome.unextracted:,} of {counted(outcome.answered, 'output')}; "
                 f"their score counts that as wrong. Look at some: {as_command('lbx', 'show', output)}"
             )
-    if any(outcome.failures for outcome in outcomes.values()):
-        note(f"Why they failed: {as_command('lbx', 'report', output, 'failures')}")
+    if failures := sum(outcome.failures for outcome in outcomes.values()):
+        note(
+            f"{counted(failures, 'sample')} failed: {as_command('lbx', 'report', output, 'failures')} says why; "
+            "the same command with --retry-failed asks again."
+        )
         raise typer.Exit(_EXIT_SOME_FAILED)

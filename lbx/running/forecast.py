@@ -221,7 +221,7 @@ def brief(outlook: Outlook) -> list[str]:
     """The outlook in a few lines."""
     total, memory, time = outlook.total, outlook.memory, outlook.time
     if not total.samples:
-        return ["Nothing left to ask: every prompt has its answer."]
+        return ["Nothing left to ask: every prompt was asked."]
     tokens = "characters" if outlook.in_characters else "tokens"
     spoilt = [f"{n:,} {what}" for n, what in ((total.truncated, "truncated"), (total.refused, "refused")) if n]
     lines = [

@@ -70,3 +70,6 @@ def test_failed_samples_end_a_process_with_3(lbx: Lbx, bundle: Path, tmp_path: P
     model.write_text('{"*": {"error": "the card caught fire"}}')
     run = ("run", "-b", bundle, "-m", model, "-t", "needle/single_en", "-n", 2, "-o", tmp_path / "r.duckdb")
     assert lbx.process(*run).returncode == 3
+    again = lbx(*run)  # asks nobody, and must not say that all is answered
+    assert again.returncode == 3 and "every prompt was asked" in again.stderr
+    assert "2 samples failed: " in again.stderr and "--retry-failed asks again" in again.stderr

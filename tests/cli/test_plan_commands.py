@@ -72,7 +72,7 @@ def test_a_plan_tells_tokens_memory_and_time(lbx: Lbx, bundle: Path, gguf: Path,
     assert taught["basis"] == f"session 1 of {row['run_id']}"
     assert sum(taught["answer_tokens"].values()) == pytest.approx(row["output_tokens"], rel=0.1)
     again = lbx("run", "--bundle", bundle, "--model", card, "--tasks", "needle", "-o", results)
-    assert "Nothing left to ask: every prompt has its answer." in again.stderr
+    assert "Nothing left to ask: every prompt was asked." in again.stderr
     assert "0 of 0" not in again.stderr and "tokens/s" not in again.stderr
     assert "0 of 0" not in results.with_name(f"{results.name}.log").read_text("utf-8").splitlines()[-1]
 

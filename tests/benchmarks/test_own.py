@@ -259,12 +259,14 @@ FORMS: dict[str, tuple[str, bytes]] = {
     "jsonl": ("one.jsonl", b'{"id": 7, "document": "A \xc3\xa4.", "question": "What?", "references": ["a", "b"]}\n'),
     "json": ("one.json", b'[{"id": 7, "document": "A \xc3\xa4.", "question": "What?", "references": ["a", "b"]}]'),
     "csv": ("one.csv", b'id,document,question,references\n\n7,A \xc3\xa4.,What?,"[""a"", ""b""]"\n'),
+    "semicolons": ("one.csv", b'id;document;question;references\n\n7;A \xc3\xa4.;What?;"[""a"", ""b""]"\n'),
+    "tabs": ("one.csv", b'id\tdocument\tquestion\treferences\n7\tA \xc3\xa4.\tWhat?\t"[""a"", ""b""]"\n'),
 }
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("form", FORMS)
-def test_three_forms_of_data_are_the_same_samples(
+def test_every_form_of_data_gives_the_same_samples(
     tmp_path: Path, make_bundle: MakeBundle, form: str, mark: bytes
 ) -> None:
     name, data = FORMS[form]
@@ -288,7 +290,8 @@ HEADER = b"id,document,question,references\n"
         (HEADER + b"a,\xff,c,d\n", "line 2 is damaged: it is not UTF-8"),
         (b"id,id,question\n", "line 1 is damaged: it should name every column, and none twice"),
         (b"id,,question\n", "line 1 is damaged: it should name every column"),
-        (HEADER.replace(b",", b";") + b"a;b;c;d\n", "nothing reads the field 'id;document;question;references'"),
+        (HEADER.replace(b",", b"|") + b"a|b|c|d\n", r"nothing reads the field 'id\|document\|question\|references'"),
+        (HEADER.replace(b",", b";") + b"a;b;c\n", "line 2 is damaged: it has 3 cells, and the first line 4 columns"),
         (HEADER, "it holds no question"),
         (b"", "it holds no question"),
         (HEADER + b"a,,c,d\n", "line 2: the field 'document' is missing"),

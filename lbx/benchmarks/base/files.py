@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import itertools
 import json
 import mmap
 import re
@@ -116,6 +117,9 @@ def read_json_array(path: Path) -> Iterator[DataRow]:
 def read_csv(path: Path) -> Iterator[DataRow]:
     """Rows of a CSV file whose first line names its columns; an empty cell is a field that is not there.
 
+    Cells are separated by commas, or where the first line has none by semicolons or tabs: what spreadsheets write
+    depends on the country.
+
     Raises:
         BundleError: it is damaged; names file and line.
     """
@@ -123,8 +127,10 @@ def read_csv(path: Path) -> Iterator[DataRow]:
     # For the whole process; nothing else reads CSV, and a document is longer than Python's own limit.
     csv.field_size_limit(_LIMIT)
     with _reading(where), open_input(path) as file:
-        lines = enumerate(_lines(file, where), 1)
-        reader = csv.reader((_text(line, f"{where}, line {number}") for number, line in lines), strict=True)
+        lines = (_text(line, f"{where}, line {number}") for number, line in enumerate(_lines(file, where), 1))
+        first = next(lines, "")
+        delimiter = next((one for one in ",;\t" if one in first), ",")
+        reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter, strict=True)
         columns: list[str] | None = None
         before = 0
         try:

@@ -21,23 +21,33 @@ def table(store: Store, wanted: Wanted) -> Table:
         f"""
         WITH pairs AS (SELECT unnest(?::VARCHAR[]) AS run_a, unnest(?::VARCHAR[]) AS run_b),
         heads AS ({HEADS.format(scores="newest_scores")}),
-        scored AS (FROM newest_scores SEMI JOIN heads USING (run_id, benchmark, task, metric))
-        SELECT run_a, run_b, a.benchmark, a.task, a.sample_id, a.iteration, x.score AS score_a, y.score AS score_b,
-               y.score - x.score AS difference, s.question, s."references",
-               a.output AS output_a, b.output AS output_b, {_flags("a")} AS flags_a, {_flags("b")} AS flags_b
-        FROM pairs
-        JOIN generations a ON a.run_id = run_a
-        JOIN generations b ON b.run_id = run_b AND (a.benchmark, a.task, a.sample_id, a.iteration)
-                                                 = (b.benchmark, b.task, b.sample_id, b.iteration)
-        JOIN scored x ON x.run_id = run_a AND (x.benchmark, x.task, x.sample_id, x.iteration)
-                                            = (a.benchmark, a.task, a.sample_id, a.iteration)
-        JOIN scored y ON y.run_id = run_b AND (y.benchmark, y.task, y.sample_id, y.iteration)
-                                            = (a.benchmark, a.task, a.sample_id, a.iteration)
-        LEFT JOIN samples s ON (s.benchmark, s.task, s.sample_id) = (a.benchmark, a.task, a.sample_id)
-        WHERE (x.score <> y.score OR a.output <> b.output) AND x.metric = y.metric
-            AND (len(?) = 0 OR list_contains(?::VARCHAR[], a.benchmark || '/' || a.task))
-        ORDER BY abs(y.score - x.score) DESC, run_a, run_b, a.benchmark, a.task, a.sample_id, a.iteration
-        LIMIT ?
+        scored AS (FROM newest_scores SEMI JOIN heads USING (run_id, benchmark, task, metric)),
+        answers AS (
+            SELECT run_id, benchmark, task, sample_id, iteration, score, metric, md5_number(output) AS output
+            FROM generations JOIN scored USING (run_id, benchmark, task, sample_id, iteration)
+            WHERE run_id IN (SELECT unnest([run_a, run_b]) FROM pairs)
+                AND (len(?) = 0 OR list_contains(?::VARCHAR[], benchmark || '/' || task))
+        ),
+        shown AS MATERIALIZED (  -- by numbers alone: texts are read of these rows only
+            SELECT run_a, run_b, x.benchmark, x.task, x.sample_id, x.iteration, x.score AS score_a, y.score AS score_b,
+                   y.score - x.score AS difference
+            FROM pairs
+            JOIN answers x ON x.run_id = run_a
+            JOIN answers y ON y.run_id = run_b AND (x.benchmark, x.task, x.sample_id, x.iteration, x.metric)
+                                                 = (y.benchmark, y.task, y.sample_id, y.iteration, y.metric)
+            WHERE x.score <> y.score OR x.output <> y.output
+            ORDER BY abs(difference) DESC, run_a, run_b, x.benchmark, x.task, x.sample_id, x.iteration
+            LIMIT ?
+        )
+        SELECT shown.*, s.question, s."references", a.output AS output_a, b.output AS output_b,
+               {_flags("a")} AS flags_a, {_flags("b")} AS flags_b
+        FROM shown
+        JOIN generations a ON (a.run_id, a.benchmark, a.task, a.sample_id, a.iteration)
+                            = (run_a, shown.benchmark, shown.task, shown.sample_id, shown.iteration)
+        JOIN generations b ON (b.run_id, b.benchmark, b.task, b.sample_id, b.iteration)
+                            = (run_b, shown.benchmark, shown.task, shown.sample_id, shown.iteration)
+        LEFT JOIN samples s ON (s.benchmark, s.task, s.sample_id) = (shown.benchmark, shown.task, shown.sample_id)
+        ORDER BY abs(difference) DESC, run_a, run_b, shown.benchmark, shown.task, shown.sample_id, shown.iteration
         """,  # noqa: S608 (our own names)
         [[a for a, _ in pairs], [b for _, b in pairs], tasks, tasks, wanted.limit],
     )

@@ -93,7 +93,7 @@ def main(folder: Path) -> None:
     from lbx.report.cells import sheet
     from lbx.report.papers import sheets
     from lbx.report.reports import REPORTS, read
-    from lbx.report.shapes import Wanted
+    from lbx.report.shapes import ReportQuery
     from lbx.store import Store
 
     answers = [
@@ -106,7 +106,7 @@ def main(folder: Path) -> None:
     with Store(folder / "r.duckdb") as store:
         add_run(store, "mine", answers, model="M")
     with Store(folder / "r.duckdb", read_only=True) as store:
-        wanted = Wanted(references=[others], published=True)
+        wanted = ReportQuery(references=[others], published=True)
         board = sheet(REPORTS["board_colours"], read(store, "board_colours", wanted))
         (paper,) = sheets(read(store, "paper", wanted))
         html = "".join(page.pieces(store, wanted))

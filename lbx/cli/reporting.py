@@ -22,7 +22,7 @@ from lbx.report import overview as overviews
 from lbx.report.alike import marked
 from lbx.report.cells import sheet
 from lbx.report.headings import headed, progress
-from lbx.report.shapes import ALL, BOARD, Wanted
+from lbx.report.shapes import ALL, BOARD, ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.scoring.reading import read_added_up
 from lbx.store import Table
@@ -52,7 +52,7 @@ def report(options: Report) -> None:
     on_a_page = whole and output_format is ReportFormat.HTML
     shown = overviews.REPORTS_READ if on_a_screen else reports.ON_A_PAGE if on_a_page else names
     reports.check_options(shown, _given(options))
-    wanted = Wanted(
+    query = ReportQuery(
         runs=named_in(results, options.runs) if results else (),
         models=options.against,
         references=options.references,
@@ -69,19 +69,19 @@ def report(options: Report) -> None:
     )
     versions = _versions(options.versions)
     if results is not None and on_a_screen:
-        sheets = _overview(results, versions, wanted)
+        sheets = _overview(results, versions, query)
         show_sheets(sheets, output, ascii_only=options.ascii_only, piped=_PIPED)
         return
     if output_format is ReportFormat.PARQUET:
-        note(f"{_export(results, names, versions, wanted, parquet_file(output)):,} rows in {output}")
+        note(f"{_export(results, names, versions, query, parquet_file(output)):,} rows in {output}")
     elif output_format is ReportFormat.HTML:
-        answer_text(_page(results, names if view else (), versions, wanted, options.chars), output)
+        answer_text(_page(results, names if view else (), versions, query, options.chars), output)
     made = Tables()
     if output_format not in (ReportFormat.PARQUET, ReportFormat.HTML):
-        made = _read(results, names, versions, wanted, in_bold=output_format is ReportFormat.LATEX)
+        made = _read(results, names, versions, query, in_bold=output_format is ReportFormat.LATEX)
         _write(made, output_format, output, ascii_only=options.ascii_only)
     elif options.expected:
-        made = _read(results, names, versions, wanted, in_bold=False)
+        made = _read(results, names, versions, query, in_bold=False)
     if options.expected and any(row["verdict"] == "differs" for row in made["expected"].dicts()):
         raise typer.Exit(1)
 
@@ -158,18 +158,18 @@ class Tables(dict[str, Table]):
 
 
 def _read(
-    results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted, *, in_bold: bool
+    results: Path | None, names: Sequence[str], versions: Mapping[str, int], query: ReportQuery, *, in_bold: bool
 ) -> Tables:
     """The reports' rows; with ``in_bold`` the paper's say which cannot be told from the best."""
     if results is None:
-        return Tables({name: reports.read(None, name, wanted) for name in names})
+        return Tables({name: reports.read(None, name, query) for name in names})
     with read_added_up(results, numbers=reports.of_numbers(names)) as store:
         store.use_metric_versions(versions)
         tables = Tables()
-        tables.progress = progress(store, wanted.runs)
+        tables.progress = progress(store, query.runs)
         for name in names:
             try:
-                tables[name] = reports.read(store, name, wanted)
+                tables[name] = reports.read(store, name, query)
             except UsageError as refused:
                 if names != list(_DEFAULT_VIEWS) or name != "comparison":
                     raise
@@ -177,30 +177,30 @@ def _read(
         if "paper" in tables:
             tables.failures = papers.failures(store, tables["paper"])
         if in_bold and tables.get("paper"):
-            tables["paper"] = marked(store, wanted, tables["paper"])
+            tables["paper"] = marked(store, query, tables["paper"])
         return tables
 
 
 def _page(
-    results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted, chars: int
+    results: Path | None, names: Sequence[str], versions: Mapping[str, int], query: ReportQuery, chars: int
 ) -> Sequence[str]:
     from lbx.report import page as pages  # with Jinja, which no other format needs
 
     if results is None:
-        return pages.pieces(None, wanted, names=names)
+        return pages.pieces(None, query, names=names)
     with read_added_up(results) as store:
         store.use_metric_versions(versions)
-        return pages.pieces(store, wanted, names=names, chars=chars)
+        return pages.pieces(store, query, names=names, chars=chars)
 
 
-def _overview(results: Path, versions: Mapping[str, int], wanted: Wanted) -> Sequence[Sheet]:
+def _overview(results: Path, versions: Mapping[str, int], query: ReportQuery) -> Sequence[Sheet]:
     with read_added_up(results) as store:
         store.use_metric_versions(versions)
-        return headed(overviews.sheets(store, wanted, results), progress(store, wanted.runs))
+        return headed(overviews.sheets(store, query, results), progress(store, query.runs))
 
 
 def _export(
-    results: Path | None, names: Sequence[str], versions: Mapping[str, int], wanted: Wanted, output: Path
+    results: Path | None, names: Sequence[str], versions: Mapping[str, int], query: ReportQuery, output: Path
 ) -> int:
     if results is None:
         raise UsageError("Parquet is made of a results file's reports.", fix="Name the file, or ask for csv or json.")
@@ -210,7 +210,7 @@ def _export(
         read_added_up(results, beside=[place], threads=1, numbers=numbers) as store,
     ):
         store.use_metric_versions(versions)
-        return reports.write_parquet(store, names[0], wanted, place)
+        return reports.write_parquet(store, names[0], query, place)
 
 
 def _write(tables: Tables, output_format: ReportFormat, output: Path | None, *, ascii_only: bool) -> None:

@@ -11,9 +11,9 @@ from itertools import combinations
 from statistics import mean, median_low
 from typing import Any, NamedTuple
 
-from lbx.report.judged import is_wanted
+from lbx.report.judged import concerns
 from lbx.report.labels import labels
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.scoring.scored import as_table, named
 from lbx.statistics.agreement import Level, alpha, kappa, kendall_tau, majority, percent_agreement
 from lbx.store import Store, Table
@@ -48,10 +48,10 @@ class Voice(NamedTuple):
     means: Mapping[str, float]
 
 
-def table(store: Store, wanted: Wanted) -> Table:
+def table(store: Store, query: ReportQuery) -> Table:
     """The report's rows."""
-    rounds = [row for row in store.query("FROM judged_rounds ORDER BY ALL").dicts() if is_wanted(row, wanted)]
-    rated = [row for row in store.query("FROM rated_answers ORDER BY ALL").dicts() if is_wanted(row, wanted)]
+    rounds = [row for row in store.query("FROM judged_rounds ORDER BY ALL").dicts() if concerns(row, query)]
+    rated = [row for row in store.query("FROM rated_answers ORDER BY ALL").dicts() if concerns(row, query)]
     documents = {_key(row, _WHERE): row["document_sha256"] for row in (*rated, *rounds) if row["document_sha256"]}
     lines = [*_between_judges(rounds, documents), *_with_people(rounds, rated, documents), *_raters(rated, documents)]
     judges = labels(row for run, row in named(store).items() if run in {one["judge_id"] for one in rounds})

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from lbx.report import comparing
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.statistics.differences import holm
 from lbx.store import Store, Table
 
@@ -16,7 +16,7 @@ Lines = dict[tuple[str, str], dict[str, Any]]
 NOTE = "Bold: the best, and what a paired test at the 5% level cannot tell from it (Holm, within a column)."
 
 
-def marked(store: Store, wanted: Wanted, paper: Table) -> Table:
+def marked(store: Store, query: ReportQuery, paper: Table) -> Table:
     """The paper's rows with a last column ``alike``: whether a number cannot be told from the best run's.
 
     A line whose best is a published figure has none: there are no samples to compare.
@@ -29,7 +29,7 @@ def marked(store: Store, wanted: Wanted, paper: Table) -> Table:
             by_run[row["run_id"]] = max(row["official"], by_run.get(row["run_id"], row["official"]))
     best = {key: max(by_run, key=lambda run: by_run[run]) for key, by_run in scores.items() if len(by_run) > 1}
     tests: Lines = {}
-    for row in comparing.table(store, replace(wanted, baseline="", force=True)).dicts():  # all pairs: samples read once
+    for row in comparing.table(store, replace(query, baseline="", force=True)).dicts():  # all pairs: samples read once
         line = row["task"] if row["level"] == "task" else f"{row['task']}: {row['metric']}"
         pair = (row["run_a"], row["run_b"])
         if (top := best.get((row["benchmark"], line))) in pair:

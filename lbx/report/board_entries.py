@@ -13,7 +13,7 @@ from lbx.benchmarks import BENCHMARKS, unit_of
 from lbx.benchmarks.base.board import Entry, Sure, file_names
 from lbx.report.expecting import answered
 from lbx.report.reference import Published, published, published_beside
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.store import Store
 from lbx.store.views import MODE_OF_RUN
 
@@ -34,17 +34,17 @@ _NUMBERS = """
 """
 
 
-def entries(store: Store, wanted: Wanted, benchmark: str) -> list[Entry]:
+def entries(store: Store, query: ReportQuery, benchmark: str) -> list[Entry]:
     """The runs that answer a benchmark, then the published models that are asked for, and those always shown.
 
     Raises:
         UsageError: no benchmark of the file has such a model.
     """
-    runs = [one for one in _of_runs(store, benchmark) if not wanted.runs or one.run_id in wanted.runs]
+    runs = [one for one in _of_runs(store, benchmark) if not query.runs or one.run_id in query.runs]
     if not runs:
         return []
     boards = BENCHMARKS[benchmark].boards
-    beside = published_beside(store, wanted) if wanted.models or wanted.references else []
+    beside = published_beside(store, query) if query.models or query.references else []
     if boards.always:
         beside += [one for one in published() if one.model in boards.always and one not in beside]
     models = runs + [_of_published(one) for one in beside if one.benchmark == benchmark]

@@ -17,7 +17,7 @@ from lbx.benchmarks.base.board import Board, Entry, Number, Part, Row, Text, Wor
 from lbx.report import notes
 from lbx.report.board_entries import entries, paired
 from lbx.report.curves import Curves, curves
-from lbx.report.shapes import PUBLISHED, Column, Report, Wanted
+from lbx.report.shapes import PUBLISHED, Column, Report, ReportQuery
 from lbx.store import Store, Table
 from lbx.store.rows import ENDS
 
@@ -66,10 +66,10 @@ def _column(one: Text | Number) -> Column:
     )  # fmt: skip
 
 
-def table(store: Store, wanted: Wanted, name: str) -> Table:
+def table(store: Store, query: ReportQuery, name: str) -> Table:
     """A board's rows. In a table of pairs ``reasoning_run_id`` is the run that was asked to reason."""
     benchmark, board = BOARDS[name]
-    rows = _rows(store, wanted, benchmark, board)
+    rows = _rows(store, query, benchmark, board)
     runs = _RUNS if board.paired else _RUNS[:1]
     shown = report_of(board).columns
     sure = [f"{column.name}_{end}" for column in shown if column.interval for end in ENDS]
@@ -77,14 +77,14 @@ def table(store: Store, wanted: Wanted, name: str) -> Table:
     return Table(columns, [tuple(row.get(column) for column in columns) for row in rows])
 
 
-def _rows(store: Store, wanted: Wanted, benchmark: str, board: Board) -> list[Row]:
-    models = entries(store, wanted, benchmark)
+def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> list[Row]:
+    models = entries(store, query, benchmark)
     if line := board.ordered_by:
         models.sort(key=lambda one: (one.note is not None, -one.figures.get(line, 0)))
     words = _mean_words(store, benchmark, board.words) if board.words and models else {}
     rows = []
     for part in board.parts:
-        shown = _on_curves(models, curves(store, benchmark, wanted.runs), part.curve) if part.curve else models
+        shown = _on_curves(models, curves(store, benchmark, query.runs), part.curve) if part.curve else models
         sides = paired(shown, BENCHMARKS[benchmark].boards.always) if board.paired else [(one,) for one in shown]
         made = [row for models_of_row in sides if (row := _row(board, part, models_of_row, words))]
         if board.by:
@@ -159,12 +159,12 @@ def _on_curves(models: Iterable[Entry], made: Curves, group: str) -> list[Entry]
     return on_curves
 
 
-def _mean_words(store: Store, benchmark: str, wanted: Words) -> dict[str, float]:
+def _mean_words(store: Store, benchmark: str, rule: Words) -> dict[str, float]:
     """{run: mean number of words of its answers}, of those that count."""
-    by = ", ".join(f"a.meta->>'{key}'" for key in wanted.by)
+    by = ", ".join(f"a.meta->>'{key}'" for key in rule.by)
     words_of: dict[str, list[tuple[float, int]]] = {}
     counted = store.once(("words", benchmark, by), lambda: store.query(_WORDS.format(by=by), [benchmark]).rows)
     for run_id, task, marks, n, words in counted:
-        if wanted.counts(task, marks):
+        if rule.counts(task, marks):
             words_of.setdefault(run_id, []).append((words, n))
     return {run: sum(w * n for w, n in some) / sum(n for _, n in some) for run, some in words_of.items()}

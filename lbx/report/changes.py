@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from lbx.base.marks import WORST_FIRST
 from lbx.report.pairs import chosen_pairs
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.store import Store, Table
 from lbx.store.answers import tasks_named
 from lbx.store.views import HEADS
 
 
-def table(store: Store, wanted: Wanted) -> Table:
+def table(store: Store, query: ReportQuery) -> Table:
     """Answers that two runs score or word differently, with question, references and both outputs.
 
     Raises:
         UsageError: there is no such run, or no such task; without a baseline there are too many runs.
     """
-    pairs, tasks = chosen_pairs(store, wanted), tasks_named(store, wanted.tasks)
+    pairs, tasks = chosen_pairs(store, query), tasks_named(store, query.tasks)
     return store.query(
         f"""
         WITH pairs AS (SELECT unnest(?::VARCHAR[]) AS run_a, unnest(?::VARCHAR[]) AS run_b),
@@ -49,7 +49,7 @@ def table(store: Store, wanted: Wanted) -> Table:
         LEFT JOIN samples s ON (s.benchmark, s.task, s.sample_id) = (shown.benchmark, shown.task, shown.sample_id)
         ORDER BY abs(difference) DESC, run_a, run_b, shown.benchmark, shown.task, shown.sample_id, shown.iteration
         """,  # noqa: S608 (our own names)
-        [[a for a, _ in pairs], [b for _, b in pairs], tasks, tasks, wanted.limit],
+        [[a for a, _ in pairs], [b for _, b in pairs], tasks, tasks, query.limit],
     )
 
 

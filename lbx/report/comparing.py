@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lbx.report.pairs import cautions_of, chosen_pairs
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.report.sides import Number, Shared, Side, made_alike, on_both
 from lbx.scoring.scored import SURE, known, scored
 from lbx.statistics.differences import Difference, difference, holm, samples_needed
@@ -49,20 +49,20 @@ class Compared:
         return self.benchmark, self.first.level
 
 
-def table(store: Store, wanted: Wanted) -> Table:
+def table(store: Store, query: ReportQuery) -> Table:
     """The report's rows.
 
     Raises:
         UsageError: there is no such run; without a baseline there are too many runs; two runs are not alike in what
-            they were asked, and ``wanted.force`` does not say that this is known.
+            they were asked, and ``query.force`` does not say that this is known.
     """
-    pairs = chosen_pairs(store, wanted)
+    pairs = chosen_pairs(store, query)
     sides = {
         key: Side(family, tasks)
         for key, tasks in scored(store, {run for pair in pairs for run in pair}, outputs=True).items()
         if (family := known(key[1]))
     }
-    cautions = cautions_of(store, pairs, sides, force=wanted.force)
+    cautions = cautions_of(store, pairs, sides, force=query.force)
     lines = [
         line
         for run_a, run_b in pairs
@@ -72,7 +72,7 @@ def table(store: Store, wanted: Wanted) -> Table:
     ]
     _correct(lines)
     in_bundles = _scorable_samples(store)
-    return Table(COLUMNS, [_row(line, in_bundles, wanted.margin) for line in lines])
+    return Table(COLUMNS, [_row(line, in_bundles, query.margin) for line in lines])
 
 
 def _compared(

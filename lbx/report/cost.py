@@ -20,7 +20,7 @@ import numpy as np
 
 from lbx.benchmarks.base.aggregates import average
 from lbx.benchmarks.base.columns import Array, Bools, ScoredRows
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.scoring.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.statistics.estimates import Codes, Design, Estimate, Floats, Stratum, interval, interval_of
 from lbx.statistics.tails import t_quantile
@@ -129,9 +129,9 @@ def _with_sums(prompt: Floats, cached: Floats, output: Floats, prefill_s: Floats
     return np.stack([prompt, cached, output, prefill_s, decode_s, *made])
 
 
-def table(store: Store, wanted: Wanted) -> Table:
+def table(store: Store, query: ReportQuery) -> Table:
     """The report's rows: of each run and benchmark all tasks together, then each task."""
-    names, samples = named(store), scored(store, wanted.runs)
+    names, samples = named(store), scored(store, query.runs)
     paid = {key: {task: Paid.of(rows) for task, rows in tasks.items()} for key, tasks in samples.items()}
     totals: dict[str, float] = {}
     for (run, _), parts in paid.items():
@@ -146,11 +146,11 @@ def table(store: Store, wanted: Wanted) -> Table:
                 share = 1.0
             lines.append(names[run] | {"benchmark": benchmark} | line | _costs(part) | _shared(hours, run, share))
     _mark_unbeaten(lines, samples)
-    return as_table(COLUMNS, [*lines, *_of_judges(store, wanted, hours)])
+    return as_table(COLUMNS, [*lines, *_of_judges(store, query, hours)])
 
 
-def _of_judges(store: Store, wanted: Wanted, hours: Mapping[str, Line]) -> Iterator[Line]:
-    rows = store.arrays(_JUDGES, [list(wanted.runs)])
+def _of_judges(store: Store, query: ReportQuery, hours: Mapping[str, Line]) -> Iterator[Line]:
+    rows = store.arrays(_JUDGES, [list(query.runs)])
     keys = list(zip(rows["run_id"].tolist(), rows["task"].tolist(), strict=True))
     for run, rubric in dict.fromkeys(keys):
         chosen = np.array([key == (run, rubric) for key in keys])

@@ -20,7 +20,7 @@ from lbx.base.errors import UsageError
 from lbx.benchmarks.base.aggregates import average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.scoring.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.statistics.estimates import Estimate, Interval, Stratum, interval
 from lbx.store import Store, Table
@@ -77,19 +77,19 @@ class Bin(NamedTuple):
         return "lost"
 
 
-def table(store: Store, wanted: Wanted) -> Table:
+def table(store: Store, query: ReportQuery) -> Table:
     """The report's rows, one for each length that is compared; one without a length where nothing can be.
 
     Raises:
         UsageError: a share of the shortest and an absolute score are asked for at once.
     """
-    if wanted.keep is not None and wanted.at_least is not None:
+    if query.keep is not None and query.at_least is not None:
         raise UsageError("--keep and --at-least exclude each other.", fix="Give one of them.")
     names = named(store)
     return as_table(COLUMNS, [
         names[run] | {"benchmark": benchmark} | line
-        for (run, benchmark), tasks in scored(store, wanted.runs).items()
-        for line in _lines(benchmark, tasks, KEEP if wanted.keep is None else wanted.keep, wanted.at_least)
+        for (run, benchmark), tasks in scored(store, query.runs).items()
+        for line in _lines(benchmark, tasks, KEEP if query.keep is None else query.keep, query.at_least)
     ])  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.report.reference import Figure, Published, listed, published_beside
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.store import Store, Table
 
 AGREES, DIFFERS, CANNOT_TELL = "agrees", "differs", "cannot tell"
@@ -43,21 +43,21 @@ _ANSWERED = """
 """
 
 
-def table(store: Store | None, wanted: Wanted) -> Table:
+def table(store: Store | None, query: ReportQuery) -> Table:
     """The report ``expected``: a row for each line that a run and an expected model both have.
 
     Raises:
         UsageError: nothing or several models have such a name, or no line is in both.
     """
-    if store is None or not wanted.expected:
+    if store is None or not query.expected:
         return Table(COLUMNS, [])
-    every = published_beside(store, replace(wanted, models=wanted.expected))
-    chosen = [one for part in wanted.expected for one in _named(every, part)]
+    every = published_beside(store, replace(query, models=query.expected))
+    chosen = [one for part in query.expected for one in _named(every, part)]
     part_of = answered(store)
     rows = [
         _row(one, figure, own, part_of)
         for own in store.query(_OWN).dicts()
-        if not wanted.runs or own["run_id"] in wanted.runs
+        if not query.runs or own["run_id"] in query.runs
         for one in chosen
         if one.benchmark == own["benchmark"] and (figure := one.figures.get(own["line"]))
     ]

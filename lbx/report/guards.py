@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lbx.base.marks import MARKS, OF_ANSWERS, Mark
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.scoring.scored import Samples, as_table, beside, newest_scores, starts_of
 from lbx.statistics.estimates import Codes, Design, Estimate, Stratum, interval_of, wilson
 from lbx.store import Store, Table
@@ -23,23 +23,23 @@ _OF_SCORES = tuple(mark for mark in MARKS if mark.of_score)
 _UNKNOWN = -1
 
 
-def table(store: Store, wanted: Wanted) -> Table:
-    """The view's rows and columns, then each mark's rate with its interval, which ``wanted.alone`` leaves out."""
-    held = counts(store, wanted)
+def table(store: Store, query: ReportQuery) -> Table:
+    """The view's rows and columns, then each mark's rate with its interval, which ``query.alone`` leaves out."""
+    held = counts(store, query)
     at = [held.columns.index(name) for name in ("run_id", "benchmark", "task")]
     rates = _rates(store, list(dict.fromkeys(row[at[0]] for row in held.rows)))
-    kinds = ("rate",) if wanted.alone else ("rate", "low", "high")
+    kinds = ("rate",) if query.alone else ("rate", "low", "high")
     columns = [*held.columns, *(f"{mark.name}_{kind}" for mark in MARKS for kind in kinds)]
     rows = zip(held.dicts(), held.rows, strict=True)
     return as_table(columns, [named | rates.get(tuple(row[place] for place in at), {}) for named, row in rows])
 
 
-def counts(store: Store, wanted: Wanted) -> Table:
-    """The view's rows of the runs that are wanted."""
+def counts(store: Store, query: ReportQuery) -> Table:
+    """The view's rows of the runs that are asked for."""
     return store.query(
         "SELECT * FROM guards WHERE len(?) = 0 OR list_contains(?, run_id) "
         "ORDER BY benchmark, task, model, backend, run_id",
-        [list(wanted.runs)] * 2,
+        [list(query.runs)] * 2,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from lbx.report.fitness import Fitness, fitness_of
 from lbx.report.labels import labels
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.scoring.scored import SURE, as_table, named
 from lbx.statistics.differences import mcnemar
 from lbx.store import Store, Table, opinions
@@ -25,10 +25,10 @@ _SHARES = {"consistency": "consistent", "first_share": "first_won", "longer_shar
 """Shares of the report, and what they are shares of: columns of ``judged_rounds``."""
 
 
-def results(store: Store, wanted: Wanted) -> Table:
+def results(store: Store, query: ReportQuery) -> Table:
     """The report ``judge_results``: over all tasks, then each task. A mark's rows only where there are others, too."""
     believed = fitness_of(store)
-    every = [row for row in opinions.judged(store) if is_wanted(row, wanted)]
+    every = [row for row in opinions.judged(store) if concerns(row, query)]
     whole = {_numbered(row): row["n_questions"] for row in every if row["questions"] == "all"}
     rows = [row for row in every if row["questions"] == "all" or row["n_questions"] < whole[_numbered(row)]]
     rows = _of_several_tasks(rows, "judge_id", "benchmark", "run_id", "against_run_id", "questions")
@@ -36,12 +36,12 @@ def results(store: Store, wanted: Wanted) -> Table:
     return as_table(columns, [row | _on_scale(row, "rating") | _doubts(row, believed) for row in rows])
 
 
-def bias(store: Store, wanted: Wanted) -> Table:
+def bias(store: Store, query: ReportQuery) -> Table:
     """The report ``judge_bias``: of each judge over all runs, then run by run, where it judged several."""
     held = store.query("FROM judged_rounds WHERE kind = 'pair' ORDER BY ALL").dicts()
     rows = [row for row in store.query(
         "FROM judge_bias ORDER BY judge, judge_id, benchmark, run_id NULLS FIRST, against_run_id"
-    ).dicts() if is_wanted(row, wanted) or row["run_id"] is None]  # fmt: skip
+    ).dicts() if concerns(row, query) or row["run_id"] is None]  # fmt: skip
     several = {(row["judge_id"], row["benchmark"]) for row in rows if row["run_id"] is not None}
     rows = [row for row in rows if (row["judge_id"], row["benchmark"]) in several]
     believed = fitness_of(store)
@@ -63,9 +63,9 @@ def bias(store: Store, wanted: Wanted) -> Table:
     return as_table([*_columns(store, "judge_bias"), *shares, "first_p", "longer_p", "fitness"], made)
 
 
-def ratings(store: Store, wanted: Wanted) -> Table:
+def ratings(store: Store, query: ReportQuery) -> Table:
     """The report ``rating_results``: over all tasks, then each task."""
-    rows = [row for row in opinions.rated(store) if is_wanted(row, wanted)]
+    rows = [row for row in opinions.rated(store) if concerns(row, query)]
     rows = _of_several_tasks(rows, "set_id", "benchmark", "run_id", "against_run_id")
     columns = [*_columns(store, "rating_results"), *SURE, *_ends("mean")]
     return as_table(columns, [row | _on_scale(row, "mean") for row in rows])
@@ -87,9 +87,9 @@ def _columns(store: Store, view: str) -> Sequence[str]:
     return store.query(f"FROM {view} LIMIT 0").columns
 
 
-def is_wanted(row: Mapping[str, Any], wanted: Wanted) -> bool:
+def concerns(row: Mapping[str, Any], query: ReportQuery) -> bool:
     """``--run`` names judged runs, or judges."""
-    return not wanted.runs or bool({row["run_id"], row.get("judge_id")} & set(wanted.runs))
+    return not query.runs or bool({row["run_id"], row.get("judge_id")} & set(query.runs))
 
 
 def _numbered(row: Row) -> tuple[Any, ...]:

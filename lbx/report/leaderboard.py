@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.statistics.differences import holm
 from lbx.statistics.tails import normal_quantile, t_tail
 from lbx.store import Store, Table
@@ -26,7 +26,7 @@ _Z = normal_quantile(1 - _SURELY / 2)
 _NEARLY = 0.999
 
 
-def table(store: Store, wanted: Wanted) -> Table:
+def table(store: Store, query: ReportQuery) -> Table:
     """The view's rows, ordered, with ``place``: "1", "1-3"; None of a run that no other one did the same tasks as."""
     result = store.query(
         "SELECT l.*, t.scorable_samples, t.done FROM leaderboard l JOIN ("
@@ -34,7 +34,7 @@ def table(store: Store, wanted: Wanted) -> Table:
         "CASE WHEN count(scorable_samples) = count(*) THEN sum(scorable_samples)::BIGINT END AS scorable_samples "
         "FROM coverage GROUP BY ALL"
         ") t USING (run_id, benchmark) WHERE len($1) = 0 OR list_contains($1::VARCHAR[], l.run_id)",
-        [list(wanted.runs)],
+        [list(query.runs)],
     )
     rows = result.dicts()
     rows.sort(key=lambda row: (row["benchmark"], -standing(row), row["model"], row["backend"], row["run_id"]))

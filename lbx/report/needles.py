@@ -7,7 +7,7 @@ from typing import Any
 
 from lbx.base.records import ScoredSample, TaskScore
 from lbx.benchmarks.base.aggregates import average
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.scoring.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.statistics.estimates import interval
 from lbx.store import Store, Table
@@ -18,7 +18,7 @@ Cell = tuple[str, int, float]
 """Length unit, length and depth."""
 
 
-def table(store: Store, wanted: Wanted) -> Table:
+def table(store: Store, query: ReportQuery) -> Table:
     """The report's rows, one for each length and depth: of each task, then of the mean of tasks that have them all.
 
     Of every benchmark whose samples say in ``meta`` how deep their needle stands (``depth``, 0 to 1).
@@ -27,7 +27,7 @@ def table(store: Store, wanted: Wanted) -> Table:
     names, benchmarks = named(store) if held else {}, [benchmark for (benchmark,) in held]
     return as_table(COLUMNS, [
         names[run] | {"benchmark": benchmark} | line
-        for (run, benchmark), tasks in (scored(store, wanted.runs, benchmarks) if held else {}).items()
+        for (run, benchmark), tasks in (scored(store, query.runs, benchmarks) if held else {}).items()
         for line in _lines(benchmark, tasks)
     ])  # fmt: skip
 

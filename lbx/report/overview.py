@@ -17,7 +17,7 @@ from lbx.report.guards import counts
 from lbx.report.labels import labelled
 from lbx.report.papers import OPINION_TITLES, paper_of
 from lbx.report.reports import REPORTS, read
-from lbx.report.shapes import BOARD, Column, Wanted
+from lbx.report.shapes import BOARD, Column, ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
 from lbx.store import Store, Table
@@ -44,18 +44,18 @@ _FAILURES = r"""
 """
 
 
-def sheets(store: Store, wanted: Wanted, results: Path) -> list[Sheet]:
+def sheets(store: Store, query: ReportQuery, results: Path) -> list[Sheet]:
     """The parts of the screen, with as many runs of each benchmark as fit on it, the best first."""
-    board, paper = read(store, "leaderboard", wanted), read(store, "paper", wanted)
+    board, paper = read(store, "leaderboard", query), read(store, "paper", query)
     among = {row["run_id"] for row in board.dicts()}
-    failures = list(_failures(store, wanted.runs, among))
-    more = _more(results, _with_rows(store, wanted, board, {"paper": bool(paper.rows), "failures": bool(failures)}))
+    failures = list(_failures(store, query.runs, among))
+    more = _more(results, _with_rows(store, query, board, {"paper": bool(paper.rows), "failures": bool(failures)}))
     if not board.rows:
-        tables = [(name, read(store, name, wanted)) for name in _opinions(store)]
+        tables = [(name, read(store, name, query)) for name in _opinions(store)]
         opinions = [sheet(REPORTS[name], table) for name, table in tables if table.rows]
         return [*opinions, *failures, more] if opinions else [sheet(REPORTS["leaderboard"], board)]
     averages = _averages(paper)
-    marks = labelled(store, counts(store, wanted), among)
+    marks = labelled(store, counts(store, query), among)
     rest = [*_marks(marks), *failures, more]
     for most, most_averages in _SHARES:
         made = [_best(board, most), *_first(averages, most_averages), *rest]
@@ -175,14 +175,14 @@ def _opinions(store: Store) -> list[str]:
     return [name for name, count in (("judge_results", judged), ("rating_results", rated)) if count]
 
 
-def _with_rows(store: Store, wanted: Wanted, board: Table, rows_of: Mapping[str, bool]) -> list[str]:
+def _with_rows(store: Store, query: ReportQuery, board: Table, rows_of: Mapping[str, bool]) -> list[str]:
     """The reports to look at next, of those that have something to show; ``rows_of`` says that of some."""
     rows = board.dicts()
     held = {row["benchmark"] for row in rows}
     boards = [name for name, one in BOARDS.items() if one.benchmark in held]
     tables = {BOARD: boards, "length_curve": ["length_curve"]}
     full = dict(rows_of) | {
-        view: any(read(store, name, wanted).rows for name in names) for view, names in tables.items()
+        view: any(read(store, name, query).rows for name in names) for view, names in tables.items()
     }
     views = ["task_scores", "paper", BOARD, "guards", "failures", "length_curve"]
     several = ["comparison"] if len({row["run_id"] for row in rows}) > 1 else []

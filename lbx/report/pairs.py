@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from lbx.base.errors import UsageError
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.report.sides import Side
 from lbx.scoring.scored import newest_scores
 from lbx.store import Store
@@ -17,7 +17,7 @@ MOST_RUNS = 6
 """All pairs of more of them are a table that nobody reads: a baseline is asked for."""
 
 
-def chosen_pairs(store: Store, wanted: Wanted) -> list[tuple[str, str]]:
+def chosen_pairs(store: Store, query: ReportQuery) -> list[tuple[str, str]]:
     """The baseline with each of the other runs, or without a baseline each run with each."""
     held = [
         row[0]
@@ -25,12 +25,12 @@ def chosen_pairs(store: Store, wanted: Wanted) -> list[tuple[str, str]]:
             "SELECT run_id FROM runs ANTI JOIN judges ON run_id = judge_id ORDER BY started_at, run_id"
         ).rows
     ]
-    if wanted.baseline:
-        baseline = run_named(store, wanted.baseline)
-        others = [run_named(store, run) for run in wanted.runs] or held
+    if query.baseline:
+        baseline = run_named(store, query.baseline)
+        others = [run_named(store, run) for run in query.runs] or held
         return [(baseline, run) for run in dict.fromkeys(others) if run != baseline]
-    runs = [run for run in held if not wanted.runs or run in wanted.runs]
-    if len(runs) > MOST_RUNS and not wanted.force:
+    runs = [run for run in held if not query.runs or run in query.runs]
+    if len(runs) > MOST_RUNS and not query.force:
         raise UsageError(
             f"{len(runs)} runs make {len(runs) * (len(runs) - 1) // 2:,} pairs.",
             fix=f"Give the run to compare the others with: --baseline RUN. Runs: {', '.join(runs)}.",

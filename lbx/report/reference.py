@@ -24,7 +24,7 @@ from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.published import PublishedFigures
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.store import Store, Table
 
 _MOST_NAMES = 12
@@ -182,7 +182,7 @@ def listed(names: Iterable[str]) -> str:
     return f"{', '.join(each[:_MOST_NAMES]) or 'none'}{more}"
 
 
-def table(store: Store | None, wanted: Wanted) -> Table:
+def table(store: Store | None, query: ReportQuery) -> Table:
     """The report ``reference``: published figures of the benchmarks that the runs answer; of all without a store.
 
     Raises:
@@ -190,20 +190,20 @@ def table(store: Store | None, wanted: Wanted) -> Table:
     """
     rows = [
         (one.benchmark, line, one.model, figure.value, one.source, one.doubt)
-        for one in published_beside(store, wanted)
+        for one in published_beside(store, query)
         for line, figure in one.figures.items()
     ]
     return Table(("benchmark", "line", "model", "figure", "source", "doubt"), rows)
 
 
-def published_beside(store: Store | None, wanted: Wanted) -> list[Published]:
+def published_beside(store: Store | None, query: ReportQuery) -> list[Published]:
     """Those of the files or, without any, of the package, on the benchmarks that the runs answer. Raises UsageError."""
-    every = [one for path in wanted.references for one in read_reference(path)] if wanted.references else published()
+    every = [one for path in query.references for one in read_reference(path)] if query.references else published()
     if store is None:
-        return chosen(every, None, wanted.models)
+        return chosen(every, None, query.models)
     held = store.query("SELECT DISTINCT benchmark, run_id FROM coverage ORDER BY ALL").rows
-    answered = dict.fromkeys(benchmark for benchmark, run in held if not wanted.runs or run in wanted.runs)
-    return chosen(every, answered, wanted.models)
+    answered = dict.fromkeys(benchmark for benchmark, run in held if not query.runs or run in query.runs)
+    return chosen(every, answered, query.models)
 
 
 def beside(table: Table, every: Iterable[Published]) -> Table:

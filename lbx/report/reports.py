@@ -30,7 +30,7 @@ from lbx.report.labels import labelled, labelled_models, labels
 from lbx.report.opinion_reports import OPINIONS
 from lbx.report.papers import completed
 from lbx.report.score_reports import SCORES
-from lbx.report.shapes import ALL, BOARD, Report, Wanted
+from lbx.report.shapes import ALL, BOARD, Report, ReportQuery
 from lbx.scoring.scored import named as named_runs
 from lbx.store import Store, Table
 from lbx.store.queries import export_report, export_rows
@@ -63,7 +63,7 @@ ON_A_PAGE = (
 )
 """The reports of a whole page, in its order."""
 
-MADE: Mapping[str, Callable[[Store, Wanted], Table]] = {
+MADE: Mapping[str, Callable[[Store, ReportQuery], Table]] = {
     "leaderboard": leaderboard.table,
     "guards": guards.table,
     "truncation_effect": truncation_effect.table,
@@ -114,7 +114,7 @@ def of_numbers(names: Collection[str]) -> bool:
 
 
 @refusing_odd_values
-def read(store: Store | None, name: str, wanted: Wanted = ALL, among: Collection[str] = ()) -> Table:
+def read(store: Store | None, name: str, query: ReportQuery = ALL, among: Collection[str] = ()) -> Table:
     """One report's rows, and what the runs that they name are called; ``reference`` can do without a store.
 
     Args:
@@ -124,17 +124,17 @@ def read(store: Store | None, name: str, wanted: Wanted = ALL, among: Collection
         UsageError: there is no such run, or something else that is asked for.
     """
     if store is None:
-        return reference.table(None, wanted)
-    check_runs(store, wanted.runs)
+        return reference.table(None, query)
+    check_runs(store, query.runs)
     if name in _COVERED:
         store.make_once("coverage", "distinctions")
-    table = MADE[name](store, wanted) if name in MADE else store.query(*_query(name, wanted.runs))
+    table = MADE[name](store, query) if name in MADE else store.query(*_query(name, query.runs))
     if name == "paper":
-        if wanted.published:
-            table = reference.beside(table, reference.published_beside(store, wanted))
-        table = judged.doubted(store, completed(table, lambda benchmark: curves(store, benchmark, wanted.runs)))
+        if query.published:
+            table = reference.beside(table, reference.published_beside(store, query))
+        table = judged.doubted(store, completed(table, lambda benchmark: curves(store, benchmark, query.runs)))
     table = labelled_models(store, table) if name in boards.BOARDS else labelled(store, table, among)
-    return without_intervals(REPORTS[name], table) if wanted.alone else table
+    return without_intervals(REPORTS[name], table) if query.alone else table
 
 
 def _query(name: str, runs: Sequence[str]) -> tuple[str, list[object]]:
@@ -148,14 +148,14 @@ def _query(name: str, runs: Sequence[str]) -> tuple[str, list[object]]:
 
 
 @refusing_odd_values
-def write_parquet(store: Store, name: str, wanted: Wanted, path: Path) -> int:
+def write_parquet(store: Store, name: str, query: ReportQuery, path: Path) -> int:
     """One report's rows in a parquet file, in the types of the view. Returns their number. Raises as ``read`` does."""
     if name in MADE or name == "paper":
-        return export_rows(store, read(store, name, wanted), path)
-    check_runs(store, wanted.runs)
-    sql, parameters = _query(name, wanted.runs)
+        return export_rows(store, read(store, name, query), path)
+    check_runs(store, query.runs)
+    sql, parameters = _query(name, query.runs)
     runs = {str(run) for (run,) in store.query(f"SELECT DISTINCT run_id FROM ({sql})", parameters).rows}  # noqa: S608 (our own names)
     shown = labels(row for run, row in named_runs(store).items() if run in runs)
     sql = f"SELECT v.*, map(?::VARCHAR[], ?::VARCHAR[])[run_id] AS label FROM ({sql}) v"  # noqa: S608 (our own names)
     parameters = [list(shown), list(shown.values()), *parameters]
-    return export_report(store, sql, parameters, path, SURE if wanted.alone else ())
+    return export_report(store, sql, parameters, path, SURE if query.alone else ())

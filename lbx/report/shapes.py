@@ -80,7 +80,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReportQuery:
     """What is asked of a report.
 
     Attributes:
@@ -114,4 +114,4 @@ class Wanted:
     at_least: float | None = None
 
 
-ALL = Wanted()
+ALL = ReportQuery()

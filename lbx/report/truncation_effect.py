@@ -17,7 +17,7 @@ from lbx.benchmarks.base.aggregates import average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import Array, ScoredRows
 from lbx.report.pairs import run_named
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.report.sides import Number, on_both
 from lbx.scoring.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
 from lbx.statistics.differences import difference
@@ -39,19 +39,19 @@ _PARTS: Mapping[str, Callable[[ScoredRows], Array]] = {
 Line = dict[str, Any]
 
 
-def table(store: Store, wanted: Wanted) -> Table:
+def table(store: Store, query: ReportQuery) -> Table:
     """The report's rows: of every run, then of each pair of the runs that are named, or of a baseline and the others.
 
     Raises:
         UsageError: there is no such baseline.
     """
-    first = run_named(store, wanted.baseline) if wanted.baseline else ""
-    names, samples = named(store), scored(store, {*wanted.runs, first} if first and wanted.runs else wanted.runs)
+    first = run_named(store, query.baseline) if query.baseline else ""
+    names, samples = named(store), scored(store, {*query.runs, first} if first and query.runs else query.runs)
     lines: list[Line] = []
     for (run, benchmark), tasks in samples.items():
         lines += [names[run] | {"benchmark": benchmark} | line for line in _of_run(benchmark, tasks)]
-    others = dict.fromkeys([*wanted.runs] or [run for run, _ in samples])
-    pairs = [(first, run) for run in others if run != first] if first else combinations(wanted.runs, 2)
+    others = dict.fromkeys([*query.runs] or [run for run, _ in samples])
+    pairs = [(first, run) for run in others if run != first] if first else combinations(query.runs, 2)
     for one, other in pairs:
         for benchmark in [name for run, name in samples if run == one and (other, name) in samples]:
             for run, line in _of_pair((one, other), benchmark, samples[one, benchmark], samples[other, benchmark]):

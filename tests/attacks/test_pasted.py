@@ -153,7 +153,6 @@ def test_a_file_s_name_writes_no_command(made: bytes, tmp_path: Path, what: str,
         listed.write_text("[]")
         bundle = Path(f"{name}.folder")
         for command, meant in (
-            (["export", "longbench", file, "-o", "out"], ["lbx", "sql", file]),
             (["rate", file, "--journal", "j"], ["lbx", "rate", file]),
             (["import", "longbench", packed, "--model", "m", "-o", "new.duckdb"], ["gunzip", packed]),
             (["import", "longbench", listed, "--model", "m", "-o", "new.duckdb"], ["jq", "-c", ".[]", listed]),

@@ -12,7 +12,7 @@ import pytest
 from command_line import Lbx, fails
 
 from lbx.report import reports
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.scoring.reading import read_added_up
 
 
@@ -273,7 +273,7 @@ def test_options_of_a_report_that_cannot_use_them_are_refused(lbx: Lbx, results:
             fails(done, 2, "Only the report", option[0], *takers)
 
 
-class _Reading(Wanted):
+class _Reading(ReportQuery):
     """What is asked of a report, which writes down what is read of it."""
 
     fields: ClassVar[set[str]] = set()

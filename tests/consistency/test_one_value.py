@@ -24,13 +24,13 @@ from lbx.report import latex, page, papers, render
 from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.reports import ON_A_PAGE, REPORTS, read, write_parquet
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.report.terminal import lines
 from lbx.scoring.reading import read_added_up
 from lbx.store import Store, Table
 
 MCQ = ("longbench_v2", "mcq")
-FORCED = Wanted(force=True)
+FORCED = ReportQuery(force=True)
 NOT_OF_ANSWERS = ("reference", "expected")
 """Published figures are no numbers of a file."""
 

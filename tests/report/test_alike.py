@@ -11,11 +11,11 @@ from made_runs import add_run, trec
 from lbx.report import alike
 from lbx.report.papers import sheets
 from lbx.report.reports import read
-from lbx.report.shapes import ALL, Wanted
+from lbx.report.shapes import ALL, ReportQuery
 from lbx.store import Store, Table
 
 
-def _bold(store: Store, wanted: Wanted = ALL) -> dict[str, set[str]]:
+def _bold(store: Store, wanted: ReportQuery = ALL) -> dict[str, set[str]]:
     """{title: runs whose first number is bold}."""
     made = sheets(alike.marked(store, wanted, read(store, "paper", wanted)))
     return {one.title: {one.rows[row][0] for row, column in one.best if column == 1} for one in made}
@@ -34,11 +34,11 @@ def test_what_cannot_be_told_from_the_best_is_bold(store: Store) -> None:
 
 
 def test_the_runs_that_are_asked_for_count(store: Store) -> None:
-    assert _bold(store, Wanted(runs=("near", "far")))["LongBench: tasks"] == {"near"}
+    assert _bold(store, ReportQuery(runs=("near", "far")))["LongBench: tasks"] == {"near"}
 
 
 def test_nothing_is_compared_with_a_published_figure(store: Store) -> None:
-    paper = read(store, "paper", Wanted(published=True, models=("GPT-3.5-Turbo-16k",)))
+    paper = read(store, "paper", ReportQuery(published=True, models=("GPT-3.5-Turbo-16k",)))
     for top, alike_ones in ((0.0, {"near"}), (99.0, set())):
         rows = [row if row[paper.columns.index("run_id")] else _with(paper, row, top) for row in paper.rows]
         found = alike.marked(store, ALL, Table(paper.columns, rows)).dicts()

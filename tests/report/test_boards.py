@@ -24,7 +24,7 @@ from lbx.benchmarks.lveval.tasks import LEVELS
 from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.store import Store
 
 Shared = Callable[[str], Path]
@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def rows_of(store: Store, name: str, **wanted: Any) -> Rows:
-    return read(store, f"board_{name}", Wanted(**wanted)).dicts()
+    return read(store, f"board_{name}", ReportQuery(**wanted)).dicts()
 
 
 def published_rows(store: Store, name: str, model: str) -> Rows:
@@ -88,7 +88,7 @@ def test_boards_say_how_sure_their_numbers_are_unless_asked_not_to(store: Store)
     assert re.fullmatch(r"\d+\.\d (± \d+\.\d|\[\d+\.\d, \d+\.\d\])", texts["overall"])
     assert sheet_of.notes == ["Beside scores stand 95% intervals."]
 
-    alone = Wanted(alone=True)
+    alone = ReportQuery(alone=True)
     for name in ("longbench_v2", "leval_rouge"):
         assert not [column for column in read(store, f"board_{name}", alone).columns if column.endswith("_low")]
     plain = sheet(REPORTS["board_longbench_v2"], read(store, "board_longbench_v2", alone))

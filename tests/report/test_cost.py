@@ -14,7 +14,7 @@ from scipy import stats
 
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.store import SessionRow, Store
 from lbx.store.sessions import keep_sessions
 
@@ -24,7 +24,7 @@ BEGUN = datetime(2026, 3, 2, 6, tzinfo=UTC)
 def lines_of(path: Path, **wanted: Any) -> dict[tuple[str, str | None], dict[str, Any]]:
     """{(run, task): the line}; the task is None for all together."""
     with Store(path, read_only=True) as store:
-        return {(row["run_id"], row["task"]): row for row in read(store, "cost", Wanted(**wanted)).dicts()}
+        return {(row["run_id"], row["task"]): row for row in read(store, "cost", ReportQuery(**wanted)).dicts()}
 
 
 def answer(name: str, score: float, seconds: float = 2.0, **how: Any) -> Answer:

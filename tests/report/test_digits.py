@@ -22,7 +22,7 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.report import latex, overview, papers, render
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
 from lbx.scoring.adding_up import add_up
@@ -126,13 +126,13 @@ def _shown(path: Path) -> Iterator[tuple[str, list[Sheet]]]:
             wanted = {"runs": ["one", "two"]} if name == "changes" else wanted
             for alone in (False, True):
                 try:
-                    table = read(store, name, Wanted(alone=alone, force=True, **wanted))
+                    table = read(store, name, ReportQuery(alone=alone, force=True, **wanted))
                 except LbxError:
                     assert name == "expected"
                     continue
                 made = papers.sheets(table) if name == "paper" and table.rows else [sheet(REPORTS[name], table)]
                 yield f"{name}{' alone' if alone else ''}", made
-        yield "overview", overview.sheets(store, Wanted(), path)
+        yield "overview", overview.sheets(store, ReportQuery(), path)
 
 
 def check(text: str, where: str) -> int:
@@ -198,7 +198,7 @@ def test_published_answers_have_them(imports: Path) -> None:
         raw = [row["official"] for row in read(store, "paper").dicts() if row["benchmark"] == "leval"]
         for name in ("paper", "task_scores", "group_scores", "board_leval_rouge", "board_leval_f1", "leaderboard"):
             for alone in (False, True):
-                table = read(store, name, Wanted(alone=alone))
+                table = read(store, name, ReportQuery(alone=alone))
                 made = papers.sheets(table) if name == "paper" else [sheet(REPORTS[name], table)]
                 for one in made:
                     for row in one.rows:

@@ -15,7 +15,7 @@ from lbx.base.errors import UsageError
 from lbx.report.cells import sheet
 from lbx.report.effective_context import chosen
 from lbx.report.reports import REPORTS, read
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.statistics.estimates import wilson
 from lbx.store import Store
 
@@ -24,7 +24,7 @@ Lines = list[dict[str, Any]]
 
 def lines_of(path: Path, **wanted: Any) -> Lines:
     with Store(path, read_only=True) as store:
-        return read(store, "effective_context", Wanted(**wanted)).dicts()
+        return read(store, "effective_context", ReportQuery(**wanted)).dicts()
 
 
 def answers(
@@ -212,7 +212,7 @@ def test_published_answers_claim_no_length(imports: Path, model: str) -> None:
     """A model of 4k tokens was credited with 8,192 words, and with 32,768 characters at a score of 7."""
     with Store(imports, read_only=True) as store:
         ((run,),) = store.query("SELECT run_id FROM runs WHERE model = ?", [model]).rows
-        shown = sheet(REPORTS["effective_context"], read(store, "effective_context", Wanted(runs=[run])))
+        shown = sheet(REPORTS["effective_context"], read(store, "effective_context", ReportQuery(runs=[run])))
     lines = [line for line in lines_of(imports, runs=[run]) if line["length_up_to"]]
     assert {line["length_unit"] for line in lines} == {"words", "characters"}
     for line in lines:

@@ -24,7 +24,7 @@ from lbx.exchange.importing import understand, write_predictions
 from lbx.report import latex, overview, papers, render
 from lbx.report.cells import sheet, without_intervals
 from lbx.report.reports import REPORTS, read, reports_of, write_parquet
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
 from lbx.store import GenerationRow, RunRow, SampleRow, Store, Table
@@ -135,10 +135,10 @@ def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
-def _wanted(name: str, store: Store) -> Wanted:
+def _wanted(name: str, store: Store) -> ReportQuery:
     runs = [str(run) for (run,) in store.query("SELECT run_id FROM runs ORDER BY 1").rows]
     baseline = runs[0] if name in ("changes", "comparison") and len(runs) > 1 else ""
-    return Wanted(baseline=baseline, expected=("llama",) if name == "expected" else ())
+    return ReportQuery(baseline=baseline, expected=("llama",) if name == "expected" else ())
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +204,7 @@ def test_in_parquet(file: Path, tmp_path: Path) -> None:
     with Store(file, read_only=True, beside=[out]) as store:
         for name in ("paper", "task_scores", "failures"):
             table = read(store, name)
-            assert write_parquet(store, name, Wanted(), out) == len(table.rows), name
+            assert write_parquet(store, name, ReportQuery(), out) == len(table.rows), name
             assert duckdb.sql(f"FROM '{out}'").columns == list(table.columns)
 
 
@@ -216,7 +216,7 @@ def test_the_first_screen_has_one_average_of_everything_with_its_name(tmp_path: 
     ]
     with Store(tmp_path / "r.duckdb") as store:
         add_run(store, "r", [*choices, *trec(2, 5), *_qasper(["one", "two", "no"])])
-        made = overview.sheets(store, Wanted(), tmp_path / "r.duckdb")
+        made = overview.sheets(store, ReportQuery(), tmp_path / "r.duckdb")
     heads = [column.heading for one in made for column in one.columns]
     assert heads.count("mean of tasks") == 1
     assert not {"overall", "average", "score"} & set(heads)
@@ -225,7 +225,7 @@ def test_the_first_screen_has_one_average_of_everything_with_its_name(tmp_path: 
 
 def test_the_overview(file: Path) -> None:
     with Store(file, read_only=True) as store:
-        made = overview.sheets(store, Wanted(), file)
+        made = overview.sheets(store, ReportQuery(), file)
     shown = [line.text for one in made for line in lines(one, 80)]
     _is_clean("\n".join(shown))
     assert 2 <= len(shown) <= overview.SCREEN, "\n".join(shown)
@@ -266,11 +266,11 @@ def test_the_first_screen_offers_reports_that_have_rows(tmp_path: Path, failed: 
     sample = Sample("needle", "single_en", "a", "a", "?", ("7",), meta={"depth": 50.0, "words": 9})
     with Store(tmp_path / "r.duckdb") as store:
         add_run(store, "r", [(sample, "7"), *([(replace(sample, sample_id="b"), None)] if failed else [])])
-        *_, last = overview.sheets(store, Wanted(), tmp_path / "r.duckdb")
+        *_, last = overview.sheets(store, ReportQuery(), tmp_path / "r.duckdb")
         offered = last.notes[0].partition("r.duckdb ")[2].split(" | ")
         assert "task_scores" in offered and ("failures" in offered) is bool(failed)
         assert [name for name in offered if not any(read(store, one).rows for one in reports_of(name))] == []
     with Store(tmp_path / "s.duckdb") as store:
         add_run(store, "r", trec(2, 5))
-        *_, last = overview.sheets(store, Wanted(), tmp_path / "s.duckdb")
+        *_, last = overview.sheets(store, ReportQuery(), tmp_path / "s.duckdb")
     assert " board" in last.notes[0]

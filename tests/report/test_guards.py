@@ -13,14 +13,14 @@ from scipy import stats
 from lbx.base.marks import MARKS
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.statistics.estimates import wilson
 from lbx.store import Store
 
 
 def rows_of(path: Path, **wanted: Any) -> list[dict[str, Any]]:
     with Store(path, read_only=True) as store:
-        return read(store, "guards", Wanted(**wanted)).dicts()
+        return read(store, "guards", ReportQuery(**wanted)).dicts()
 
 
 def answers(*values: dict[str, Any], documents: int = 0, **how: Any) -> list[Answer]:

@@ -35,7 +35,7 @@ from lbx.report import notes, papers
 from lbx.report.fitness import fitness
 from lbx.report.page import pieces
 from lbx.report.reports import REPORTS, read
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.scoring.scores import Rescoring, add_up, rescore, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.ratings import RatingRow
@@ -207,7 +207,7 @@ def test_a_judge_stands_in_no_table_of_scores(store: Store) -> None:
     add_judge(store, "j", [*calibration(like_gpt4, 8), broken], model="judge's twin")
     for name, report in REPORTS.items():
         try:
-            table = read(store, name, Wanted(baseline="mine" if name in ("changes", "comparison") else ""))
+            table = read(store, name, ReportQuery(baseline="mine" if name in ("changes", "comparison") else ""))
         except UsageError:
             assert name == "expected"
             continue

@@ -19,7 +19,7 @@ from lbx.report.cells import sheet
 from lbx.report.labels import LABELS, labels
 from lbx.report.papers import sheets
 from lbx.report.reports import REPORTS, read, write_parquet
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.report.terminal import lines
 from lbx.store import Store
 
@@ -75,8 +75,8 @@ def store(path: Path) -> Iterator[Store]:
         yield opened
 
 
-def wanted(name: str) -> Wanted:
-    return Wanted(
+def wanted(name: str) -> ReportQuery:
+    return ReportQuery(
         baseline="aaaa1111" if name in ("comparison", "changes", "truncation_effect") else "", force=True, limit=5000
     )
 
@@ -117,9 +117,9 @@ def test_every_report_calls_a_run_the_same(store: Store, name: str) -> None:
 
 
 def test_where_one_run_is_shown_its_model_is_enough(store: Store) -> None:
-    (row,) = read(store, "leaderboard", Wanted(runs=["bbbb2222"])).dicts()[:1]
+    (row,) = read(store, "leaderboard", ReportQuery(runs=["bbbb2222"])).dicts()[:1]
     assert row["label"] == "M"
-    pair = Wanted(runs=["bbbb2222", "cccc3333"])
+    pair = ReportQuery(runs=["bbbb2222", "cccc3333"])
     assert {row["label"] for row in read(store, "guards", pair).dicts()} == {"M", "M (cot)"}
     assert {row["run"].split(" (5")[0] for row in read(store, "paper", pair).dicts()} == {"M", "M (cot)"}
 
@@ -131,7 +131,7 @@ def test_other_formats_have_it(path: Path, store: Store, tmp_path: Path) -> None
     store.close()
     with Store(path, read_only=True, beside=[out]) as opened:
         for name in ("truncation", "guards", "paper"):
-            write_parquet(opened, name, Wanted(), out)
+            write_parquet(opened, name, ReportQuery(), out)
             assert dict(duckdb.sql(f"SELECT DISTINCT run_id, label FROM '{out}'").fetchall()) == CALLED, name
 
 
@@ -185,7 +185,7 @@ def test_a_label_names_the_fewest_settings_that_tell_runs_apart(runs: list[dict[
 
 
 def test_settings_of_runs_that_are_not_shown_stand_in_no_label(store: Store) -> None:
-    pair = Wanted(runs=["aaaa1111", "bbbb2222"])
+    pair = ReportQuery(runs=["aaaa1111", "bbbb2222"])
     assert {row["label"] for row in read(store, "guards", pair).dicts()} == {
         "M (temperature 0.2)",
         "M (temperature 0.7)",

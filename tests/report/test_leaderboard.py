@@ -16,7 +16,7 @@ from lbx.base.records import Sample
 from lbx.report.cells import sheet, without_intervals
 from lbx.report.leaderboard import places, standing
 from lbx.report.reports import REPORTS, read
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.store import Store
 
 
@@ -108,7 +108,7 @@ def test_of_one_document_nothing_has_an_interval(tmp_path: Path, tasks: tuple[st
             add_run(store, run, zip(samples, answers, strict=True), model=run)
         reports = ("leaderboard", "task_scores", "group_scores", "paper", "length_curve", "comparison", "cost")
         found = {name: read(store, name).dicts() for name in reports}
-        found["truncation_effect"] = read(store, "truncation_effect", Wanted(runs=("a", "b"))).dicts()
+        found["truncation_effect"] = read(store, "truncation_effect", ReportQuery(runs=("a", "b"))).dicts()
         shown = sheet(REPORTS["leaderboard"], read(store, "leaderboard")).rows
     for name, rows in found.items():
         said = {(row.get("method"), row.get("low"), row.get("se"), row.get("clusters", 1)) for row in rows}

@@ -14,7 +14,7 @@ from scored_parts import TASKS, made_sample, made_scores
 from lbx.base.records import Sample, Score
 from lbx.benchmarks import BENCHMARKS
 from lbx.report.reports import REPORTS, of_numbers, read
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.scoring.adding_up import add_up
 from lbx.scoring.reading import add_up_unfinished, read_added_up
 from lbx.scoring.scores import score_rows
@@ -80,7 +80,7 @@ def test_reports_that_are_not_of_numbers_say_the_same_without_them(tmp_path: Pat
                values={"original_tokens": 900 * at, "truncated": at % 2 == 1, "decode_s": 0.5})
         for run in "ab" for at in range(24)
     ]  # fmt: skip
-    path, wanted = make(tmp_path / "r.duckdb", answers), Wanted(force=True, baseline="a")
+    path, wanted = make(tmp_path / "r.duckdb", answers), ReportQuery(force=True, baseline="a")
     names = [name for name in REPORTS if name not in ("reference", "expected")]
     with read_added_up(path) as store, read_added_up(path, numbers=False) as bare:
         assert any(_numbers(store).values()) and not any(_numbers(bare).values())
@@ -151,7 +151,7 @@ def test_a_task_has_one_headline_where_answers_lack_an_embedding_model(tmp_path:
         ]
         assert going["paper"] == sorted((run, "t4.1") for run in said)
         assert ("r", "s", "rouge_l", 7) in going["comparison"]
-        told = read(store, "changes", Wanted(runs=("r", "s"))).dicts()
+        told = read(store, "changes", ReportQuery(runs=("r", "s"))).dicts()
         assert {row["sample_id"] for row in told if not row["output_a"] or not row["output_b"]} >= {"s0"}
 
 

@@ -10,14 +10,14 @@ from made_answers import Answer, make
 
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.statistics.estimates import wilson
 from lbx.store import Store, Table
 
 
 def table_of(path: Path, **wanted: Any) -> Table:
     with Store(path, read_only=True) as store:
-        return read(store, "needles", Wanted(**wanted))
+        return read(store, "needles", ReportQuery(**wanted))
 
 
 def needles(

@@ -19,7 +19,7 @@ from lbx.report import page
 from lbx.report.boards import BOARDS
 from lbx.report.page import answers
 from lbx.report.reports import ON_A_PAGE, REPORTS
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.store import Store
 
 HIDDEN = {*map(chr, range(32)), *map(chr, range(127, 160)), *"\u200b\u202e\u2066\ufeff\U000e0041"} - {"\n", "\t"}
@@ -289,11 +289,11 @@ def test_each_benchmark_s_charts_have_its_own_best_runs(tmp_path: Path) -> None:
 
 
 def test_a_page_of_some_runs(two: Path) -> None:
-    found = sound(made(two, wanted=Wanted(runs=["second"])))
+    found = sound(made(two, query=ReportQuery(runs=["second"])))
     assert {a["run"] for a in found.answers()} == {"second"}
     assert "first" not in {cell for row in found.cells for cell in row}
     with pytest.raises(LbxError, match="third"):
-        made(two, wanted=Wanted(runs=["third"]))
+        made(two, query=ReportQuery(runs=["third"]))
 
 
 def test_the_command_writes_it(two: Path, tmp_path: Path) -> None:

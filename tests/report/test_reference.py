@@ -14,7 +14,7 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES
 from lbx.benchmarks.longbench_v2.benchmark import DOMAINS
 from lbx.report.reference import Figure, Published, beside, chosen, published, read_reference, table
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.store import Table
 
 ROOT = Path(__file__).parents[2]
@@ -119,7 +119,7 @@ def test_rows_that_contradict_themselves_are_marked(tmp_path: Path) -> None:
         "overall 46.6 lies outside its own parts, 42.3 to 44.6",
     ]
     assert right.doubt is None
-    wanted = Wanted(references=[path], models=["qwen"])
+    wanted = ReportQuery(references=[path], models=["qwen"])
     assert {row["doubt"] for row in table(None, wanted).dicts()} == set(said[:2])
     shown = [row["run"] for row in beside(PAPER, scrambled[:1]).dicts() if row["run"] != "mine"]
     assert shown == [f"Qwen2.5-14B (w/ CoT)* ({said[0]})"]

@@ -17,7 +17,7 @@ from lbx.benchmarks.longbench.relative import FEWEST
 from lbx.report.cells import sheet
 from lbx.report.papers import sheets
 from lbx.report.reports import REPORTS, read
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.store import Store
 
 BUCKETS = ("0-4k", "4-8k", "8k+")
@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def board(store: Store, **wanted: Any) -> list[dict[str, Any]]:
-    return read(store, "board_longbench_relative", Wanted(**wanted)).dicts()
+    return read(store, "board_longbench_relative", ReportQuery(**wanted)).dicts()
 
 
 def of_paper(store: Store) -> dict[str, dict[str, Any]]:
@@ -100,7 +100,7 @@ def test_a_task_with_few_answers_at_a_length_does_not_count(store: Store) -> Non
     assert (
         "10 answers at each length"
         in sheet(
-            REPORTS["board_longbench_relative"], read(store, "board_longbench_relative", Wanted(runs=["f"]))
+            REPORTS["board_longbench_relative"], read(store, "board_longbench_relative", ReportQuery(runs=["f"]))
         ).notes[0]
     )
 

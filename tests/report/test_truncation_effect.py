@@ -12,7 +12,7 @@ from scipy import stats
 
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.report.truncation_effect import BOTH, CUT, LESS, LOST, PAIRED, UNKNOWN, WHOLE
 from lbx.store import Store
 
@@ -20,7 +20,7 @@ from lbx.store import Store
 def lines_of(path: Path, **wanted: Any) -> dict[tuple[str, str | None, str], dict[str, Any]]:
     """{(run, task, prompts): the line}."""
     with Store(path, read_only=True) as store:
-        rows = read(store, "truncation_effect", Wanted(**wanted)).dicts()
+        rows = read(store, "truncation_effect", ReportQuery(**wanted)).dicts()
     found = {(row["run_id"], row["task"], row["prompts"]): row for row in rows}
     assert len(found) == len(rows)
     return found

@@ -20,7 +20,7 @@ from lbx.planning.work import Work
 from lbx.report import render
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.running.answering import LocalAsker
 from lbx.running.runner import Outcome, Runner
 from lbx.scoring.scores import Rescoring, rescore
@@ -228,7 +228,7 @@ def test_reports_hold_scored_samples_against_scored_samples(store: Store, partly
     """Two of two, not two of four."""
     ask(store, partly_judged)
     ask(store, dataclasses.replace(partly_judged, row=dataclasses.replace(partly_judged.row, run_id="r2")))
-    compared = read(store, "comparison", Wanted(runs=("r1", "r2"))).dicts()
+    compared = read(store, "comparison", ReportQuery(runs=("r1", "r2"))).dicts()
     assert [(row["samples"], row["bundle_samples"], row["coverage"]) for row in compared if row["level"] == "task"] == [
         (2, 2, None)
     ]

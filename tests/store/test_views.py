@@ -16,7 +16,7 @@ from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.report import render
 from lbx.report.cells import cells, sheet
 from lbx.report.reports import REPORTS, read
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.scoring.reading import add_up_unfinished
 from lbx.store import GenerationRow, GroupRow, ResultRow, SampleRow, ScoreRow, Store
 
@@ -209,7 +209,7 @@ def numbers(store: Store, run_id: str, tasks: list[str], groups: Mapping[str, fl
 
 
 def lines(store: Store, *runs: str) -> tuple[list[str], list[list[str]]]:
-    columns, body = cells(REPORTS["paper"], read(store, "paper", Wanted(runs=runs)))
+    columns, body = cells(REPORTS["paper"], read(store, "paper", ReportQuery(runs=runs)))
     return [column.heading for column in columns], body
 
 

@@ -26,7 +26,7 @@ from lbx.report.page.runs import failures, settings
 from lbx.report.page.sections import of_report
 from lbx.report.page.source import Source
 from lbx.report.reports import ON_A_PAGE, REPORTS
-from lbx.report.shapes import ALL, Wanted
+from lbx.report.shapes import ALL, ReportQuery
 from lbx.report.svg import symbol_styles
 from lbx.store import Store
 from lbx.store.runs import check_runs
@@ -39,7 +39,9 @@ _LEAST_FOR_ANSWERS = 500_000
 
 
 @refusing_odd_values
-def pieces(store: Store | None, wanted: Wanted = ALL, *, names: Sequence[str] = (), chars: int = CHARS) -> list[str]:
+def pieces(
+    store: Store | None, query: ReportQuery = ALL, *, names: Sequence[str] = (), chars: int = CHARS
+) -> list[str]:
     """The page of a results file in pieces, together under 5 MB whatever is in the file.
 
     Args:
@@ -52,8 +54,8 @@ def pieces(store: Store | None, wanted: Wanted = ALL, *, names: Sequence[str] = 
         StoreError: the file cannot be read.
     """
     if store is not None:
-        check_runs(store, wanted.runs)
-    source = Source(store, wanted)
+        check_runs(store, query.runs)
+    source = Source(store, query)
     sections = _named(source, names) if names else _all(source)
     body = [section.html() for section in sections]
     if store is not None and source.runs and not names:

@@ -12,7 +12,7 @@ from lbx.report.labels import labels
 from lbx.report.page.html import cut
 from lbx.report.pairs import MOST_RUNS
 from lbx.report.reports import REPORTS, read
-from lbx.report.shapes import Wanted
+from lbx.report.shapes import ReportQuery
 from lbx.scoring.scored import named
 from lbx.store import Store, Table
 
@@ -59,7 +59,7 @@ class Source:
     """
 
     store: Store | None
-    wanted: Wanted
+    query: ReportQuery
     runs: dict[str, Run] = field(default_factory=dict)
     labels: list[str] = field(default_factory=list)
     _read: dict[str, Table] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Source:
     _refused: dict[str, UsageError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        rows = self.store.query(_RUNS, [list(self.wanted.runs)]).dicts() if self.store else []
+        rows = self.store.query(_RUNS, [list(self.query.runs)]).dicts() if self.store else []
         who = named(self.store) if self.store else {}
         names = [cut(label, _LONGEST) for label in labels(who[row["run_id"]] for row in rows).values()]
         self.labels = [f"{label} #{i + 1}" if names.count(label) > 1 else label for i, label in enumerate(names)]
@@ -76,7 +76,7 @@ class Source:
     @property
     def progress(self) -> str:
         """What headings say of runs that go on."""
-        return progress(self.store, self.wanted.runs) if self.store else ""
+        return progress(self.store, self.query.runs) if self.store else ""
 
     @property
     def file(self) -> str:
@@ -96,13 +96,13 @@ class Source:
                 raise
         return self._read[name] if self._read[name].rows else None
 
-    def _wanted(self, name: str) -> Wanted:
+    def _wanted(self, name: str) -> ReportQuery:
         """What is asked of a report: with too many runs to compare each with each, the best is the baseline."""
-        if name != "comparison" or self.wanted.baseline or len(self.runs) <= MOST_RUNS:
-            return self.wanted
+        if name != "comparison" or self.query.baseline or len(self.runs) <= MOST_RUNS:
+            return self.query
         scores = [row for row in self.rows("leaderboard") if row["score"] is not None]
         best = max(scores, key=lambda row: (row["n"], row["score"]), default=None)
-        return replace(self.wanted, baseline=best["run_id"] if best else "")
+        return replace(self.query, baseline=best["run_id"] if best else "")
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         if name not in self._rows:

@@ -177,8 +177,9 @@ def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
     if path.parent.is_dir():
         beside = [p for p in path.parent.iterdir() if p.suffix in _FILES or holds_weights(p)]
         names |= {p.name: str(p) for p in beside if p.exists() and (p.suffix != ".toml" or is_card(p))}
-    alike = {name.removesuffix(path.suffix): name for name in names if (Path(name).suffix in _FILES) == a_file}
-    near = get_close_matches(path.name.removesuffix(path.suffix), alike, n=3, cutoff=0.5)
+    suffixes = {name: suffix for name in names if (suffix := Path(name).suffix) in _FILES}
+    alike = {name.removesuffix(suffixes.get(name, "")): name for name in names if name in suffixes or not a_file}
+    near = get_close_matches(path.name.removesuffix(path.suffix if a_file else ""), alike, n=3, cutoff=0.5)
     return UsageError(
         f"{cause}.",
         fix=f"Did you mean {' or '.join(names[alike[name]] for name in near)}?"

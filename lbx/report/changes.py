@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lbx.base.marks import WORST_FIRST
-from lbx.report.pairs import chosen_pairs
+from lbx.report.pairs import chosen_pairs, runs_unlike
 from lbx.report.shapes import ReportQuery
 from lbx.store import Store, Table
 from lbx.store.answers import tasks_named
@@ -11,13 +11,14 @@ from lbx.store.views import HEADS
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Answers that two runs score or word differently, with question, references and both outputs.
+    """Answers that two runs score or word differently, with question, references, both outputs, and in each row what
+    else the runs are known to differ in.
 
     Raises:
         UsageError: there is no such run, or no such task; without a baseline there are too many runs.
     """
     pairs, tasks = chosen_pairs(store, query), tasks_named(store, query.tasks)
-    return store.query(
+    answers = store.query(
         f"""
         WITH pairs AS (SELECT unnest(?::VARCHAR[]) AS run_a, unnest(?::VARCHAR[]) AS run_b),
         heads AS ({HEADS.format(scores="newest_scores")}),
@@ -51,6 +52,9 @@ def table(store: Store, query: ReportQuery) -> Table:
         """,  # noqa: S608 (our own names)
         [[a for a, _ in pairs], [b for _, b in pairs], tasks, tasks, query.limit],
     )
+    unlike = runs_unlike(store)
+    cautions = {(a, b): "; ".join(unlike(a, b)) or None for a, b in pairs}
+    return Table([*answers.columns, "caution"], [(*row, cautions[row[0], row[1]]) for row in answers.rows])
 
 
 def _flags(row: str) -> str:

@@ -51,8 +51,12 @@ def comparison(made: Table) -> list[str]:
         "Samples are paired, each with the mean of its answers. "
         f"{texts}; tasks and groups are corrected for their number (Holm). Verdicts are at the 5% level."
     ]
-    lines += [f"Caution: {text}." for text in dict.fromkeys(row["caution"] for row in rows) if text]
-    return lines
+    return [*lines, *changes(made)]
+
+
+def changes(made: Table) -> list[str]:
+    """What of the runs is not alike or not known."""
+    return [f"Caution: {text}." for text in dict.fromkeys(row["caution"] for row in made.dicts()) if text]
 
 
 def truncation_effect(made: Table) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 from lbx.base.errors import UsageError
@@ -51,25 +51,20 @@ def cautions_of(
     Raises:
         UsageError: something is known to differ, and ``force`` does not say that this is known.
     """
-    runs = {row["run_id"]: row for row in store.query("SELECT * FROM runs").dicts()}
+    unlike = runs_unlike(store)
+    bundles = dict(store.query("SELECT run_id, bundle_digest FROM runs").rows)
     versions: dict[tuple[str, str], set[int]] = {}
     sql = f"SELECT DISTINCT run_id, benchmark, metric_version FROM {newest_scores(store)}"  # noqa: S608 (our own names)
     for run, benchmark, version in store.query(sql).rows:
         versions.setdefault((run, benchmark), set()).add(version)
-    modes = dict(store.query(f"SELECT run_id, {MODE_OF_RUN} FROM runs r").rows)  # noqa: S608 (our own names)
     cautions, refused = {}, []
     for a, b in pairs:
         for benchmark in [name for run, name in sides if run == a and (b, name) in sides]:
-            differ, unknown = [], []
-            bundles = [runs[run]["bundle_digest"] for run in (a, b)]
-            if not all(bundles):
+            differ, unknown = unlike(a, b), []
+            if not (bundles[a] and bundles[b]):
                 unknown.append("whether the bundles are the same")
-            elif bundles[0] != bundles[1]:
-                differ.append("other bundles")
             if versions.get((a, benchmark)) != versions.get((b, benchmark)):
                 differ.append("other metric versions")
-            if modes.get(a) != modes.get(b):
-                differ.append(f"asked otherwise ({modes.get(a) or 'plain'}; {modes.get(b) or 'plain'})")
             if (cut := _cut_otherwise(sides[a, benchmark], sides[b, benchmark])) is None:
                 unknown.append("whether prompts were cut alike")
             elif cut:
@@ -84,6 +79,21 @@ def cautions_of(
             fix="Compare runs that were asked alike, or use --force; each line then says what differs.",
         )
     return cautions
+
+
+def runs_unlike(store: Store) -> Callable[[str, str], list[str]]:
+    """What two runs of a file are known to differ in besides their model, in words."""
+    sql = f"SELECT run_id, bundle_digest, {MODE_OF_RUN} FROM runs r"  # noqa: S608 (our own names)
+    runs = {run: (bundle, mode or "plain") for run, bundle, mode in store.query(sql).rows}
+
+    def unlike(a: str, b: str) -> list[str]:
+        (bundle, mode), (other_bundle, other_mode) = runs[a], runs[b]
+        return [
+            *(["other bundles"] if bundle and other_bundle and bundle != other_bundle else []),
+            *([f"asked otherwise ({mode}; {other_mode})"] if mode != other_mode else []),
+        ]
+
+    return unlike
 
 
 def _cut_otherwise(first: Side, second: Side) -> int | None:

@@ -305,6 +305,7 @@ SCORES: dict[str, Report] = {
             Column("flags_a", "first is", optional=True, rank=1),
             Column("flags_b", "second is", optional=True, rank=1),
         ),
+        notes=notes.changes,
         empty="No answer that both runs have differs.",
         takes=("--baseline", "--force", "--tasks", "--rows"),
     ),

@@ -124,6 +124,7 @@ def test_a_server_is_no_backend_but_a_card_for_one_is(lbx: Lbx, folder: Path, na
         ("models/some-q5.gguf", ("There is no file models/some-q5.gguf.", "Did you mean models/some-q4.gguf?")),
         ("org/smal", ("There is no file org/smal, and no repository of that name in the bundle.", "mean org/small")),
         ("nothere.gguf", ("There is no file nothere.gguf. See what --model can name:",)),
+        ("some-q4", ("There is no model some-q4:", "Did you mean models/some-q4.gguf?")),
         ("of-bundel", ("no card models/of-bundel.toml.", "Did you mean of-bundle?")),
     ],
 )

@@ -285,9 +285,12 @@ HEADER = b"id,document,question,references\n"
     "data, words",
     [
         (HEADER + b"a,b,c\n", "line 2 is damaged: it has 3 cells, and the first line 4 columns"),
-        (HEADER + b'a,"x\ny",c,d\n\n"a,b', "line 5 is damaged: it is no CSV"),
+        (HEADER + b'a,"x\ny",c,d\n\n"a,b', r"row 4 \(line 5\) is damaged: it is no CSV"),
         (HEADER + b'a,"x"y,c,d\n', "line 2 is damaged: it is no CSV"),
-        (HEADER + b"a,\xff,c,d\n", "line 2 is damaged: it is not UTF-8"),
+        (HEADER + b"a,\xff,c,d\n", r"line 2 is damaged: it is not UTF-8 \(.*; spreadsheets save it as \"CSV UTF-8\"\)"),
+        (HEADER + b'a,"x\ny",c,d\nb,\xff,c,d\n', r"row 3 \(line 4\) is damaged: it is not UTF-8"),
+        (HEADER + b'a,"x\r\ny",c,d\r\n\r\nb,,c,d\r\n', r"row 4 \(line 5\): the field 'document' is missing"),
+        (HEADER + b'a,"x\ny",c,d\na,"x\ny",c,d\n', r"row 3 \(line 4\): the id 'a' is that of .*, line 2"),
         (b"id,id,question\n", "line 1 is damaged: it should name every column, and none twice"),
         (b"id,,question\n", "line 1 is damaged: it should name every column"),
         (HEADER.replace(b",", b"|") + b"a|b|c|d\n", r"nothing reads the field 'id\|document\|question\|references'"),
@@ -302,6 +305,12 @@ def test_what_is_wrong_with_csv_is_said(tmp_path: Path, data: bytes, words: str)
     (tmp_path / "mine" / "one.csv").write_bytes(data)
     with pytest.raises(UsageError, match=words):
         read_for_bundle(path, reserved_names())
+
+
+def test_a_row_of_a_spreadsheet_without_a_text_is_no_row(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    path = written(tmp_path / "mine", CSV)
+    (tmp_path / "mine" / "one.csv").write_bytes(HEADER + b"a,b,c,d\n,,,\n ,,,\ne,f,g,h\n,,,\n,\n")
+    assert [one.sample_id for one in BENCHMARKS["mine"].samples(as_bundle(make_bundle, path), "one")] == ["a", "e"]
 
 
 def test_a_cell_is_as_long_as_a_document(tmp_path: Path, make_bundle: MakeBundle) -> None:

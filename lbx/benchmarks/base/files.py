@@ -115,19 +115,32 @@ def read_json_array(path: Path) -> Iterator[DataRow]:
 
 
 def read_csv(path: Path) -> Iterator[DataRow]:
-    """Rows of a CSV file whose first line names its columns; an empty cell is a field that is not there.
+    """Rows of a CSV file whose first line names its columns; an empty cell is a field that is not there, and a row of
+    empty cells no row.
 
     Cells are separated by commas, or where the first line has none by semicolons or tabs: what spreadsheets write
     depends on the country.
 
     Raises:
-        BundleError: it is damaged; names file and line.
+        BundleError: it is damaged; names file and line, and the spreadsheet's row where that is another.
     """
     where = str(path)
+    number = 1  # of the row: a cell may hold several lines
+
+    def place(line: int) -> str:
+        return f"{where}, line {line}" if line == number else f"{where}, row {number} (line {line})"
+
+    def text(line: bytes, position: int) -> str:
+        try:
+            return line.decode("utf-8")
+        except UnicodeDecodeError as exc:
+            what = f'it is not UTF-8 ({exc.reason}; spreadsheets save it as "CSV UTF-8")'
+            raise damaged(place(position), what) from exc
+
     # For the whole process; nothing else reads CSV, and a document is longer than Python's own limit.
     csv.field_size_limit(_LIMIT)
     with _reading(where), open_input(path) as file:
-        lines = (_text(line, f"{where}, line {number}") for number, line in enumerate(_lines(file, where), 1))
+        lines = (text(line, position) for position, line in enumerate(_lines(file, where), 1))
         first = next(lines, "")
         delimiter = next((one for one in ",;\t" if one in first), ",")
         reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter, strict=True)
@@ -135,16 +148,17 @@ def read_csv(path: Path) -> Iterator[DataRow]:
         before = 0
         try:
             for cells in reader:
-                place, before = f"{where}, line {before + 1}", reader.line_num
+                here, before = place(before + 1), reader.line_num
                 if columns is None:
-                    columns = _columns(cells, place)
-                elif cells:
+                    columns = _columns(cells, here)
+                elif any(cell.strip() for cell in cells):
                     if len(cells) != len(columns):
-                        raise damaged(place, f"it has {len(cells)} cells, and the first line {len(columns)} columns")
+                        raise damaged(here, f"it has {len(cells)} cells, and the first line {len(columns)} columns")
                     values = {name: cell for name, cell in zip(columns, cells, strict=True) if cell.strip()}
-                    yield DataRow(place, values)
+                    yield DataRow(here, values)
+                number += 1
         except csv.Error as exc:
-            raise damaged(f"{where}, line {before + 1}", f"it is no CSV ({exc})") from exc
+            raise damaged(place(before + 1), f"it is no CSV ({exc})") from exc
 
 
 def _columns(names: list[str], place: str) -> list[str]:

@@ -19,6 +19,7 @@ from endpoint_servers import DEMO, ROOT, Answer, ScriptedServer, closing_all
 
 from lbx.backends import load, read_card
 from lbx.backends.endpoint import http as endpoint_http
+from lbx.backends.options import EndpointOptions
 from lbx.base.errors import BackendError, EndpointError, PromptError, UsageError
 from lbx.base.records import Completion, Prompt, Request, SampleKey, Sampling, Truncation
 from lbx.inference.completing import complete
@@ -91,6 +92,16 @@ def test_and_given_up_after_the_cards_retries(serve: Any, status: int) -> None:
     with pytest.raises(BackendError, match=f"t/t/1.*{status}: the GPU is on fire"):
         complete(backend, asked())
     assert len(server.posts(CHAT)) == 3
+
+
+@pytest.mark.parametrize(("status", "advice"), [(500, "own log"), (501, "own log"), (404, "ends in /v1")])
+def test_a_server_in_trouble_is_no_wrong_address(status: int, advice: str) -> None:
+    server = endpoint_http.Server(EndpointOptions(url="http://127.0.0.1:1/v1"))
+    try:
+        error = server.explain(endpoint_http.RefusedError(status, "CUDA out of memory"))
+    finally:
+        server.close()
+    assert "CUDA out of memory" in error.cause and advice in error.fix
 
 
 @pytest.mark.parametrize(

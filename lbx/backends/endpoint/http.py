@@ -160,6 +160,11 @@ class Server:
                 else ("Put a key into an environment variable, and its name into the card's api_key_env.")
             )
             return EndpointError(f"The model server {self.url} refuses the key ({exc}).", fix=fix)
+        if exc.status >= 500:
+            return EndpointError(
+                f"The model server {self.url} fails ({exc}).",
+                fix="Its own log says why. Once it works again, the same command continues.",
+            )
         return EndpointError(
             f"The model server {self.url} refuses requests ({exc}).",
             fix="Check the card's url and model: the url of most servers ends in /v1.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from lbx.base.commands import as_command
 from lbx.base.counts import counted
@@ -27,14 +28,16 @@ def judge_answers(options: Judge) -> None:
     """See ``lbx judge``."""
     place = options.output or options.results
     values = {**options.judge, "answers": (str(options.results),)}
-    made = with_baselines(calibrating(values) if options.calibrate else judge_spec(values), place)
+    wanted = calibrating(values) if options.calibrate else judge_spec(values)
+    if options.dry_run and options.save_spec is None:
+        with TemporaryDirectory(prefix="lbx-") as folder:
+            _show_plan(with_baselines(wanted, Path(folder) / "published.duckdb", quiet=True), as_json=options.as_json)
+        return
+    made = with_baselines(wanted, place)
     if options.save_spec is not None:
         made.settled().write(options.save_spec)
         shards = as_command("lbx", "submit", "slurm", "--spec", options.save_spec, "--shards", "N", "-o", "DIR")
         note(f"Nothing was asked. To ask it in shards: {shards}")
-        return
-    if options.dry_run:
-        _show_plan(made, as_json=options.as_json)
         return
     with saying(lambda: left_in(place)), RunBar() as bar:
         outcomes = run(made, place, listener=bar, **how(options))

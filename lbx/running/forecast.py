@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lbx.backends import ModelCard
 from lbx.backends.options import AUTO, HfOptions
+from lbx.base.counts import counted
 from lbx.base.errors import BackendError, DoesNotFitError, EndpointError
 from lbx.base.records import SampleKey
 from lbx.base.units import duration, size
@@ -225,8 +226,9 @@ def brief(outlook: Outlook) -> list[str]:
     tokens = "characters" if outlook.in_characters else "tokens"
     spoilt = [f"{n:,} {what}" for n, what in ((total.truncated, "truncated"), (total.refused, "refused")) if n]
     lines = [
-        f"To ask: {total.samples:,} prompts of {total.prompt_tokens:,} {tokens}, {total.distinct_tokens:,} distinct "
-        f"({total.shared_factor:.1f} times shared); {', '.join(spoilt) or 'none truncated'}"
+        f"To ask: {counted(total.samples, 'prompt')} of {total.prompt_tokens:,} {tokens}, "
+        f"{total.distinct_tokens:,} distinct ({total.shared_factor:.1f} times shared); "
+        f"{', '.join(spoilt) or 'none truncated'}"
     ]
     lines += sharing_lines(outlook)
     if memory.weights_bytes is not None:

@@ -76,11 +76,12 @@ def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:
         raise BundleError(exc.cause, fix=fix) from exc
 
 
-def with_baselines(spec: JudgeSpec, output: Path) -> JudgeSpec:
+def with_baselines(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> JudgeSpec:
     """The spec with the runs' own names in place of published models'; their answers are imported where they lack.
 
     Args:
         output: the results file that they are imported into.
+        quiet: say nothing of it, because the file is not kept.
 
     Raises:
         UsageError: no run and no published model has such a name, or runs were asked by different protocols.
@@ -104,8 +105,10 @@ def with_baselines(spec: JudgeSpec, output: Path) -> JudgeSpec:
     if missing:
         with Store(output) as store:
             for name in missing:
-                run_id = published_run(store, bundle, name.removeprefix(PUBLISHED), length_hint=hint)
-                log.info(f"The published answers of {name} were imported as the run {run_id} into {output}.")
+                model = name.removeprefix(PUBLISHED)
+                run_id = published_run(store, bundle, model, length_hint=hint)
+                if not quiet:
+                    log.info(f"{output} now holds the published answers of {model}, as {run_id}.")
                 names[name] = run_id
             add_up_completed(store, BENCHMARKS)
         answers = list(dict.fromkeys([*answers, str(output)]))

@@ -111,7 +111,7 @@ def test_a_judges_plan_is_shown_before_anything_is_asked(
     assert counts[0] == 22 and counts[1] > counts[2] > 0
     said = re.search(r"([\d,]+) verdicts\. Prompts have ([\d,]+) \w+, of which ([\d,]+) are distinct", done.stdout)
     assert said and tuple(int(text.replace(",", "")) for text in said.groups()) == counts
-    assert results.read_bytes() == before or rows(results, ROWS) == [], "nothing is asked"
+    assert results.read_bytes() == before, "nothing is asked, and published answers stay in the bundle"
 
 
 def test_a_question_that_was_asked_once_is_one_round_for_both_of_its_copies(

@@ -86,6 +86,8 @@ def test_plan_run_score_and_read(bundle: Path, model: Path, tmp_path: Path, capl
             _ = results["tsk_scores"]
         with pytest.raises(lbx.LbxError, match="read-only"):
             results.sql("DELETE FROM generations")
+        with pytest.raises(lbx.LbxError, match=r"scre.*Did you mean .*score"):
+            results.sql("SELECT scre FROM scores")
 
 
 def test_the_network_is_there_again_after_a_run(bundle: Path, model: Path, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def restrict(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
             if not _WRITES.search(parsed) and not _CALLS.search(parsed):
                 return _bare(sql)
     except duckdb.Error as exc:
-        raise _failed(exc) from exc
+        raise failed_query(exc) from exc
     raise StoreError(
         "Only read-only queries are allowed here."
         if len(kinds) == 1
@@ -219,7 +219,7 @@ def _interruptibly(aside: ThreadPoolExecutor, connection: duckdb.DuckDBPyConnect
     try:
         return answer.result()
     except duckdb.Error as exc:
-        raise _failed(exc) from exc
+        raise failed_query(exc) from exc
     except KeyboardInterrupt:
         with uninterrupted():
             while not answer.done():  # DuckDB forgets an interruption that comes before it has begun
@@ -244,7 +244,8 @@ def _apart(names: Sequence[str]) -> list[str]:
     return statements
 
 
-def _failed(exc: duckdb.Error) -> StoreError:
+def failed_query(exc: duckdb.Error) -> StoreError:
+    """What to say of a query that failed, with the nearest names that there are."""
     offered = _OFFERED.search(str(exc))
     names = " or ".join(re.findall(r'"([^"]+)"', offered[1])[:3]) if offered else ""
     return StoreError(

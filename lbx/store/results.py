@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from lbx.base.errors import StoreError
 from lbx.base.tables import nearest
-from lbx.store.opening import first_line
-from lbx.store.queries import restrict
+from lbx.store.queries import failed_query, restrict
 from lbx.store.sessions import progress_of_runs
 from lbx.store.store import Store
 
@@ -75,7 +74,7 @@ class Results:
         try:
             relation = self._store.connection.sql(query)
         except duckdb.Error as exc:
-            raise StoreError(f"The query failed: {first_line(exc)}") from exc
+            raise failed_query(exc) from exc
         if relation is None:
             raise StoreError("This statement returns no rows.", fix="Give one SELECT.")
         return relation

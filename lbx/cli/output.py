@@ -149,11 +149,15 @@ def show_error(error: LbxError) -> None:
     stderr().print(message)
 
 
+_OF_PYDANTIC = "Value error, "
+"""With what pydantic, by which Typer reads choices, begins its messages."""
+
+
 def show_usage_error(error: TyperException) -> None:
     """What is wrong with the command line, as Typer has it; arguments may be names of files, and stand in it."""
     from typer.rich_utils import rich_format_error  # which brings all that help is drawn with
 
-    error.message = visible(error.message)
+    error.message = visible(error.message.removeprefix(_OF_PYDANTIC))
     rich_format_error(error)  # type: ignore[arg-type]  # Typer's own, under its private name
 
 

@@ -54,6 +54,12 @@ def test_recipe_with_a_typo(lbx: Lbx, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("**/*.tar"))
 
 
+def test_a_choice_that_is_none(lbx: Lbx) -> None:
+    done = lbx("report", "r.duckdb", "--format", "foo")
+    fails(done, 2, "'foo' is not one of 'table'")
+    assert "Value error" not in done.stderr, "pydantic's words"
+
+
 def test_no_model(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
     out = tmp_path / "results.duckdb"
     fails(lbx("run", "-b", bundle, "-m", "nope.gguf", "-t", "needle", "-o", out), 2, "no file nope.gguf", "lbx models")

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
+LOOK_S = 0.5
+"""Seconds after which a wait that may be long begins anew: a signal that comes just before a wait does not end it."""
+
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:

@@ -11,6 +11,7 @@ HTTP has no way to give reasoning a budget of its own: ``thinking_tokens`` and `
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import re
 import threading
@@ -30,12 +31,14 @@ from lbx.backends.endpoint.wire import Wire, find_wire, takes_system
 from lbx.backends.fingerprints import fingerprint, head_and_tail
 from lbx.backends.options import EndpointOptions
 from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError, UsageError
+from lbx.base.interrupts import LOOK_S
 from lbx.base.records import Completion, Request
 from lbx.inference.decoding import check_fits
 from lbx.inference.model import BackendInfo, RequestResult
 from lbx.prompting.chat_template import conversation
 from lbx.prompting.prompter import Tokenizer
 
+Results = queue.Queue[tuple[int, RequestResult | BaseException]]
 LOST_AFTER = 3
 """So many requests one after another without an answer, and the server is asked no more, even if it is there."""
 
@@ -84,7 +87,7 @@ class EndpointBackend:
             EndpointError: the server is gone, or refuses every request; what was not yielded was not answered.
         """
         order = RequestQueue([r.token_ids for r in requests], one_by_one=self._facts.kind in LLAMA)
-        done: queue.Queue[tuple[int, RequestResult | BaseException]] = queue.Queue()
+        done: Results = queue.Queue()
 
         def work() -> None:
             try:
@@ -103,7 +106,7 @@ class EndpointBackend:
             threading.Thread(target=work, daemon=True).start()
         try:
             for _ in requests:
-                index, outcome = done.get()
+                index, outcome = _next(done)
                 if not isinstance(outcome, RequestResult):
                     order.stop()
                     yield from self._already_done(done)
@@ -125,9 +128,7 @@ class EndpointBackend:
                 self._free = lambda: None
 
     @staticmethod
-    def _already_done(
-        done: queue.Queue[tuple[int, RequestResult | BaseException]],
-    ) -> Iterator[tuple[int, RequestResult]]:
+    def _already_done(done: Results) -> Iterator[tuple[int, RequestResult]]:
         """What other threads have finished in the meantime: nothing that was answered gets lost."""
         while not done.empty():
             index, outcome = done.get()
@@ -240,6 +241,12 @@ class EndpointBackend:
                 "model card.",
             )
         return BackendError(f"The model server {self._server.url} failed at {request.key} ({exc}).")
+
+
+def _next(done: Results) -> tuple[int, RequestResult | BaseException]:
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return done.get(timeout=LOOK_S)
 
 
 def load(card: ModelCard, weights: Path | None, *, debug: bool = False) -> EndpointBackend:

@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, Self, TypeVar
 
 from lbx.base.errors import BackendError
+from lbx.base.interrupts import LOOK_S
 from lbx.base.processes import DEVNULL, Popen, TimeoutExpired, start_python
 from lbx.base.records import SampleKey
 from lbx.inference.completing import nobody
@@ -175,7 +176,7 @@ class WorkerPool:
             loading = [worker for worker in self._workers if not worker.ready]
             if not busy and not self._retries and not more:
                 return
-            heard = wait([worker.pipe for worker in busy + loading])
+            heard = wait([worker.pipe for worker in busy + loading], LOOK_S)
             for worker in busy + loading:
                 if worker.pipe in heard:
                     yield from self._hear(worker, computed)

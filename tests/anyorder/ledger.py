@@ -60,17 +60,23 @@ class Held:
     pending: Answers | None = None
 
 
-def check(path: Path, held: Held, empty: Path) -> None:
-    """The file holds every committed row, each once and under its own run's name, and the numbers made of them."""
+def rows_in(path: Path) -> tuple[Answers, set[Rating]]:
+    """The answers and the ratings of a file, each there once."""
     with Store(path, read_only=True) as store:
         rows = store.query(f"SELECT {ANSWER} FROM generations").rows
-        answers = {tuple(row[:5]): tuple(row[5:]) for row in rows}
-        assert len(rows) == len(answers), "a row is doubled"
-        assert answers == held.answers, _difference(held.answers, answers)
         said = store.query(f"SELECT {RATING} FROM ratings").rows
-        ratings = {*said}
-        assert len(said) == len(ratings), "a rating is doubled"
-        assert ratings == held.ratings, (ratings - held.ratings, held.ratings - ratings)
+    answers = {tuple(row[:5]): tuple(row[5:]) for row in rows}
+    assert len(rows) == len(answers), "a row is doubled"
+    assert len(said) == len({*said}), "a rating is doubled"
+    return answers, {*said}
+
+
+def check(path: Path, held: Held, empty: Path) -> None:
+    """The file holds every committed row, each once and under its own run's name, and the numbers made of them."""
+    answers, ratings = rows_in(path)
+    assert answers == held.answers, _difference(held.answers, answers)
+    assert ratings == held.ratings, (ratings - held.ratings, held.ratings - ratings)
+    with Store(path, read_only=True) as store:
         named = {run for (run,) in store.query("SELECT run_id FROM runs").rows}
         assert named >= {key[0] for key in answers}, "answers of no run"
         lost = store.query("SELECT * FROM generations ANTI JOIN samples USING (benchmark, task, sample_id)").rows

@@ -5,11 +5,10 @@ from __future__ import annotations
 from command_line import Done
 from held_files import FINE, Files
 from killing import watched
-from ledger import ANSWER, Held
+from ledger import Held, rows_in
 
 from lbx.cluster.folder import RunFolder
 from lbx.planning.shards import read_shards
-from lbx.store import Store
 
 
 class Merges(Files):
@@ -27,8 +26,8 @@ class Merges(Files):
             done = self.lbx("merge", *map(self.path, sources), "-o", self.path(output), *(["--force"] if force else []))
         if not watch.dead:
             self._merged(done, [self.held[name] for name in sources], output, force=force)
-        elif self.path(output).exists() and there is None:
-            self.path(output).unlink()  # whole, and nobody was told
+        else:
+            self._killed([self.held[name] for name in sources], output, there)
         self.check(*sources, output)
 
     def _merged(self, done: Done, sources: list[Held], output: str, *, force: bool) -> None:
@@ -38,13 +37,30 @@ class Merges(Files):
         if joined is None or (there and not force):
             assert done.returncode in (1, 2), done.stderr
             return
-        with Store(self.path(output), read_only=True) as store:
-            held = {tuple(row[:5]): tuple(row[5:]) for row in store.query(f"SELECT {ANSWER} FROM generations").rows}
+        self._replaced(joined, output, there)
+        failures = any(failed for _, failed in joined.answers.values())
+        assert done.returncode == (3 if failures else 0), done.stderr
+
+    def _killed(self, sources: list[Held], output: str, there: Held | None) -> None:
+        """A merge that was killed leaves the file from before, or else, killed after its last rename, the new one."""
+        if there is None:
+            self.path(output).unlink(missing_ok=True)  # whole, and nobody was told
+            return
+        joined = self._joined([*sources, there])
+        if joined is None or not self.is_there(output):
+            return
+        if rows_in(self.path(output)) != (there.answers, there.ratings):
+            self._replaced(joined, output, there)
+        else:  # either file: the new one may have numbers that a source's killed command left
+            there.dirty |= joined.dirty
+            there.behind |= joined.behind
+
+    def _replaced(self, joined: Held, output: str, there: Held | None) -> None:
+        """The output holds what was joined; of unsure answers the one that the file holds."""
+        held, _ = rows_in(self.path(output))
         for key, ways in joined.unsure.items():
             assert held[key] in ways
             joined.answers[key] = held[key]
-        failures = any(failed for _, failed in joined.answers.values())
-        assert done.returncode == (3 if failures else 0), done.stderr
         joined.unsure.clear()
         joined.journal = there.journal if there else set()
         self.held[output] = joined
@@ -120,6 +136,6 @@ class Merges(Files):
             if gaps and done.returncode == 3:
                 done.returncode = 3 if any(failed for one in sources for _, failed in one.answers.values()) else 0
             self._merged(done, sources, output, force=force)
-        elif self.path(output).exists() and there is None:
-            self.path(output).unlink()
+        else:
+            self._killed([self.held[name] for name in shards], output, there)
         self.check(*shards, output)

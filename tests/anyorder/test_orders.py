@@ -91,3 +91,16 @@ def test_another_answer_has_none_of_what_was_made_of_the_one_before(journey: Jou
 def test_a_part_that_is_carried_elsewhere_stays_a_part(journey: Journey) -> None:
     journey.run("a", limit=2)
     journey.carry("a", "b", run=0)
+
+
+def test_a_merge_killed_at_each_moment_leaves_the_old_file_or_the_new_one(journey: Journey) -> None:
+    journey.run("a", limit=1)
+    journey.merge(("a",), "c")
+    journey.run("a")
+    new = journey.held["a"].answers
+    kills = 0
+    while journey.held["c"].answers != new:
+        kills += 1
+        journey.merge(("a",), "c", force=True, kill=kills)
+    assert kills > 5
+    journey.merge(("a",), "c", force=True)

@@ -51,7 +51,8 @@ every_type = pytest.mark.parametrize("number", TYPES, ids=TYPES.get)
 def logits(path: Path, tokens: range, together: int, **options) -> np.ndarray:
     """(tokens, VOCABULARY), each token alone in a sequence and so many of them in a pass, through lbx's own backend."""
     card = resolve_model(str(path))
-    options = dataclasses.replace(card.options, max_sequences=128, **options)
+    cells = 128 * 32  # a sequence's share of a padded pass begins at a multiple of 32
+    options = dataclasses.replace(card.options, max_sequences=128, kv_cells=cells, **options)
     found = []
     with closing(load(dataclasses.replace(card, options=options))) as backend:
         memory = backend.sequences()

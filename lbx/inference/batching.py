@@ -118,7 +118,7 @@ class DecodeBatch:
             [branch.length for branch in self.plan.branches],
             self._shared,
             [budget(self.requests[branch.index]) for branch in self.plan.branches],
-            self.lengths if traits.resumes else None,
+            self.lengths if capacity.resumes else None,
         )
         if not traits.forks_anywhere:
             self._returns = self.plan.returns()

@@ -135,6 +135,7 @@ class DecodeCapacity:
         pass_price, grain, follow_limit: as of ``lbx.inference.model.MemoryTraits``.
         step: tokens of one pass. One after the other, a kept prefix is reused in pieces of so many; 0: not at all.
         copied_cells: how many of the cells may be taken by copies of sequences, what they have in common by each.
+        resumes: whether prompts are admitted by likely answer lengths, see ``MemoryTraits.resumes``, or by budgets.
     """
 
     answers: int
@@ -144,6 +145,7 @@ class DecodeCapacity:
     grain: int = 1
     follow_limit: int = NO_LIMIT
     copied_cells: int = 0
+    resumes: bool = False
 
 
 def capacity_of(memory: SequenceMemory, *, batching: bool = True) -> DecodeCapacity:
@@ -158,6 +160,7 @@ def capacity_of(memory: SequenceMemory, *, batching: bool = True) -> DecodeCapac
         traits.grain,
         traits.follow_limit,
         memory.max_cells if traits.copies else 0,
+        traits.resumes,
     )
 
 

@@ -9,14 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from lbx.base.records import Completion, Request
 from lbx.inference.completing import complete_all
 from lbx.inference.model import NOTHING_FOLLOWS, Backend, Extend, LocalBackend, SequenceMemory
 from lbx.inference.prefix import DecodeCapacity, capacity_of
-from lbx.planning.estimate import Costs
+from lbx.planning.estimate import BATCH_ANSWERS, Costs, fit_costs
 from lbx.planning.run_plan import RunPlan, nothing_told
 
 log = logging.getLogger("lbx")
@@ -33,7 +30,6 @@ _TRIAL_TOKENS = 48
 _FIRST = 16
 """Tokens of the first passes, which tell how many there is time for."""
 _STEPS = 4
-_TOGETHER = 8
 _TRUNK = 0
 
 Told = Callable[[int, int], None]
@@ -69,14 +65,11 @@ def calibrate(backend: Backend, plan: RunPlan, *, batching: bool, told: Told = n
     tokens = max((request.token_ids for request in plan.trials), key=len)
     clock = _Clock(told, plan.total.distinct_tokens)
     memory = backend.sequences()
-    together = min(_TOGETHER, room.answers)
+    together = min(BATCH_ANSWERS, room.answers)
     measured = _measure_memory(memory, tokens, plan.total.longest, clock, together=together)
     costs = measured.costs(memory.traits.cheap_cells)
     answers = _try_answers(backend, plan, costs, batching=batching, clock=clock)
-    basis = f"a calibration of {clock.elapsed():.0f} s"
-    if not answers:
-        basis += ", with answers as long as they may be"
-    return replace(costs, answers=answers, basis=basis)
+    return replace(costs, answers=answers, basis=f"a calibration of {clock.elapsed():.0f} s")
 
 
 class _TimeIsUpError(Exception):
@@ -130,13 +123,15 @@ class _Measured:
     decode: list[tuple[float, float, float]] = field(default_factory=list)  # seconds a step, answers, answers x seen
 
     def costs(self, cheap_cells: int) -> Costs:
-        token_s, seen_s = _fit([(tokens, pairs) for _, tokens, pairs in self.prefill], [p[0] for p in self.prefill])
+        token_s, seen_s = fit_costs(
+            [(tokens, pairs) for _, tokens, pairs in self.prefill], [p[0] for p in self.prefill]
+        )
         if len(self.prefill) < _FEWEST_FOR_SLOPE and cheap_cells:
             # Too slow a model to reach far: attention to so many cells takes as much as the rest of the model.
             seconds, tokens, pairs = (sum(column) for column in zip(*self.prefill, strict=True))
             token_s = seconds / (tokens + pairs / cheap_cells)
             seen_s = token_s / cheap_cells
-        step_s, answer_s, answer_seen_s = _fit(
+        step_s, answer_s, answer_seen_s = fit_costs(
             [(1.0, answers, pairs) for _, answers, pairs in self.decode], [d[0] for d in self.decode]
         )
         return Costs(token_s, seen_s, step_s, answer_s, answer_seen_s, 1.0, {}, "")
@@ -146,24 +141,6 @@ _FEWEST_FOR_SLOPE = 3
 _WHOLE_WARM_UP = 100
 _WHOLE_CHUNK = 512
 """By so many tokens prompts get longer where each is computed whole."""
-
-
-def _fit(rows: Sequence[tuple[float, ...]], seconds: Sequence[float]) -> list[float]:
-    """Least squares of relative errors, with no factor below 0: what came out negative is left out. As many factors as
-    rows, the first ones.
-    """
-    matrix = np.asarray(rows, dtype=np.float64)
-    wanted = np.asarray(seconds, dtype=np.float64)
-    scaled: NDArray[np.float64] = matrix / wanted[:, None]
-    columns = [i for i in range(matrix.shape[1]) if matrix[:, i].any()][: len(rows)]
-    solution = np.zeros(matrix.shape[1])
-    while columns:
-        solved = np.linalg.lstsq(scaled[:, columns], np.ones(len(wanted)), rcond=None)[0]
-        if (solved >= 0).all():
-            solution[columns] = solved
-            break
-        del columns[int(solved.argmin())]
-    return [float(value) for value in solution]
 
 
 def _measure_memory(

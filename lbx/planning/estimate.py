@@ -8,36 +8,37 @@ what the memory holds, by the rules of ``lbx.inference.batching`` without its si
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lbx.inference.prefix import Admission, DecodeCapacity
-from lbx.planning.run_plan import RunPlan, Walk
+from lbx.inference.prefix import Admission, AnswerLengths, DecodeCapacity
+from lbx.planning.run_plan import RunPlan, TaskPlan, Walk
 from lbx.store.sessions import History
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds.
+    """Cost model of a backend on this machine, in seconds.
 
     Attributes:
-        token_s: a prompt's token that attends to nothing.
-        seen_s: more, for each token of the memory that a prompt's token attends to.
+        token_s: a prompt token that attends to no other.
+        seen_s: added for each token that a prompt token attends to.
         step_s: a decode step.
-        answer_s: more, for each answer that grows in it.
-        answer_seen_s: more, for each token of the memory and each answer.
-        wall_factor: wall seconds for a second of the model's, where earlier sessions tell; below 1 where several
-            processes shared the work.
-        answers: {task: tokens of an answer}, as far as known; "" stands for the share of its budget that an answer
-            takes elsewhere.
-        basis: where all this is from, a sentence's end: "a calibration of 4 s".
-        by_prompt: whether these are means over prompts as they were answered, many at a time or not, and what else
-            was in the memory is in them.
-        once_s: what a session takes beside, however long it is.
+        answer_s: added for each answer of the step.
+        answer_seen_s: added for each answer and each token that it attends to.
+        wall_factor: wall seconds per second of the model, from earlier sessions; below 1 if several processes shared
+            the work.
+        answers: {task: expected tokens of an answer}; "" is the share of their budgets that other tasks' answers take.
+        basis: origin of the figures, the end of a sentence: "a calibration of 4 s".
+        by_prompt: the figures are means over answers of earlier sessions, at the batch width of those sessions.
+        once_s: fixed cost of a session.
+        longest_prompt, answer_count: of the earlier sessions; None for a calibration, which measures the plan's own
+            prompts.
     """
 
     token_s: float
@@ -50,10 +51,33 @@ class Costs:
     basis: str
     by_prompt: bool = False
     once_s: float = 0.0
+    longest_prompt: int | None = None
+    answer_count: int | None = None
 
     def answer_tokens(self, task: str, most: int) -> int:
-        """How long an answer is expected to be; as long as it may be, where nothing is known."""
+        """Expected tokens of an answer; its budget if the lengths of the task's answers are unknown."""
         return max(1, min(most, round(self.answers.get(task, self.answers.get("", 1.0) * most))))
+
+    def covers(self, total: TaskPlan) -> bool:
+        """Whether the earlier sessions tell the cost of a plan: its prompts are at most twice as long as theirs, and
+        they answered enough prompts for a full batch.
+        """
+        enough = self.answer_count is None or self.answer_count >= min(BATCH_ANSWERS, total.samples)
+        return enough and self._has_prompts_as_long_as(total.longest)
+
+    def basis_for(self, tasks: Sequence[str], longest_prompt: int) -> str:
+        """The basis with its limits for a plan: longer prompts than were measured, answers of unknown length."""
+        parts = [self.basis]
+        if not self._has_prompts_as_long_as(longest_prompt):
+            parts.append(f"whose prompts had at most {self.longest_prompt:,} tokens")
+        unknown = 0 if "" in self.answers else sum(task not in self.answers for task in tasks)
+        if unknown:
+            share = f" of {unknown} of {len(tasks)} tasks" if unknown < len(tasks) else ""
+            parts.append(f"with answers{share} as long as they may be")
+        return ", ".join(parts)
+
+    def _has_prompts_as_long_as(self, longest_prompt: int) -> bool:
+        return self.longest_prompt is None or 2 * self.longest_prompt >= longest_prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,34 +105,72 @@ class TimeEstimate:
         return asdict(self)
 
 
+BATCH_ANSWERS = 8
+"""Answers of a batch whose decode steps tell the cost of wider ones."""
 _ONCE_S = 2.0
-"""So much of a session at most is taken for what it does once: a factor of it would make a long run's estimate many
-times too long after a session of moments."""
+"""Upper limit of a session's fixed cost. As a factor, the start of a very short session would multiply a long run's
+estimate."""
 
 
 def costs_from(history: History, answers: Mapping[str, float]) -> Costs:
-    """What earlier sessions say: one rate for reading and one for answering, whatever was in the memory.
+    """Costs by prompt length and answer length, fitted to the answers of earlier sessions.
 
     Args:
         answers: {task: mean tokens of an answer}.
     """
-    read_tokens = history.computed_tokens - history.output_tokens
     model_s = history.prefill_s + history.decode_s
     once_s = min(_ONCE_S, max(0.0, history.wall_s - model_s) / len(history.sessions))
     (run_id, number), others = history.sessions[0], len(history.sessions) - 1
     more = f" and {others} earlier" if others else ""
+    token_s, seen_s = _rates(history.prefill)
+    answer_s, answer_seen_s = _rates(history.decode)
     return Costs(
-        token_s=history.prefill_s / max(1, read_tokens),
-        seen_s=0.0,
+        token_s=token_s,
+        seen_s=seen_s,
         step_s=0.0,
-        answer_s=history.decode_s / max(1, history.output_tokens),
-        answer_seen_s=0.0,
+        answer_s=answer_s,
+        answer_seen_s=answer_seen_s,
         wall_factor=(history.wall_s - once_s * len(history.sessions)) / model_s,
         answers=answers,
         basis=f"session {number} of {run_id}{more}",
         by_prompt=True,
         once_s=once_s,
+        longest_prompt=history.longest_prompt,
+        answer_count=history.answer_count,
     )
+
+
+def _rates(work: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+    """Seconds per token and per attended token; both together account for all seconds of the work."""
+    rows = [row for row in work if row[0] > 0 and row[1] > 0]
+    if not rows:
+        return 0.0, 0.0
+    token_s, seen_s = fit_costs([row[1:] for row in rows], [row[0] for row in rows])
+    seconds, tokens, pairs = (sum(column) for column in zip(*rows, strict=True))
+    scale = seconds / (token_s * tokens + seen_s * pairs)
+    return token_s * scale, seen_s * scale
+
+
+def fit_costs(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
+    """Least squares of relative errors with non-negative coefficients.
+
+    Coefficients that would be negative are 0; with fewer rows than columns, the last columns' are.
+
+    Args:
+        rows: quantities, one column per coefficient.
+        seconds: measured seconds of each row, above 0.
+    """
+    matrix = np.asarray(rows, dtype=np.float64)
+    scaled: NDArray[np.float64] = matrix / np.asarray(seconds, dtype=np.float64)[:, None]
+    columns = [i for i in range(matrix.shape[1]) if matrix[:, i].any()][: len(rows)]
+    coefficients = np.zeros(matrix.shape[1])
+    while columns:
+        solution = np.linalg.lstsq(scaled[:, columns], np.ones(len(rows)), rcond=None)[0]
+        if (solution >= 0).all():
+            coefficients[columns] = solution
+            break
+        del columns[int(solution.argmin())]
+    return [float(value) for value in coefficients]
 
 
 @dataclass(slots=True)
@@ -149,7 +211,7 @@ def estimate(
         costs.once_s + (model_s + other_s) * costs.wall_factor / processes,
         total.computed,
         answer_tokens,
-        costs.basis,
+        costs.basis_for(names, plan.total.longest),
     )
 
 
@@ -170,7 +232,9 @@ class _Together:
     def __init__(self, walk: Walk, new: list[int], costs: Costs, room: DecodeCapacity, total: _Sum) -> None:
         # The last token is computed for each of several equal prompts.
         kept = np.minimum(walk.kept, np.maximum(walk.length - 1, 0))
-        self._rule = Admission(room, walk.length.tolist(), kept.tolist(), walk.most.tolist())
+        self._lengths = AnswerLengths()
+        lengths = self._lengths if room.resumes else None
+        self._rule = Admission(room, walk.length.tolist(), kept.tolist(), walk.most.tolist(), lengths)
         self._new, self._costs, self._room, self._total = new, costs, room, total
         self._made: dict[int, int] = {}  # by place, of the answers that grow
 
@@ -218,3 +282,5 @@ class _Together:
     def _grow(self, tokens: int) -> None:
         grown = {place: made + tokens for place, made in self._made.items()}
         self._made = {place: made for place, made in grown.items() if made < self._new[place]}
+        for place in grown.keys() - self._made.keys():
+            self._lengths.add(self._new[place])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lbx.base.records import SampleKey
@@ -81,8 +81,8 @@ def look_ahead(
         free: memory, before the model was loaded.
         done: of each run, what is answered already.
         workers: processes that share the work; 0 means this one.
-        known: costs from earlier sessions; without any, they are measured.
-        measure: False leaves costs that are not known unknown.
+        known: costs from earlier sessions. Costs are measured if there are none, or if they do not cover this plan.
+        measure: False measures no costs.
         progress, measuring: told how many samples are counted, and how far the measuring is.
 
     Raises:
@@ -96,14 +96,17 @@ def look_ahead(
     room = room_of(work.backend, batching=batching) if computing else None
     follow_limit = room.follow_limit if room else NO_LIMIT
     plan = make_plan(works, done, JobSize.for_workers(workers, total), progress, follow_limit=follow_limit)
-    costs, other_s = known, 0.0
-    if costs is None and measure:
-        costs = calibrate(work.backend, plan, batching=batching, told=measuring)
-        other_s = plan.seconds
+    costs = known
+    if measure and not (known and known.covers(plan.total)):
+        measured = calibrate(work.backend, plan, batching=batching, told=measuring)
+        if measured is not None:
+            costs = replace(measured, answers={**measured.answers, **known.answers}) if known else measured
     info = work.backend.info
     time = None
     if costs is not None and room is not None and plan.total.samples:
-        time = estimate(plan, costs, room, other_s, processes=max(1, workers) if known is None else 1)
+        # Sessions include tokenizing and are of all workers; a calibration is of the model in one process.
+        other_s, processes = (0.0, 1) if costs is known else (plan.seconds, max(1, workers))
+        time = estimate(plan, costs, room, other_s, processes=processes)
     return Outlook(
         plan.runs,
         fit_of(info, free, workers=workers, cells=room.copied_cells if room else 0),

@@ -133,7 +133,8 @@ def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _Costed:
             seconds = [seconds_of([one], names, counted_costs, room) for one in documents]
             # What earlier sessions say is of as many workers; a calibration is of one of them.
             processes = max(1, run.spec.workers) if how.like is None else 1
-            return _Costed(documents, seconds, "s", counted_costs.basis, processes)
+            longest = max((int(walk.length.max(initial=0)) for one in documents for walk in one.walks), default=0)
+            return _Costed(documents, seconds, "s", counted_costs.basis_for(names, longest), processes)
     finally:
         backend.close()
 

@@ -34,21 +34,30 @@ _FEWEST_TOKENS = 2_000
 _NEWEST = 3
 
 
+Work = tuple[float, float, float]
+"""Seconds, tokens computed, and pairs of such a token with one that it attends to."""
+
+
 @dataclass(frozen=True, slots=True)
 class History:
-    """What earlier sessions of a model on this hardware took.
+    """Cost of earlier sessions of a model on this hardware.
 
     Attributes:
-        sessions: which, as (run, number), newest first.
-        computed_tokens, output_tokens, prefill_s, decode_s, wall_s: sums over them.
+        sessions: (run, number) of each, newest first.
+        prefill_s, decode_s, wall_s: sums over the sessions.
+        prefill, decode: work of their answers, grouped by session and length of the prompt.
+        longest_prompt: in tokens.
+        answer_count: answers of the session that has most.
     """
 
     sessions: Sequence[tuple[str, int]]
-    computed_tokens: int
-    output_tokens: int
     prefill_s: float
     decode_s: float
     wall_s: float
+    prefill: Sequence[Work]
+    decode: Sequence[Work]
+    longest_prompt: int
+    answer_count: int
 
 
 def next_session(store: Store, run_id: str) -> int:
@@ -115,7 +124,7 @@ def history(store: Store, run: RunRow, *, workers: int) -> History | None:
     table = store.query(
         """
         SELECT s.run_id, s.session, s.hardware::VARCHAR AS hardware, r.settings::VARCHAR AS settings,
-               s.started_at, s.computed_tokens, s.output_tokens, s.prefill_s, s.decode_s, s.wall_s
+               s.started_at, s.prefill_s, s.decode_s, s.wall_s
         FROM sessions s JOIN runs r USING (run_id)
         WHERE r.model = ? AND r.backend = ? AND s.workers = ?
               AND s.computed_tokens >= ? AND s.prefill_s + s.decode_s > 0
@@ -131,11 +140,40 @@ def history(store: Store, run: RunRow, *, workers: int) -> History | None:
     ][:_NEWEST]
     if not alike:
         return None
-    names = ("computed_tokens", "output_tokens", "prefill_s", "decode_s")
-    totals = {name: sum(row[name] for row in alike) for name in names}
-    wall_s = sum({row["started_at"]: row["wall_s"] for row in alike}.values())  # of runs made together only once
-    sessions = [(row["run_id"], row["session"]) for row in alike]
-    return History(sessions, **totals, wall_s=wall_s)
+    groups = [_work(store, row["run_id"], row["session"]) for row in alike]
+    if not any(groups):
+        return None
+    rows = [group for of_session in groups for group in of_session]
+    return History(
+        [(row["run_id"], row["session"]) for row in alike],
+        prefill_s=sum(row["prefill_s"] for row in alike),
+        decode_s=sum(row["decode_s"] for row in alike),
+        wall_s=sum({row["started_at"]: row["wall_s"] for row in alike}.values()),  # runs made together share it
+        prefill=[row[:3] for row in rows],
+        decode=[row[3:6] for row in rows],
+        longest_prompt=max(row[6] for row in rows),
+        answer_count=max(sum(group[7] for group in of_session) for of_session in groups),
+    )
+
+
+def _work(store: Store, run_id: str, session: int) -> Sequence[tuple[Any, ...]]:
+    """Work of a session's answers in groups of prompts of similar length: prefill, decode, longest prompt, count."""
+    return store.query(
+        """
+        SELECT sum(prefill_s), sum(new), sum(new * (cached + new / 2)),
+               sum(decode_s), sum(output_tokens), sum(output_tokens * (prompt_tokens + output_tokens / 2)),
+               max(prompt_tokens), count(*)
+        FROM (
+            SELECT g.*, coalesce(g.cached_tokens, 0) AS cached, g.prompt_tokens - coalesce(g.cached_tokens, 0) AS new
+            FROM generations g JOIN sessions s USING (run_id)
+            WHERE g.run_id = ? AND s.session = ? AND g.created_at BETWEEN s.started_at AND s.finished_at
+                  AND g.prompt_tokens > 0 AND g.prefill_s IS NOT NULL AND g.decode_s IS NOT NULL
+                  AND g.output_tokens IS NOT NULL
+        )
+        GROUP BY floor(2 * log2(prompt_tokens)) ORDER BY max(prompt_tokens)
+        """,
+        [run_id, session],
+    ).rows
 
 
 @refusing_odd_values

@@ -77,6 +77,29 @@ def test_a_plan_tells_tokens_memory_and_time(lbx: Lbx, bundle: Path, gguf: Path,
     assert "0 of 0" not in results.with_name(f"{results.name}.log").read_text("utf-8").splitlines()[-1]
 
 
+def test_sessions_of_short_prompts_do_not_forecast_long_ones(
+    lbx: Lbx, bundle: Path, card: Path, tmp_path: Path
+) -> None:
+    """Costs are measured anew unless told not to; the basis then names the limits of the session."""
+    results, long = tmp_path / "results.duckdb", tmp_path / "long"
+    done = lbx("run", "--bundle", bundle, "--model", card, "--tasks", "needle", "--no-plan", "-o", results)
+    assert done.returncode == 0, done.stderr
+    recipe = Path(__file__).parents[2] / "models" / "smollm2" / "needle_2k.toml"
+    assert lbx("bundle", recipe, "-o", tmp_path).returncode == 0
+    assert lbx("unpack", tmp_path / "needle_2k.tar", "--allow-unsigned", "--to", long).returncode == 0
+
+    def basis(folder: Path, *options: str) -> str:
+        command = ("plan", "--bundle", folder, "--model", card, "-o", results, "--json", "--tasks", *options)
+        return str(json.loads(lbx(*command).stdout)["time"]["basis"])
+
+    assert re.fullmatch(r"session 1 of \S+", basis(bundle, ONE))
+    assert basis(long, ONE).startswith("a calibration of")
+    assert re.fullmatch(
+        r"session 1 of \S+, whose prompts had at most \d+ tokens",
+        basis(long, "needle", "--no-calibrate"),
+    )
+
+
 def test_a_plan_says_which_format_is_faster(lbx: Lbx, bundle: Path, card: Path, tmp_path: Path) -> None:
     folder = Path(__file__).parents[2] / "models" / "demo" / "hf"
     command = ("plan", "--bundle", bundle, "--model", card, "--tasks", ONE, "--limit", "2", "--against", folder)

@@ -43,6 +43,22 @@ def ended(number: int = 1, run: RunRow = RUN, **changes: object) -> SessionRow:
     return dataclasses.replace(began, **TRUTH | {"finished_at": began.started_at + timedelta(minutes=1)} | changes)
 
 
+def keep_answered(store: Store, *rows: SessionRow) -> None:
+    """Store sessions with an answer each."""
+    keep_sessions(store, rows)
+    answers = [
+        dataclasses.replace(
+            generation(
+                sample_id=f"of {row.session}", prompt_tokens=9_000, output_tokens=40, prefill_s=20.0, decode_s=5.0
+            ),
+            run_id=row.run_id,
+            created_at=row.started_at,
+        )
+        for row in rows
+    ]
+    store.write(samples=[sample(one.sample_id) for one in answers], generations=answers)
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     with Store(tmp_path / "results.duckdb") as opened:
@@ -109,7 +125,9 @@ def test_the_next_run_learns(store: Store) -> None:
     found = history(store, RUN, workers=0)
     assert found is not None
     assert found.sessions == [("r1", 1)], "one that is running or was too short says nothing"
-    assert (found.computed_tokens, found.output_tokens, found.wall_s) == (5_040, 40, 30.0)
+    assert (found.wall_s, found.longest_prompt, found.answer_count) == (30.0, 2_000, 2)
+    assert found.prefill == [(2.0, 1_000, 500_000), (4.0, 2_000, 2_000_000)], "by length of the prompt"
+    assert found.decode == [(1.0, 10, 10_050), (1.0, 20, 40_200)]
     assert answer_lengths(store, RUN, ALIKE) == {"needle/single_en": 20.0}
 
 
@@ -124,14 +142,14 @@ def test_the_next_run_learns(store: Store) -> None:
     ],
 )
 def test_another_machine_or_model_learns_nothing(store: Store, other: dict[str, Any]) -> None:
-    keep_sessions(store, [ended()])
+    keep_answered(store, ended())
     assert history(store, RUN, workers=0) is not None
     assert history(store, dataclasses.replace(RUN, **other), workers=0) is None
     assert history(store, RUN, workers=2) is None
 
 
 def test_other_tasks_and_another_network_do_not_matter(store: Store) -> None:
-    keep_sessions(store, [ended()])
+    keep_answered(store, ended())
     alike = dataclasses.replace(
         RUN, run_id="r2", hardware={**RUN.hardware, "network": "none"}, settings={**RUN.settings, "limit": 3}
     )
@@ -141,11 +159,11 @@ def test_other_tasks_and_another_network_do_not_matter(store: Store) -> None:
 def test_the_newest_sessions_count_and_runs_made_together_once(store: Store) -> None:
     twin = dataclasses.replace(RUN, run_id="r2")
     store.begin_run(twin)
-    keep_sessions(store, [ended(number, wall_s=float(number)) for number in (1, 2, 3, 4)])
+    keep_answered(store, *(ended(number, wall_s=float(number)) for number in (1, 2, 3, 4)))
     found = history(store, RUN, workers=0)
     assert found is not None
     assert [number for _, number in found.sessions] == [4, 3, 2]
-    keep_sessions(store, [ended(5, wall_s=50.0), dataclasses.replace(ended(5, run=twin), wall_s=50.0)])
+    keep_answered(store, ended(5, wall_s=50.0), dataclasses.replace(ended(5, run=twin), wall_s=50.0))
     found = history(store, RUN, workers=0)
     assert found is not None
     assert (found.wall_s, found.prefill_s) == (54.0, 60.0)

@@ -9,6 +9,7 @@
     ├── PromptError           one prompt cannot be made to fit; the sample fails, the run goes on
     │   └── EmptyPromptError  truncation left nothing of it
     ├── StoreError            the results file cannot be opened, read or written
+    │   └── ConflictError     it holds what contradicts this; another results file (-o) can take it
     └── InterruptedByUserError  exit code 130 (Ctrl-C) or 143 (terminated): everything finished is safe
 
 Every error carries its cause, and where there is one, the fix and the next command. The command line
@@ -92,6 +93,10 @@ class EmptyPromptError(PromptError):
 
 class StoreError(LbxError):
     """The results file cannot be opened, read or written."""
+
+
+class ConflictError(StoreError):
+    """The results file holds what contradicts the rows to be written; another results file (-o) can take them."""
 
 
 class InterruptedByUserError(LbxError):

@@ -17,10 +17,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from lbx.base.errors import LbxError
+from lbx.base.errors import ConflictError, LbxError
 from lbx.base.version import __version__
 from lbx.cli.loading import PlainTypes, Row, command
 from lbx.cli.output import Notes, answer, show_error, show_traceback, show_usage_error
+from lbx.cli.repeating import with_other_output
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
@@ -270,6 +271,8 @@ def main() -> None:
     except LbxError as error:
         if os.environ.get("LBX_DEBUG"):
             raise
+        if isinstance(error, ConflictError):
+            error.command = with_other_output(sys.argv)
         show_error(error)
         sys.exit(error.exit_code)
     except BrokenPipeError:

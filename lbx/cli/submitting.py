@@ -122,8 +122,9 @@ def _planned(options: Submit, named: RunSpec) -> tuple[RunFolder, RunSpec, Shard
     folder = RunFolder(options.output.absolute())
     if folder.plan_file.exists() and not options.dry_run:
         folder.make()  # says that it holds a run, before minutes of counting
+    counting = Counting(options.calibrate, options.like, options.tokens)
     with RunBar() as bar:
-        plan = deal(named, options.shards, Counting(options.calibrate, options.like, options.tokens), bar)
+        plan = deal(named, options.shards, counting, bar, folder.results_files())
     costs = [shard.cost for shard in plan.shards]
     note(
         f"{sum(shard.size for shard in plan.shards):,} samples in {len(costs)} shards of {min(costs):,.0f} to "

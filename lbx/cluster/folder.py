@@ -77,6 +77,10 @@ class RunFolder:
         """A shard's results file."""
         return self.shards / f"{number:04d}.duckdb"
 
+    def results_files(self) -> list[Path]:
+        """The results files in it, of the shards or merged."""
+        return [path for path in (self.results, *sorted(self.shards.glob("*.duckdb"))) if path.is_file()]
+
     def log(self, number: int) -> Path:
         """Where the run of a shard says how far it is."""
         return self.shards / f"{number:04d}.duckdb.log"

@@ -21,6 +21,7 @@ from lbx.exchange.judged import holds_judged, match_judged, read_judged
 from lbx.exchange.prediction_files import PredictionFiles, format_named, match, read, refuse_others, unmatched
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.imports import import_of, refuse_other_content, write_import
+from lbx.store.same_samples import refuse_other_samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +126,9 @@ def write_predictions(store: Store, understood: Understood) -> Imported:
     form, reading, name, bundle = understood.form, understood.reading, understood.name, understood.bundle
     refuse_others(form, store, reading, bundle=bundle is not None)
     refuse_other_content(store, name, reading.content_sha256)
-    samples = (row for task, some in reading.tasks.items() for row in sample_rows(form, task, some, bundle))
+    refuse_other_samples(store, _sample_rows(understood), store.path)
     answers = (_generation(name, form, prediction) for prediction in sorted_by_line(reading))
-    write_import(store, _run_row(understood), samples, answers)
+    write_import(store, _run_row(understood), _sample_rows(understood), answers)
     return Imported(
         name,
         form.name,
@@ -137,6 +138,11 @@ def write_predictions(store: Store, understood: Understood) -> Imported:
         tuple(_notes(reading)),
         sum(map(unmatched, reading.rows)),
     )
+
+
+def _sample_rows(understood: Understood) -> Iterator[SampleRow]:
+    form, tasks, bundle = understood.form, understood.reading.tasks, understood.bundle
+    return (row for task, predictions in tasks.items() for row in sample_rows(form, task, predictions, bundle))
 
 
 def _notes(reading: PredictionFiles) -> Iterator[str]:

@@ -330,8 +330,11 @@ def _new_samples(store: Store, judgements: Judgements, questions: Sequence[Quest
         line = PredictionLine("a prompt", place, "", {})
         rows.append(Prediction(line, sample.task, sample.sample_id, place, sample))
     matched = match_judged(form, judgements.bundle, PredictionFiles(by_task(rows), [], "", judged=True))
-    for task, some in matched.tasks.items():
-        store.write(samples=list(sample_rows(form, task, some, judgements.bundle)))
+    store.write(
+        samples=[
+            row for task, some in matched.tasks.items() for row in sample_rows(form, task, some, judgements.bundle)
+        ]
+    )
     return {questions[row.line.number]: row.sample for row in matched.rows if row.sample}
 
 

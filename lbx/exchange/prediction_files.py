@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from lbx.base.errors import BundleError, StoreError, UsageError
+from lbx.base.errors import BundleError, ConflictError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS, format_names, judge_forms, rating_forms
@@ -320,14 +320,14 @@ def _problem(form: PredictionFormat, prediction: Prediction, sample: Sample) -> 
 
 
 def refuse_others(form: PredictionFormat, store: Store, reading: PredictionFiles, *, bundle: bool) -> None:
-    """Raise StoreError where the results file holds another sample under one of the names, with other references."""
+    """Raise ConflictError if the results file holds another sample of the same name with other references."""
     for task, predictions in reading.tasks.items():
         known = _stored_samples(store, form.name, task)
         for prediction in predictions:
             sample = known.get(prediction.sample_id)
             problem = _problem(form, prediction, sample) if sample else ""
             if sample and problem:
-                raise StoreError(
+                raise ConflictError(
                     f"{prediction.line.where}: {store.path} already holds a {sample.key}, from another revision of the "
                     f"data: the line {problem}. Nothing was imported.",
                     fix="Import into a results file of its own (-o FILE)"

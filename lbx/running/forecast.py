@@ -24,6 +24,7 @@ from lbx.planning.outlook import Outlook, look_ahead
 from lbx.planning.selection import Selection
 from lbx.planning.summarizing import guessed
 from lbx.running.answering import Asker
+from lbx.running.data_check import check_samples
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, load_model, load_to_count
 from lbx.running.preparing import make_works, resolve, retrieving, run_of_summaries
@@ -53,7 +54,7 @@ def plan(
         listener: told how much is counted.
 
     Raises:
-        LbxError: the bundle, the tasks or the model are not there.
+        LbxError: the bundle, the tasks or the model are not there, or ``results`` holds another revision of the data.
     """
     return next(plan_each(spec, (), results, calibrate=calibrate, listener=listener))
 
@@ -78,6 +79,8 @@ def plan_each(
         LbxError: the bundle, the tasks or a model are not there, or the spec's model cannot be loaded.
     """
     run = resolve(spec)
+    if results is not None:
+        check_samples(run, Path(results))
     with retrieving(run) as reading, share_of_one(spec.workers):
         ahead = functools.partial(
             _plan, reading, free=Free.now(), results=results, calibrate=calibrate, listener=listener or Listener()

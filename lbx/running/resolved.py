@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lbx.base.layout import Bundle
@@ -15,6 +15,7 @@ from lbx.planning.selection import Selection
 from lbx.planning.settings import RunSettings
 from lbx.planning.work import Agenda, nothing_retrieved, whole_document
 from lbx.running.spec import RunSpec
+from lbx.store import SampleRow
 
 Chunks = Callable[[Benchmark, Sample], Sequence[Chunk]]
 """A sample's retrieved chunks, in document order."""
@@ -56,6 +57,13 @@ class ResolvedRun:
     def benchmarks(self) -> Mapping[str, Benchmark]:
         """By name."""
         return beside(self.own)
+
+    def sample_rows(self) -> Iterator[SampleRow]:
+        """The samples to be asked, as the results file stores them. Raises BundleError: a data file is damaged."""
+        for task in self.tasks:
+            samples = self.benchmarks[task.benchmark].samples(self.bundle, task.name)
+            for position, sample in self.selection.of(task, samples):
+                yield SampleRow(sample, position)
 
     def reading(self, finder: Finder, chunks: Chunks) -> ResolvedRun:
         """The run with a retriever's chunks in place of documents; its name is part of what the run is."""

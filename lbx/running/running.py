@@ -26,6 +26,7 @@ from lbx.planning.selection import EVERYTHING, Selection
 from lbx.planning.summarizing import stored
 from lbx.planning.work import Agenda, JobSize
 from lbx.running.answering import Asker, LocalAsker
+from lbx.running.data_check import check_samples
 from lbx.running.forecast import look_ahead_of_run
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, embedding_servers, finder_for, server_of
@@ -44,6 +45,7 @@ from lbx.store import RunRow, Store
 from lbx.store.caches import embedding_models, take_over_retrieved
 from lbx.store.copies import copied
 from lbx.store.same_runs import take_up
+from lbx.store.same_samples import refuse_other_samples
 
 if TYPE_CHECKING:
     from lbx.planning.shards import ShardPlan
@@ -107,6 +109,7 @@ def run(
             Store.check(place)  # a model may take minutes to load: what can be refused is refused before
             selection = resolved.selection & _part_of(resolved, shard)
             resolved = replace(resolved, selection=selection, server=server, network=network, checked=checked)
+            check_samples(resolved, place, output)
             _check_embedding(resolved, place)
             resolved = _retrieve(resolved, place, listener)
             ask = functools.partial(
@@ -176,6 +179,8 @@ def _ask(
 ) -> dict[str, Outcome]:
     """Ask what is not done. With what memory was ``free`` before the model was loaded, count and estimate first."""
     workers = run.spec.workers
+    if store.query("FROM samples LIMIT 1").rows:  # another session may have written while the model was loaded
+        refuse_other_samples(store, run.sample_rows(), store.path)
     rows = [_take_up(store, row, name, run) for row, name in zip(asker.rows, run.names, strict=True)]
     done = [store.begin_run(row, failed=retry_failed, empty=retry_empty) for row in rows]
     run_ids = [row.run_id for row in rows]
@@ -271,6 +276,7 @@ def _summarize(
     if (paired := run_of_summaries(run)) is None:
         return run
     questions, summaries = paired
+    check_samples(questions, place)
     free = Free.now() if plan else None
     asker = open_asker(questions)
     try:

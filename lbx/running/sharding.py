@@ -27,6 +27,7 @@ from lbx.planning.shards import (
     seconds_of,
 )
 from lbx.planning.work import Work
+from lbx.running.data_check import check_samples
 from lbx.running.forecast import known_costs, share_of_one
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, load_model, load_to_count
@@ -66,16 +67,25 @@ class _Costed:
     processes: int = 1
 
 
-def deal(spec: RunSpec, count: int, how: Counting = Counting(), listener: Listener | None = None) -> ShardPlan:
+def deal(
+    spec: RunSpec,
+    count: int,
+    how: Counting = Counting(),
+    listener: Listener | None = None,
+    results: Sequence[Path] = (),
+) -> ShardPlan:
     """Count a run and deal it out. The spec has a name, for one made up on each machine might differ.
 
     Args:
         count: how many shards; there are fewer where there are fewer documents.
+        results: files that the shards or their merge will write to.
 
     Raises:
-        LbxError: the bundle, the tasks or the data are not there.
+        LbxError: the bundle, the tasks or the data are not there, or ``results`` hold another revision of the data.
     """
     run = resolve(spec)
+    for path in results:
+        check_samples(run, path)
     _tell_of_unlike_machines(run)
     with share_of_one(spec.workers):
         counting = _count(run, how, listener or Listener())

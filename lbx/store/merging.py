@@ -16,7 +16,7 @@ from typing import Any
 
 import duckdb
 
-from lbx.base.errors import StoreError
+from lbx.base.errors import ConflictError, StoreError
 from lbx.base.interrupts import uninterrupted
 from lbx.store.contents import schema_version
 from lbx.store.joining import (
@@ -34,7 +34,7 @@ from lbx.store.ratings import take_ratings
 from lbx.store.rows import as_json, identity
 from lbx.store.runs import said_of
 from lbx.store.same_runs import Difference, difference
-from lbx.store.same_samples import complete_samples, other_sample
+from lbx.store.same_samples import complete_samples, find_other_samples
 from lbx.store.store import Store
 
 _SOURCE = "lbx_source"
@@ -142,7 +142,7 @@ def _take_held(store: Store, connection: duckdb.DuckDBPyConnection, held: Path, 
             merging.runs[name].remove(held)
         _take_rows(connection, held, merging, added=False)
     except StoreError as exc:
-        raise StoreError(
+        raise ConflictError(
             exc.cause,
             fix=f"What {held} holds would be lost or mixed; nothing was changed. Merge into another file (-o FILE).",
         ) from exc
@@ -278,11 +278,11 @@ def _take_samples(connection: duckdb.DuckDBPyConnection, source: Path, merging: 
     if not connection.execute(known_ones).fetchone():  # a run's parts share none
         connection.execute(f"INSERT OR IGNORE INTO samples BY NAME {rows}")
         return
-    if other := other_sample(connection, rows):
+    if other := find_other_samples(connection, rows):
         raise StoreError(
-            f"{source} holds another sample under the name {'/'.join(other)} than the files before it: another "
-            "document, question or references.",
-            fix="The files are of different revisions of the data; merge only files of the same bundle.",
+            f"{source} holds answers to another revision of the data than the files before it. {other}. Every file is "
+            "as it was.",
+            fix="Merge the files of each revision into a results file of their own.",
         )
     known = ", ".join(f"{{row}}.{name}" for name in ("context_sha256", '"references"', "question"))
     merging.completed.update(

@@ -1,14 +1,28 @@
 """One name, one sample: what two rows of a sample may differ in, and how they complete each other.
 
 An imported file may not know a sample's document, its references or its question. What is not known differs from
-nothing, and is taken from a row that knows it. Both functions take new rows as SQL, a SELECT of ``samples``' columns.
+nothing, and is taken from a row that knows it. New rows are given as SQL, a SELECT of ``samples``' columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
+
+from lbx.base.counts import counted
+from lbx.base.errors import ConflictError
+from lbx.store.inserting import rows_of_json
+from lbx.store.rows import SampleRow, as_json
+
+if TYPE_CHECKING:
+    from lbx.store.store import Store
+
+_BATCH_ROWS = 512
 
 _NEWLY_KNOWN = {
     '"references"': 'CASE new."references"::VARCHAR WHEN \'[]\' THEN old."references" ELSE new."references" END',
@@ -28,34 +42,93 @@ _ALL_OF_A_SAMPLE = (
 )
 
 
-def _own(row: str) -> str:
-    """What makes a sample of a benchmark of one's own what it is, beside its columns; NULL for any other sample."""
-    more = ", ".join(f"{row}.meta->>'{key}'" for key in ("extract", "choices", "turns"))
-    return f"({row}.meta->>'metrics' || concat_ws(chr(10), '', {more}))"
+@dataclass(frozen=True, slots=True)
+class OtherSamples:
+    """Samples that a file holds with other content under the same names.
+
+    Attributes:
+        count: number of samples.
+        first: "benchmark/task/sample_id" of the first one in the data's order.
+        parts: names of the parts in which that one differs, such as "question".
+    """
+
+    count: int
+    first: str
+    parts: Sequence[str]
+
+    def __add__(self, other: OtherSamples | None) -> OtherSamples:
+        return replace(self, count=self.count + other.count) if other else self
+
+    def __str__(self) -> str:
+        more = f", and {self.count - 1:,} more" if self.count > 1 else ""
+        return (
+            f"{counted(self.count, 'sample differs', 'samples differ')}: {self.first} ({', '.join(self.parts)}){more}"
+        )
 
 
-def other_sample(
+def _meta_differs(key: str) -> str:
+    """Whether an entry of a sample's meta differs; it must be in both rows or in none if both name their metrics."""
+    old, new = (f"{row}.meta->>'{key}'" for row in ("old", "new"))
+    own = "(old.meta->>'metrics' IS NOT NULL AND new.meta->>'metrics' IS NOT NULL)"
+    return f"coalesce({old} <> {new}, {own} AND ({old} IS NULL) <> ({new} IS NULL))"
+
+
+_DIFFERENCES = {
+    "document": "old.context_sha256 <> new.context_sha256",
+    "question": "old.question <> new.question AND '' NOT IN (old.question, new.question)",
+    "references": """old."references"::VARCHAR <> new."references"::VARCHAR
+        AND '[]' NOT IN (old."references"::VARCHAR, new."references"::VARCHAR)""",
+    **{key: _meta_differs(key) for key in ("choices", "metrics", "extract", "turns")},
+}
+"""{part of a sample: the test of whether both rows know it and differ in it}."""
+
+
+def find_other_samples(
     connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()
-) -> tuple[str, ...] | None:
-    """The name of a sample that the file holds with another document, question or references; None: there is none.
+) -> OtherSamples | None:
+    """The samples that the file holds with another document, question, references or choices.
 
     Rows of another data revision under the same names would be scored against these. A benchmark of one's own that has
-    other metrics, choices or turns now is another revision, too.
+    other metrics or turns now is another revision, too.
     """
-    return connection.execute(
+    parts = ", ".join(f"CASE WHEN {test} THEN '{part}' END" for part, test in _DIFFERENCES.items())
+    count, first, differing = connection.execute(
         f"""
-        SELECT new.benchmark, new.task, new.sample_id
-        FROM ({new_rows}) new
-        JOIN samples old USING (benchmark, task, sample_id)
-        WHERE old.context_sha256 <> new.context_sha256
-           OR (old.question <> new.question AND '' NOT IN (old.question, new.question))
-           OR (old."references"::VARCHAR <> new."references"::VARCHAR
-               AND '[]' NOT IN (old."references"::VARCHAR, new."references"::VARCHAR))
-           OR {_own("old")} <> {_own("new")}
-        LIMIT 1
+        SELECT count(DISTINCT name), arg_min(name, place), arg_min(parts, place)
+        FROM (
+            SELECT concat_ws('/', new.benchmark, new.task, new.sample_id) AS name,
+                   (new.benchmark, new.task, new.position, new.sample_id) AS place,
+                   list_filter([{parts}], lambda part: part IS NOT NULL) AS parts
+            FROM ({new_rows}) new JOIN samples old USING (benchmark, task, sample_id)
+        ) WHERE len(parts) > 0
         """,
         list(parameters),
-    ).fetchone()
+    ).fetchall()[0]
+    return OtherSamples(count, first, differing) if count else None
+
+
+def other_samples_error(path: Path, found: OtherSamples) -> ConflictError:
+    """The error for samples that a results file holds with other content."""
+    return ConflictError(
+        f"{path} holds answers to another revision of the data. {found}. Nothing was written.",
+        fix="Answers to this revision need another results file (-o FILE).",
+    )
+
+
+def refuse_other_samples(store: Store, samples: Iterable[SampleRow], path: Path) -> None:
+    """Raise ConflictError if the file holds samples of the same names with other content.
+
+    Args:
+        samples: their documents are not kept in memory.
+        path: the name of the file in the message.
+    """
+    rows, values = rows_of_json(store.connection, "samples"), (row.values() for row in samples)
+    found: OtherSamples | None = None
+    while some := [*islice(values, _BATCH_ROWS)]:
+        other = find_other_samples(store.connection, rows, [as_json(some)])
+        found = found + other if found else other
+    if found:
+        raise other_samples_error(path, found)
 
 
 def complete_samples(

@@ -39,7 +39,7 @@ from lbx.store.rows import (
     identity,
     unequal,
 )
-from lbx.store.same_samples import complete_samples, other_sample
+from lbx.store.same_samples import complete_samples, find_other_samples, other_samples_error
 from lbx.store.snapshots import Snapshot, connect_to_read
 
 T = TypeVar("T")
@@ -279,16 +279,12 @@ class Store:
             numbers.forget(connection, set(), scored)
 
     def _match_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
-        """Hold new samples against those of the same names, and complete these."""
+        """Compare new samples with stored ones of the same names, and complete these."""
         if not samples:
             return
         rows, parameters = rows_of_json(connection, "samples"), [as_parameter(samples)]
-        if other := other_sample(connection, rows, parameters):
-            raise StoreError(
-                f"{self.path} already holds another sample under the name {'/'.join(other)}, from another revision of "
-                "the data.",
-                fix="Write this run to a results file of its own (-o FILE).",
-            )
+        if other := find_other_samples(connection, rows, parameters):
+            raise other_samples_error(self.path, other)
         self.completed |= complete_samples(connection, rows, parameters)
 
     def write_results(self, results: Sequence[ResultRow | LengthRow | GroupRow | BenchmarkRow]) -> None:

@@ -61,6 +61,13 @@ def test_real_questions(bundle: Bundle) -> None:
     assert (numbers["accuracy/short"].n, numbers["accuracy/medium"].n, numbers["accuracy/long"].n) == (16, 5, 2)
 
 
+def test_two_rows_with_one_id_are_named(make_bundle: MakeBundle) -> None:
+    data = json.dumps([ROW, {**ROW, "_id": "y"}, {**ROW, "question": "other"}])
+    bundle = make_bundle({"hub:THUDM/LongBench-v2/data.json": data.encode()})
+    with pytest.raises(BundleError, match=r"data\.json, line 1: rows 1 and 3 have the same _id, 'x'"):
+        list(LongBenchV2().samples(bundle, TASK))
+
+
 def _scored(sample: Sample, output: str) -> ScoredSample:
     return ScoredSample(sample, {score.metric: score.score for score in LongBenchV2().score(sample, output)})
 

@@ -176,7 +176,7 @@ REFUSED = {
     "another chunk": ("UPDATE retrievals SET text = 'x' WHERE sample_id = 's1'", "retrievals .*sample_id s1.* text"),
     "another document": (
         "UPDATE samples SET context_sha256 = 'x' WHERE sample_id = 's1'",
-        "another sample under the name needle/single_en/s1",
+        "another revision of the data than the files before it. 1 sample differs: needle/single_en/s1 .document.",
     ),
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from store_rows import generation, sample
 
-from lbx.base.errors import StoreError
+from lbx.base.errors import ConflictError
 from lbx.base.records import sha256_text
 from lbx.store import SampleRow, Store
 
@@ -75,20 +75,31 @@ def test_rows_of_one_batch_complete_each_other(store: Store) -> None:
     assert stored(store)[:3] == (sha256_text("document"), "Where?", '["here"]')
 
 
+CHOICES = {"choices": {"A": "the horn", "B": "the drum"}}
+
+
 @pytest.mark.parametrize(
     "other",
-    [{"context": "another"}, {"question": "When?"}, {"references": ("there",)}, {"references": ("here", "there")}],
+    [
+        {"context": "another"},
+        {"question": "When?"},
+        {"references": ("there",)},
+        {"references": ("here", "there")},
+        {"meta": {"choices": {"A": "the horn", "B": "the flute"}}},
+    ],
 )
 def test_what_contradicts_is_refused(store: Store, other: dict[str, object]) -> None:
-    store.write(samples=[sample(**WHOLE)])
+    whole = {**WHOLE, "meta": CHOICES}
+    store.write(samples=[sample(**whole)])
     before = stored(store)
     (name,) = other
-    for row in (sample(**{**WHOLE, **other}), sample(**{**UNKNOWN, **other})):
-        with pytest.raises(StoreError, match="another sample under the name needle/single_en/s1"):
+    part = {"context": "document", "meta": "choices"}.get(name, name)
+    for row in (sample(**{**whole, **other}), sample(**{**UNKNOWN, **other})):
+        with pytest.raises(ConflictError, match=f"1 sample differs: needle/single_en/s1 .{part}."):
             store.write(samples=[row], generations=[generation("r2")])
     assert stored(store) == before
     assert store.query("SELECT count(*) FROM generations").rows == [(0,)]
     store.query("DELETE FROM samples")
-    store.write(samples=[knowing(name)])
-    with pytest.raises(StoreError, match="another sample"):
-        store.write(samples=[sample(**{**WHOLE, **other})])
+    store.write(samples=[sample(**UNKNOWN | {name: whole[name]})])
+    with pytest.raises(ConflictError, match=f"needle/single_en/s1 .{part}."):
+        store.write(samples=[sample(**{**whole, **other})])

@@ -85,7 +85,7 @@ def test_other_settings_under_the_same_name_are_refused(path: Path) -> None:
 def test_another_revision_of_the_data_is_refused(path: Path) -> None:
     fill(path, "r1")
     with Store(path) as store:
-        with pytest.raises(StoreError, match="another sample under the name needle/single_en/s1"):
+        with pytest.raises(StoreError, match=r"1 sample differs: needle/single_en/s1 \(document\)"):
             store.write(samples=[sample(context="another document")], generations=[generation("r2")])
         assert store.query("SELECT count(*) FROM generations").rows == [(1,)], "the batch must be in it whole or not"
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from lbx.base.errors import UsageError
+from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import (
     PLAIN,
@@ -107,7 +107,7 @@ class LongBenchV2(Benchmark):
         source = _data(bundle)
         if source is None:
             raise self.no_data(bundle, f"{REPO}, data.json")
-        return (_sample(task, row) for row in source.rows())
+        return _samples(task, source)
 
     def check_mode(self, task: str, mode: Mode) -> None:
         """Without the document there is nothing to retrieve from."""
@@ -309,6 +309,20 @@ def _group(
 
 def _data(bundle: Bundle) -> Source | None:
     return find(bundle.snapshot("dataset", REPO), "data.json", "default", lambda path: JsonArray(path, "_id"))
+
+
+def _samples(task: str, source: Source) -> Iterator[Sample]:
+    """The samples in the data's order. Raises BundleError: two rows have the same id."""
+    numbers: dict[str, int] = {}
+    for number, row in enumerate(source.rows(), 1):
+        sample = _sample(task, row)
+        first = numbers.setdefault(sample.sample_id, number)
+        if first != number:
+            raise BundleError(
+                f"{row.where}: rows {first} and {number} have the same _id, {sample.sample_id!r}.",
+                fix="Correct the data where the bundle is made, and make the bundle again.",
+            )
+        yield sample
 
 
 def _sample(task: str, row: DataRow) -> Sample:

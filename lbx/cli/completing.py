@@ -25,7 +25,7 @@ def tasks(typed: Given) -> list[str]:
     """Benchmarks and their tasks: of the results file, of the bundle, or else all that lbx knows."""
     if results := typed.get("results"):
         with Store(Path(results), read_only=True) as store:
-            rows = store.query("SELECT DISTINCT benchmark, task FROM samples ORDER BY ALL").rows
+            rows = store.query("SELECT DISTINCT benchmark, task FROM generations ORDER BY ALL").rows
         names = [f"{benchmark}/{task}" for benchmark, task in rows]
     elif bundle := typed.get("bundle"):
         names = [task.full_name for task in everything(Bundle(Path(bundle)))]

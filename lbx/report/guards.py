@@ -45,7 +45,7 @@ def counts(store: Store, query: ReportQuery) -> Table:
 
 def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str, float | None]]:
     """{(run, benchmark, task): the columns of its rates}."""
-    samples = Samples(store)
+    samples = Samples(store, unknown=True)
     held = samples.numbered(runs, "generations", _as_columns(OF_ANSWERS))
     scores = samples.numbered(runs, newest_scores(store), _as_columns(_OF_SCORES), where="headline")
     ranks, placed = held["sample"], held["run"]

@@ -45,11 +45,25 @@ _BESIDE = (
     "decode_s",
 )  # fmt: skip
 _UNKNOWN = "coalesce({0}::DOUBLE, 'nan') AS {0}"
+_KNOWN = "(SELECT rowid AS number, * FROM samples)"
+_EVERY = """(
+    WITH unknown AS (
+        SELECT DISTINCT benchmark, task, sample_id FROM generations
+        ANTI JOIN samples USING (benchmark, task, sample_id)
+    )
+    SELECT rowid AS number, * FROM samples
+    UNION ALL BY NAME
+    SELECT *, row_number() OVER (ORDER BY benchmark, task, sample_id)
+                  + (SELECT coalesce(max(rowid), -1) FROM samples) AS number,
+           '' AS question, '' AS language, 0 AS length, '' AS length_unit, '{}' AS meta
+    FROM unknown
+)"""
+"""Samples, and those of imported failures, of which the file knows the name alone."""
 _NUMBERED = """
-    SELECT asked.run, a.rowid AS sample, t.iteration, {columns}
+    SELECT asked.run, a.number AS sample, t.iteration, {columns}
     FROM {table} t JOIN (SELECT unnest($1::VARCHAR[]) AS run_id, unnest(range(len($1::VARCHAR[]))) AS run) asked
         USING (run_id)
-    JOIN samples a USING (benchmark, task, sample_id)
+    JOIN {samples} a USING (benchmark, task, sample_id)
     WHERE benchmark <> 'judge' AND (len($2::VARCHAR[]) = 0 OR list_contains($2::VARCHAR[], benchmark)) AND {where}
 """
 _NAMED = f"""
@@ -58,9 +72,9 @@ _NAMED = f"""
     FROM runs r JOIN distinctions d USING (run_id)
 """  # noqa: S608 (our own names)
 _SAMPLES = """
-    SELECT rowid, benchmark, task, sample_id, question, language, length, length_unit, meta,
+    SELECT number, benchmark, task, sample_id, question, language, length, length_unit, meta,
            coalesce(context_sha256, '') AS document
-    FROM samples WHERE benchmark <> 'judge' AND (len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], benchmark))
+    FROM {samples} WHERE benchmark <> 'judge' AND (len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], benchmark))
     ORDER BY position, sample_id
 """
 
@@ -233,8 +247,11 @@ def plain_numbers(rows: Sequence[ScoredSample]) -> list[TaskScore]:
 class Samples:
     """The file's samples in the order of their benchmark's papers and data; of some benchmarks, or of all.
 
+    Args:
+        unknown: include the samples of failures that have no row of their own.
+
     Attributes:
-        ranks: by their row in the file, their place in that order.
+        ranks: by their number, their place in that order.
         names: (benchmark, task) of each task in this order.
         tasks: by rank, which of them.
         samples, clusters: by rank, as ``Stratum`` has them.
@@ -243,9 +260,10 @@ class Samples:
         clustered, length, length_unit: by rank.
     """
 
-    def __init__(self, store: Store, benchmarks: Sequence[str] = ()) -> None:
+    def __init__(self, store: Store, benchmarks: Sequence[str] = (), *, unknown: bool = False) -> None:
         self._store, self._benchmarks = store, list(benchmarks)
-        held = store.arrays(_SAMPLES, [self._benchmarks])
+        self._source = _EVERY if unknown else _KNOWN
+        held = store.arrays(_SAMPLES.format(samples=self._source), [self._benchmarks])
         named = list(zip(held["benchmark"].tolist(), held["task"].tolist(), strict=True))
         self._families = {name: known(name) for name, _ in dict.fromkeys(named)}
         self.names = sorted(dict.fromkeys(named), key=self._place)
@@ -256,8 +274,8 @@ class Samples:
         tasks = np.fromiter(map(codes.__getitem__, named), np.int64, len(named))
         order = np.argsort(tasks, kind="stable")
         self.tasks = tasks[order]
-        self.ranks = np.zeros(held["rowid"].max(initial=-1) + 1, np.int64)
-        self.ranks[held["rowid"][order]] = np.arange(len(order))
+        self.ranks = np.zeros(held["number"].max(initial=-1) + 1, np.int64)
+        self.ranks[held["number"][order]] = np.arange(len(order))
         self.length, self.length_unit = held["length"][order], held["length_unit"][order]
         self._columns = {name: column[order].tolist() for name, column in held.items()}
         self._made: dict[int, Sample] = {}
@@ -292,7 +310,7 @@ class Samples:
 
         Numbers join two tables in a fraction of the time that names take.
         """
-        sql = _NUMBERED.format(table=table, columns=columns, where=where)
+        sql = _NUMBERED.format(samples=self._source, table=table, columns=columns, where=where)
         held = self._store.arrays(sql, [list(runs), self._benchmarks, *parameters])
         held["sample"] = self.ranks[held["sample"]]
         held["key"] = ((held["run"] * len(self.tasks) + held["sample"]) << 16) + held["iteration"]

@@ -18,12 +18,15 @@ from lbx.store.store import Store
 _JSON = ("references", "meta", "steps")
 _ANSWER = "run_id, benchmark, task, sample_id, iteration"
 _MARKED = ", ".join(f"CASE WHEN {mark.of('g')} THEN '{mark.name}' END" for mark in OF_ANSWERS)
+# Imported failures may have no row in samples: their files name the question and hold nothing of it.
+_FROM = "FROM generations g LEFT JOIN samples s USING (benchmark, task, sample_id)"
 _COLUMNS = (
-    'g.*, s.question, s."references", s.language, s.length, s.length_unit, s.meta, s.context_sha256, '
+    "g.*, coalesce(s.question, '') AS question, coalesce(s.\"references\", '[]') AS \"references\", s.language, "
+    "s.length, s.length_unit, coalesce(s.meta, '{}') AS meta, s.context_sha256, "
     f"list_filter([{_MARKED}], lambda mark: mark IS NOT NULL) AS marked"
 )
 _SCORE = f"LEFT JOIN (SELECT {_ANSWER}, score FROM newest_scores WHERE headline) c USING ({_ANSWER})"
-_ORDER = "run_id, benchmark, task, position, iteration"
+_ORDER = "run_id, benchmark, task, position, sample_id, iteration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +108,7 @@ class Choice:
         rules_used = {rule: values for rule, (wanted, values) in rules.items() if wanted}
         score = "" if self.at_least is None and self.below is None else _SCORE
         return (
-            f"FROM generations g JOIN samples s USING (benchmark, task, sample_id) {score} "
-            f"WHERE {' AND '.join(rules_used) or 'true'}",
+            f"{_FROM} {score} WHERE {' AND '.join(rules_used) or 'true'}",
             [value for values in rules_used.values() for value in values],
         )
 
@@ -177,8 +179,7 @@ def answer_at(store: Store, choice: Choice, place: int) -> StoredAnswer | None:
     if not keys:
         return None
     (row,) = store.query(
-        f"SELECT {_COLUMNS} FROM generations g JOIN samples s USING (benchmark, task, sample_id) "
-        "WHERE (g.run_id, g.benchmark, g.task, g.sample_id, g.iteration) = (?, ?, ?, ?, ?)",
+        f"SELECT {_COLUMNS} {_FROM} WHERE (g.run_id, g.benchmark, g.task, g.sample_id, g.iteration) = (?, ?, ?, ?, ?)",
         list(keys[0]),
     ).dicts()
     return _answer(store, row)
@@ -245,8 +246,7 @@ def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAns
     sample = "g.task || '/' || g.sample_id"
     rows = store.query(
         f"""
-        SELECT {_COLUMNS}
-        FROM generations g JOIN samples s USING (benchmark, task, sample_id)
+        SELECT {_COLUMNS} {_FROM}
         WHERE (len(?) = 0 OR list_contains(?, g.run_id)) AND ? IN (
             g.sample_id, {sample}, g.benchmark || '/' || {sample}, {sample} || '#' || g.iteration,
             g.benchmark || '/' || {sample} || '#' || g.iteration)

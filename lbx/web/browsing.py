@@ -142,7 +142,8 @@ class BrowsingPages:
             rows = list_answers(store, choice, SHOWN, skip=first - 1).dicts()
             runs = self._runs or run_names(store)
             tasks = self._tasks or [
-                row[0] for row in store.query("SELECT DISTINCT benchmark || '/' || task FROM samples ORDER BY ALL").rows
+                row[0]
+                for row in store.query("SELECT DISTINCT benchmark || '/' || task FROM generations ORDER BY ALL").rows
             ]
         query = _asked(request)
         return page(

@@ -256,6 +256,35 @@ def test_an_import_of_another_revision_writes_nothing(
     assert answered(results) == before
 
 
+RUBRIC = """
+name = "faithful"
+kind = "score"
+user = "{document}\\n{question}\\n{answer}"
+max_new_tokens = 8
+rating = "[[{rating}]]"
+low = 1
+high = 5
+"""
+
+
+def test_a_judge_is_not_shown_two_revisions_of_a_document(
+    lbx: Lbx, first: Path, revision: Revision, model: Path, unloadable: Path, tmp_path: Path
+) -> None:
+    """Of answers whose documents' hashes are unknown, as in imports without a bundle."""
+    results, rubric = tmp_path / "results.duckdb", tmp_path / "rubric.toml"
+    rubric.write_text(RUBRIC)
+    assert run(lbx, first, model, results, "--name", "r").returncode == 0
+    with Store(results) as store:
+        store.query("UPDATE samples SET context_sha256 = NULL")
+    judge = ("judge", results, "--run", "r", "--rubric", rubric, "--no-plan", "--questions", "open")
+    done = lbx(*judge, "--bundle", first, "--judge", model)
+    assert done.returncode == 3, done.stderr  # the judge has no answers, which is told as any failed sample
+    before = answered(results)
+    done = lbx(*judge, "--bundle", revision(document="House 69 is blue."), "--judge", unloadable)
+    fails(done, 1, "1 sample differs: judge/faithful/", "(document)", "-o FILE")
+    assert answered(results) == before
+
+
 def test_a_session_killed_after_a_commit_continues(lbx: Lbx, first: Path, model: Path, tmp_path: Path) -> None:
     """The comparison does not stand in the way of the same revision."""
     results = tmp_path / "results.duckdb"

@@ -29,6 +29,20 @@ TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}<|
 ASKED = "Text: {} Asked: Is it so in the story. \nAnswer: "
 
 
+def test_failures_of_published_predictions_are_listed_and_shown(lbx: Lbx, imports: Path) -> None:
+    """Of LongBench v2's published answers 191 failed, and their lines hold no question."""
+    listed = json.loads(lbx("show", imports, "--tasks", "longbench_v2", "--rows", 1000, "--json").stdout)
+    assert len({row["sample"] for row in listed}) == 503
+    failed = [row["sample"] for row in listed if row["marks"] == "failed"]
+    assert len(failed) == 191
+    done = lbx("show", imports, failed[0], "--full")
+    assert done.returncode == 0, done.stderr
+    assert "error     Error code: 400" in done.stdout
+    assert "mark      " in done.stdout
+    as_json = json.loads(lbx("show", imports, failed[0], "--json").stdout)
+    assert [(row["question"], row["references"], row["meta"]) for row in as_json] == [("", [], {})]
+
+
 @pytest.fixture(scope="module")
 def fiction(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a bundle of one sci_fi question on a document that is too long, and a model with a template."""

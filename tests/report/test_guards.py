@@ -31,6 +31,16 @@ def answers(*values: dict[str, Any], documents: int = 0, **how: Any) -> list[Ans
     ]
 
 
+def test_failures_of_unknown_questions_are_part_of_the_rate(imports: Path) -> None:
+    """191 of LongBench v2's 503 published answers failed, and their lines hold no question."""
+    (row,) = (row for row in rows_of(imports) if row["benchmark"] == "longbench_v2")
+    assert (row["n"], row["failed"]) == (503, 191)
+    assert row["failed_rate"] == 191 / 503
+    values = np.arange(503) < 191
+    expected = stats.t.interval(0.95, 502, values.mean(), stats.sem(values))
+    assert (row["failed_low"], row["failed_high"]) == pytest.approx(expected, abs=1e-9)
+
+
 SOUND = {"truncated": False, "finish_reason": "stop", "bos_tokens": 1, "stop_in_reasoning": False}
 
 

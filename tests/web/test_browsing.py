@@ -54,6 +54,22 @@ def _count(client: TestClient, query: str) -> int:
     return int(found[1].replace(",", ""))
 
 
+def test_failures_of_published_predictions_are_browsed(imports: Path) -> None:
+    """Their lines hold no question; each has a page of its own."""
+    wanted = "task=longbench_v2/mcq"
+    with site_of(BrowsingPages(imports).routes) as site:
+        client = client_of(site)
+        assert _count(client, wanted) == 503
+        assert _count(client, f"{wanted}&mark=failed") == 191
+        keys = set()
+        for at in (1, 2, 100, 191):
+            page = client.get(f"/answer?{wanted}&mark=failed&at={at}")
+            assert page.status_code == 200
+            assert "Error code: 400" in page.text
+            keys |= set(re.findall(r"<h1>([^<]*)</h1>", page.text))
+        assert len(keys) == 4
+
+
 def test_an_answer_has_the_choices_of_its_question(client: TestClient) -> None:
     page = client.get("/answer?run=one&at=8").text
     assert "A. one of 7</p>" in page and "B. " in page

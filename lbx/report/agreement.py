@@ -27,9 +27,25 @@ _PAIR = "pair"
 _DRAWS = ("tie", "both_bad")
 _WHERE = ("benchmark", "task", "sample_id")
 _WHOSE = ("run_id", "iteration", "against_run_id", "against_iteration")
+_EQUAL_ANSWERS = """
+    WITH rated AS (
+        SELECT benchmark, task, sample_id, unnest(try_cast(meta->'answers' AS JSON[])) AS answer FROM rating_items
+    ), answers AS (
+        SELECT DISTINCT benchmark, task, sample_id, answer->>'run_id' AS run_id,
+               try_cast(answer->>'iteration' AS INTEGER) AS iteration, answer->>'sha256' AS sha256
+        FROM rated
+    )
+    SELECT benchmark, task, sample_id, run_id, iteration,
+           first_value(run_id) OVER equal_texts, first_value(iteration) OVER equal_texts
+    FROM answers WHERE sha256 IS NOT NULL
+    WINDOW equal_texts AS (PARTITION BY benchmark, task, sample_id, sha256 ORDER BY run_id, iteration)
+    ORDER BY ALL
+"""
 
 Row = Mapping[str, Any]
 Key = tuple[Any, ...]
+EqualAnswers = Mapping[Key, Key]
+"""{(benchmark, task, sample id, run, iteration): (run, iteration) of the first answer with the same text}."""
 
 
 class Voice(NamedTuple):
@@ -53,7 +69,12 @@ def table(store: Store, query: ReportQuery) -> Table:
     rounds = [row for row in store.query("FROM judged_rounds ORDER BY ALL").dicts() if concerns(row, query)]
     rated = [row for row in store.query("FROM rated_answers ORDER BY ALL").dicts() if concerns(row, query)]
     documents = {_key(row, _WHERE): row["document_sha256"] for row in (*rated, *rounds) if row["document_sha256"]}
-    lines = [*_between_judges(rounds, documents), *_with_people(rounds, rated, documents), *_raters(rated, documents)]
+    equal = {tuple(row[:5]): tuple(row[5:]) for row in store.query(_EQUAL_ANSWERS).rows}
+    lines = [
+        *_between_judges(rounds, documents),
+        *_with_people(rounds, rated, documents, equal),
+        *_raters(rated, documents, equal),
+    ]
     judges = labels(row for run, row in named(store).items() if run in {one["judge_id"] for one in rounds})
     for line in lines:  # a rater may be called as a run is
         line["label_first"] = judges.get(line["first"]) if line["between"] != "raters" else None
@@ -65,6 +86,13 @@ def _key(row: Row, names: Sequence[str]) -> Key:
     return tuple(row[name] for name in names)
 
 
+def _of_text(key: Key, equal: EqualAnswers) -> Key:
+    """The key with the first of several equal answers in the place of each: they were shown once, and rated once."""
+    where, (run, iteration, against, against_iteration, *rest) = key[:3], key[3:]
+    first, second = ((*where, run, iteration), (*where, against, against_iteration))
+    return (*where, *equal.get(first, first[3:]), *equal.get(second, second[3:]), *rest)
+
+
 def _by(rows: Iterable[Row], *names: str) -> dict[Key, list[Row]]:
     groups: dict[Key, list[Row]] = {}
     for row in rows:
@@ -73,16 +101,21 @@ def _by(rows: Iterable[Row], *names: str) -> dict[Key, list[Row]]:
 
 
 def _compared(
-    between: str, one: Voice, other: Voice, documents: Mapping[Key, str], task: str | None = None
+    between: str, one: Voice, other: Voice, documents: Mapping[Key, str], equal: EqualAnswers | None = None
 ) -> Iterator[dict[str, Any]]:
-    """A line for two voices, where they speak of the same."""
-    both = [key for key in one.said if key in other.said]
+    """A line for two voices, where they speak of the same.
+
+    Args:
+        equal: answers that one of them rated together, which count once.
+    """
+    common = [key for key in one.said if key in other.said]
+    both = [*{_of_text(key, equal or {}): key for key in reversed(common)}.values()][::-1]
     if not both:
         return
     first, second = [one.said[key] for key in both], [other.said[key] for key in both]
     runs = [run for run in one.means if run in other.means]
     made: dict[str, Any] = {
-        "between": between, "first": one.name, "second": other.name, "benchmark": one.benchmark, "task": task,
+        "between": between, "first": one.name, "second": other.name, "benchmark": one.benchmark, "task": None,
         "kind": one.kind, "percent": percent_agreement(first, second),
         "kappa": kappa(first, second, quadratic=one.kind != _PAIR), "runs": len(runs),
         "tau": kendall_tau([one.means[run] for run in runs], [other.means[run] for run in runs]),
@@ -135,7 +168,9 @@ def _means(rows: Iterable[Row]) -> dict[str, float]:
 # Judges and people
 
 
-def _with_people(rounds: Sequence[Row], rated: Sequence[Row], documents: Mapping[Key, str]) -> Iterator[dict[str, Any]]:
+def _with_people(
+    rounds: Sequence[Row], rated: Sequence[Row], documents: Mapping[Key, str], equal: EqualAnswers
+) -> Iterator[dict[str, Any]]:
     judges = sorted(_by(rounds, "benchmark", "judge_id", "kind").items())
     for (set_id, benchmark, of_set), some in sorted(_by(rated, "set_id", "benchmark", "kind").items()):
         for (judged, judge, kind), of_judge in judges:
@@ -144,7 +179,7 @@ def _with_people(rounds: Sequence[Row], rated: Sequence[Row], documents: Mapping
             most = _most_say(some) if of_set == kind else _preferred(some)
             people = Voice(f"majority of {set_id}", benchmark, kind, most, _means(some))
             own = Voice(judge, benchmark, kind, _of_questions(of_judge), _means(of_judge))
-            yield from _compared("judge and people", own, people, documents)
+            yield from _compared("judge and people", own, people, documents, equal if of_set != _PAIR else None)
 
 
 def _of_questions(rounds: Sequence[Row]) -> dict[Key, Any]:
@@ -184,11 +219,11 @@ def _preferred(rated: Sequence[Row]) -> dict[Key, Any]:
 # People
 
 
-def _raters(rated: Sequence[Row], documents: Mapping[Key, str]) -> Iterator[dict[str, Any]]:
+def _raters(rated: Sequence[Row], documents: Mapping[Key, str], equal: EqualAnswers) -> Iterator[dict[str, Any]]:
     """Each two raters of a set, then all together, over all its tasks and task by task."""
     for (set_id, benchmark, kind), some in sorted(_by(rated, "set_id", "benchmark", "kind").items()):
         voices = [
-            Voice(rater, benchmark, kind, _opinions(own), _means(own))
+            Voice(rater, benchmark, kind, _opinions(own, equal), _means(own))
             for (rater,), own in sorted(_by(some, "rater").items())
         ]
         for one, other in combinations(voices, 2):
@@ -205,10 +240,14 @@ def _raters(rated: Sequence[Row], documents: Mapping[Key, str]) -> Iterator[dict
                 yield {"between": "raters", "benchmark": benchmark, "task": task, "kind": kind, **everybody, **made}
 
 
-def _opinions(rated: Sequence[Row]) -> dict[Key, Any]:
-    """What a rater says, of a pair once: it has a row for each of its runs, which their means are made of."""
-    once = (row for row in rated if row["kind"] != _PAIR or row["run_id"] <= row["against_run_id"])
-    return {_key(row, (*_WHERE, *_WHOSE)): _opinion(row) for row in once}
+def _opinions(rated: Sequence[Row], equal: EqualAnswers) -> dict[Key, Any]:
+    """A rater's opinions, each once: a pair has a row for each of its runs, and a score one for each equal answer."""
+    pairs = (row for row in rated if row["kind"] == _PAIR and row["run_id"] <= row["against_run_id"])
+    scores = (row for row in rated if row["kind"] != _PAIR)
+    return {
+        **{_key(row, (*_WHERE, *_WHOSE)): _opinion(row) for row in pairs},
+        **{_of_text(_key(row, (*_WHERE, *_WHOSE)), equal): _opinion(row) for row in scores},
+    }
 
 
 def _opinion(row: Row) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from lbx.report import svg
 from lbx.report.digits import decimals_beside
@@ -56,7 +57,7 @@ class Place:
 
 
 def curve(title: str, about: str, ticks: Sequence[str], lines: Sequence[Series], width: int = 360) -> str:
-    """Values over ordered ticks, with a band for the intervals; where a point is missing the line goes on behind it.
+    """Values over ordered ticks. A band covers neighbouring points that have intervals; the line joins all points.
 
     Args:
         lines: one point for each tick.
@@ -69,14 +70,15 @@ def curve(title: str, about: str, ticks: Sequence[str], lines: Sequence[Series],
     parts += [svg.text(x, height - bottom + 17, t, "middle") for x, t in svg.thinned(at, ticks)]
     for line in lines:
         held = [(x, p) for x, p in zip(at, line.points, strict=True) if p and p.is_known]
-        sure = [(x, scale(p.low), scale(p.high)) for x, p in held if p.has_interval]
-        low, high = [(x, y) for x, y, _ in sure], [(x, y) for x, _, y in sure]
-        body = f'<path class="band" d="{svg.path([*low, *high[::-1]])}z"/>' if len(sure) > 1 else ""
+        body = ""
+        for has_interval, neighbours in groupby(held, key=lambda place: place[1].has_interval):
+            if has_interval:
+                ends = [(x, scale(p.low), scale(p.high)) for x, p in neighbours]
+                low, high = [(x, y) for x, y, _ in ends], [(x, y) for x, _, y in ends]
+                outline = svg.path([*low, *high[::-1]])
+                body += f'<path class="band" d="{outline}z"/>' if len(ends) > 1 else svg.whisker(*low[0], *high[0])
         body += svg.line(line.mark, [(x, scale(p.value)) for x, p in held])
-        for x, p in held:
-            if len(sure) == 1 and p.has_interval:
-                body += svg.whisker(x, scale(p.low), x, scale(p.high))
-            body += svg.spot(line.mark, x, scale(p.value), _tip(line.name, p))
+        body += "".join(svg.spot(line.mark, x, scale(p.value), _tip(line.name, p)) for x, p in held)
         parts.append(svg.group(line.mark, body))
     return svg.chart(title, about, width, height, parts)
 

@@ -99,6 +99,18 @@ def test_a_curve_shows_values_and_intervals() -> None:
     assert {"c2", "r2"} <= set(next(chart.iter("g")).get("class", "").split())
 
 
+def test_a_band_leaves_out_points_without_an_interval() -> None:
+    known, unknown = Point(40, 30, 50), Point(20)
+    line = Series("model", 0, [known, known, unknown, known, unknown, known, known])
+    chart = drawn(charts.curve("", "", list("abcdefg"), [line]))
+    at = [x for x, _ in placed(chart)]
+    bands = [n.get("d", "") for n in chart.iter("path") if n.get("class") == "band"]
+    edges = [[float(x) for x in re.findall(r"[ML](\S+) ", band)] for band in bands]
+    assert [(min(x), max(x)) for x in edges] == [(at[0], at[1]), (at[5], at[6])]
+    whiskers = [n.get("d", "") for n in chart.iter("path") if n.get("class") == "whisker"]
+    assert len(whiskers) == 1 and whiskers[0].startswith(f"M{at[3]:g} ")
+
+
 def test_an_axis_has_round_ticks_that_hold_all_values() -> None:
     for low, high in ((0.0, 1.0), (27.4, 46.0), (-3.0, 2.5), (1e-9, 2e-9), (5.0, 5.0), (0.0, 0.0), (1e6, 9e6)):
         scale, grid = svg.axis([low, high], 100.0, 0.0)

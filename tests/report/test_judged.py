@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,6 +35,8 @@ from lbx.cluster.merge import merge
 from lbx.report import notes, papers
 from lbx.report.fitness import fitness
 from lbx.report.page import pieces
+from lbx.report.page.judges import win_rates
+from lbx.report.page.source import Source
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import ReportQuery
 from lbx.scoring.scores import Rescoring, add_up, rescore, score_rows
@@ -304,6 +307,16 @@ def test_an_opponents_changed_answer_counts_no_more_in_anybodys_numbers(store: S
     assert not store.query("SELECT * FROM group_results WHERE \"grouping\" = 'judge'").rows
     add_up(store, BASELINE, BENCHMARKS["leval"])
     assert store.query("SELECT n FROM group_results WHERE \"grouping\" = 'judge'").rows == [(190,)] * 3
+
+
+def test_judged_runs_have_marks_of_their_own_on_a_page_of_their_judge(store: Store) -> None:
+    published(store)
+    add_judge(store, "one", calibration(like_gpt4))
+    source = Source(store, ReportQuery(runs=("one",)))
+    assert not source.runs, "a judge is no run of a page, and the judged ones are left out"
+    (chart,) = win_rates(source)
+    marks = re.findall(r'<g class="c\d r(\d+)">', chart)
+    assert len({*marks}) == len(marks) == len(CALIBRATION)
 
 
 # Agreement

@@ -19,26 +19,22 @@ Row = Mapping[str, Any]
 
 def boards(source: Source) -> Section | None:
     """Each benchmark's results in its authors' own tables and charts; None where the file has none of them."""
-    marks: dict[str, int] = {}  # of published models, the same on every board
     benchmarks = {row["benchmark"] for row in source.rows("leaderboard")}
     held = [name for name in BOARDS if BOARDS[name].benchmark in benchmarks]
-    parts = [part for name in held if (table := source.table(name)) for part in _board(source, name, table, marks)]
+    parts = [part for name in held if (table := source.table(name)) for part in _board(source, name, table)]
     return Section("board", "Leaderboards of the benchmarks", parts) if parts else None
 
 
 def board(source: Source, name: str) -> Section:
     """One board as a section of its own."""
     table = source.table(name)
-    return Section(name, _parts_of(name)[0], _board(source, name, table, {}) if table else [])
+    return Section(name, _parts_of(name)[0], _board(source, name, table) if table else [])
 
 
-def _board(source: Source, name: str, found: Table, published: dict[str, int]) -> list[Html]:
+def _board(source: Source, name: str, found: Table) -> list[Html]:
     rows, made = found.dicts(), sheet(REPORTS[name], found)
     runs = [source.mark(row["run_id"] or row.get("reasoning_run_id")) for row in rows]
-    marks = [
-        published.setdefault(row["model"], len(source.runs) + len(published)) if run is None else run
-        for row, run in zip(rows, runs, strict=True)
-    ]
+    marks = [source.mark_of(row["model"]) if run is None else run for row, run in zip(rows, runs, strict=True)]
     who = {id(row): (str(row["label"]), mark) for row, mark in zip(rows, marks, strict=True)}
     body = [
         [

@@ -44,7 +44,7 @@ def _figures(found: Mapping[str, list[tuple[str, Series]]], about: str) -> list[
 
 
 def _series(source: Source, row: Row, point: Point | None) -> Series:
-    return Series(source.label(row["run_id"]), source.mark(row["run_id"]) or 0, [point])
+    return Series(source.label(row["run_id"]), source.mark_of(row["run_id"]), [point])
 
 
 def _point(row: Row, name: str, of: str, scale: float = 1.0) -> Point | None:

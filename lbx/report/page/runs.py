@@ -40,9 +40,9 @@ def failures(source: Source) -> Section | None:
     if not rows:
         return None
     columns = (Column("run", "run"), Column("benchmark", "benchmark"), Column("error", "message"))
-    marks = [source.mark(row["run_id"]) for row in rows]
+    marks = [source.mark_of(row["run_id"]) for row in rows]
     body = [
-        [run_name(mark or 0, source.label(row["run_id"])), row["benchmark"], row["error"], f"{row['n']:,}"]
+        [run_name(mark, source.label(row["run_id"])), row["benchmark"], row["error"], f"{row['n']:,}"]
         for row, mark in zip(rows, marks, strict=True)
     ]
     shown = table("Failures by message", [*columns, Column("n", "times", "count")], body, marks=marks)

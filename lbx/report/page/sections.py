@@ -158,8 +158,8 @@ def _leaderboard(source: Source, name: str) -> Section:
     return Section(name, "Leaderboard", parts)
 
 
-def _series(source: Source, run_id: object, points: Sequence[Point | None]) -> Series:
-    return Series(source.label(run_id), source.mark(run_id) or 0, points)
+def _series(source: Source, run_id: str, points: Sequence[Point | None]) -> Series:
+    return Series(source.label(run_id), source.mark_of(run_id), points)
 
 
 def _words(rows: Sequence[Row], source: Source) -> str:
@@ -218,7 +218,7 @@ def _tasks(source: Source, name: str) -> Section:
 
 def _task_chart(source: Source, rows: Sequence[Row], title: str) -> str:
     """Dots with intervals for a few runs, a heat map for more."""
-    runs = sorted({row["run_id"] for row in rows}, key=lambda run: source.mark(run) or 0)
+    runs = sorted(dict.fromkeys(row["run_id"] for row in rows), key=source.mark_of)
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     if len(rows) < 2:
         return ""

@@ -56,12 +56,14 @@ class Source:
 
     Attributes:
         labels: of the runs, by their marks.
+        other_marks: of published models, and of runs that the page leaves out.
     """
 
     store: Store | None
     query: ReportQuery
     runs: dict[str, Run] = field(default_factory=dict)
     labels: list[str] = field(default_factory=list)
+    other_marks: dict[str, int] = field(default_factory=dict)
     _read: dict[str, Table] = field(default_factory=dict)
     _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _refused: dict[str, UsageError] = field(default_factory=dict)
@@ -117,6 +119,11 @@ class Source:
     def mark(self, run_id: object) -> int | None:
         run = self.runs.get(str(run_id))
         return None if run is None else run.mark
+
+    def mark_of(self, name: str) -> int:
+        """The mark of a run or of a published model: a new one for a name that is no run of the page."""
+        mark = self.mark(name)
+        return self.other_marks.setdefault(name, len(self.runs) + len(self.other_marks)) if mark is None else mark
 
     def label(self, run_id: object) -> str:
         run = self.runs.get(str(run_id))

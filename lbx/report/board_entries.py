@@ -80,7 +80,7 @@ def _of_run(
     sure: dict[str, Sure] = {}
     lacking, clusters = set(), {}
     for line, official, score, low, high, method, cluster_by in numbers:
-        sure[line] = (None if low is None else unit * low, None if high is None else unit * high, method)
+        sure[line] = (None if low is None else unit * low, None if high is None else unit * high, method, cluster_by)
         clusters[cluster_by] = True
         value = unit * score if official is None else official
         if math.isfinite(value):  # a file from elsewhere may hold anything

@@ -152,7 +152,7 @@ def _on_curves(models: Iterable[Entry], made: Curves, group: str) -> list[Entry]
             lines = {f"{group}: {name}": point for name, point in curve.points.items()}
             figures = {line: point.value for line, point in lines.items()}
             counts = {"tasks": len(curve.tasks), "n": curve.n, "fewest": curve.fewest}
-            sure = {line: (point.low, point.high, point.method) for line, point in lines.items()}
+            sure = {line: (point.low, point.high, point.method, curve.cluster_by) for line, point in lines.items()}
             on_curves.append(
                 replace(one, figures={**figures, **counts}, sure=sure, open=frozenset(), cluster_by=curve.cluster_by)
             )

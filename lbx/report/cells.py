@@ -167,11 +167,11 @@ def shown(row: Mapping[str, Any], column: Column) -> str:
         return f"{value:.2f}" if None in ends else "{:.2f} [{:.2f}, {:.2f}]".format(value, *ends)
     if column.interval:
         scale = 100 if column.kind in ("percent", "points") else 1
-        low, high, method = (row.get(column.of + name) for name in ENDS)
+        low, high, method, cluster_by = (row.get(column.of + name) for name in ENDS)
         if column.kind == "quantity":
             return quantity_with_interval(value, low, high)
         most = 4 if scale == 1 and unit_of(row.get("benchmark")) == 1 else 2
-        cluster = (row.get("cluster_by") or "document") + (" in a part" if (row.get("clusters") or 1) > 1 else "")
+        cluster = (cluster_by or "document") + (" in a part" if (row.get("clusters") or 1) > 1 else "")
         return with_interval(value, low, high, method, scale, cluster, most=most)
     if column.digits_of is not None:
         low, high = (row.get(column.digits_of + name) for name in ("low", "high"))

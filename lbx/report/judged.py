@@ -18,7 +18,6 @@ from lbx.store.rows import ENDS
 
 Row = dict[str, Any]
 
-_ENDS = (*ENDS, "cluster_by")
 JUDGE_TABLES = ("judge", "judge_rating")
 """The papers' tables of what judges say."""
 _SHARES = {"consistency": "consistent", "first_share": "first_won", "longer_share": "longer_won"}
@@ -72,7 +71,7 @@ def ratings(store: Store, query: ReportQuery) -> Table:
 
 
 def _ends(name: str) -> list[str]:
-    return [f"{name}_{end}" for end in _ENDS]
+    return [f"{name}_{end}" for end in ENDS]
 
 
 def _of_several_tasks(rows: Sequence[Row], *names: str) -> list[Row]:
@@ -102,7 +101,7 @@ def _on_scale(row: Row, name: str) -> Row:
         return {}
     width = row["scale_high"] - row["scale_low"]
     ends = {end: None if row[end] is None else row[name] + width * (row[end] - row["score"]) for end in ("low", "high")}
-    return {f"{name}_{end}": ends.get(end, row.get(end)) for end in _ENDS}
+    return {f"{name}_{end}": ends.get(end, row.get(end)) for end in ENDS}
 
 
 def _opponents(row: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -123,7 +122,7 @@ def _share(rounds: Iterable[Mapping[str, Any]], share: str) -> Row:
         if one[column] is not None and (column != "consistent" or one["counts_question"])
     ]
     estimate = opinions.sureness(opinions.estimate(known))
-    return {end: estimate[end] for end in _ENDS}
+    return {end: estimate[end] for end in ENDS}
 
 
 def _doubts(row: Row, believed: Mapping[str, Fitness]) -> Row:

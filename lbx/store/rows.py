@@ -197,7 +197,7 @@ class SureRow(TableRow):
 
 SURE = tuple(column.name for column in fields(SureRow))
 """The columns of an interval, wherever there is one: in tables, views and reports."""
-ENDS = ("low", "high", "method")
+ENDS = ("low", "high", "method", "cluster_by")
 """Those that a row with several intervals has of each."""
 
 

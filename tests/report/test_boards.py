@@ -104,6 +104,20 @@ def leval_answers() -> list[Answer]:
 # LongBench
 
 
+def test_many_samples_of_one_document_are_not_called_one_sample(store: Store) -> None:
+    """L-Eval's gsm100 is 100 questions on one document; an import may know no documents of another task."""
+    gsm = [(Sample("leval", "gsm100", f"{n}", "the examples", "?", ("18",)), "The answer is 18" if n < 84 else "3")
+           for n in range(100)]  # fmt: skip
+    quality = [(Sample("leval", "quality", f"{n}", "", "?", ("A",)), "A" if n < 9 else "B") for n in range(20)]
+    add_run(store, "r", [*gsm, *quality])
+    table = read(store, "board_leval_exam")
+    made = sheet(REPORTS["board_leval_exam"], table)
+    (shown,) = made.rows
+    cells = dict(zip([column.name for column in made.columns], shown, strict=True))
+    assert cells["gsm100"] == "84 (one document)"
+    assert table.dicts()[0]["quality_cluster_by"] == "sample"
+
+
 def test_longbench_is_what_its_tasks_average_to(imports: Path, shared: Shared) -> None:
     with Store(imports, read_only=True) as store:
         rows = {(row["model"], row["language"]): row for row in rows_of(store, "longbench")}

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Row = dict[str, Any]
-Sure = tuple[float | None, float | None, str | None]
-"""Low and high end of a number's interval, and its method."""
+Sure = tuple[float | None, float | None, str | None, str | None]
+"""Low and high end of a number's interval, its method, and what its clusters are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """The report ``cost``: what scores were paid with, in tokens, seconds and hours of hardware.
 
 Tokens are those that were computed: a prompt's less what it shared with another's, and the answer's. Seconds are the
-model's own, prefill and decode. What a correct answer cost is all of a task's cost over the sum of its scores: a ratio
-of two sums, linearised for its interval, which is made of its logarithm, as a price is never below 0.
+model's own, prefill and decode. The prefill of a document is divided among all answers about it, whichever came first.
+
+What a correct answer cost is all of a task's cost over the sum of its scores: a ratio of two sums, linearised for its
+interval, which is made of its logarithm, as a price is never below 0.
 
 A judge costs as any model does, and has no score: a line for its rubric stands behind those of the models.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -68,12 +70,14 @@ _COSTS = (*_MEASURED, "computed_prompt", "seconds", "tokens")
 
 @dataclass(frozen=True, eq=False)
 class Paid:
-    """Some answers, at least one: of each its sample, its cluster, its headline score, and in a row for each of _COSTS
-    what it was paid with, NaN where nobody measured. ``tokens`` are those that were computed; what was shared counts as
-    nothing where nobody said how much it is.
+    """Some answers, at least one: of each its sample, document, cluster and headline score, and what it was paid with.
+
+    ``costs`` has a row for each of _COSTS, NaN where it was not measured. ``tokens`` are those that were computed; all
+    tokens of a prompt count as computed where it is not known how many were shared.
     """
 
     samples: Codes
+    documents: Codes
     clusters: Codes
     scores: Floats
     costs: Floats
@@ -81,19 +85,52 @@ class Paid:
     @classmethod
     def of(cls, rows: ScoredRows) -> Paid:
         measured = [rows.column(name) for name in _MEASURED]
-        return cls(rows.column("samples"), rows.column("clusters"), rows.column("score"), _with_sums(*measured))
+        named = [rows.column(name) for name in ("samples", "documents", "clusters", "score")]
+        return cls(*named, _with_sums(*measured))
 
     @classmethod
     def unscored(cls, measured: Mapping[str, Array]) -> Paid:
         """Answers that have no score, each for itself."""
         values = [measured[name] for name in _MEASURED]
         places = np.arange(len(values[0]))
-        return cls(places, places, np.full(len(places), np.nan), _with_sums(*values))
+        return cls(places, places, places, np.full(len(places), np.nan), _with_sums(*values))
 
     @classmethod
     def together(cls, parts: Sequence[Paid]) -> Paid:
         names = [field.name for field in fields(cls)]
         return cls(*(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names))
+
+    def split(self, sizes: Sequence[int]) -> list[Paid]:
+        """Parts of these sizes, one after the other."""
+        ends = np.cumsum(sizes)[:-1]
+        parts = [np.split(getattr(self, field.name), ends, axis=-1) for field in fields(self)]
+        return [Paid(*part) for part in zip(*parts, strict=True)]
+
+    def with_shared_prefill(self) -> Paid:
+        """The same answers, with the prefill of each document divided among them by the tokens of their prompts.
+
+        Only the first prompt with a document computed it: the others found its prefix in the KV cache.
+        """
+        prompt, cached, output, prefill_s, decode_s = self.costs[: len(_MEASURED)]
+        _, document = np.unique(self.documents, return_inverse=True)
+
+        def of_document(values: Floats, chosen: Bools) -> Floats:
+            return np.asarray(np.bincount(document, np.where(chosen, values, 0))[document])
+
+        known = np.isfinite(prompt) & np.isfinite(cached) & (prompt > 0)
+        known &= of_document(cached, known) > 0
+        timed = known & np.isfinite(prefill_s)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            computed = prompt / of_document(prompt, known) * of_document(prompt - cached, known)
+            seconds = prompt / of_document(prompt, timed) * of_document(prefill_s, timed)
+        costs = (
+            prompt,
+            np.where(known, prompt - computed, cached),
+            output,
+            np.where(timed, seconds, prefill_s),
+            decode_s,
+        )
+        return replace(self, costs=_with_sums(*costs))
 
     def at(self, known: Bools) -> Paid:
         """Some of them; themselves where all are."""
@@ -132,7 +169,7 @@ def _with_sums(prompt: Floats, cached: Floats, output: Floats, prefill_s: Floats
 def table(store: Store, query: ReportQuery) -> Table:
     """The report's rows: of each run and benchmark all tasks together, then each task."""
     names, samples = named(store), scored(store, query.runs)
-    paid = {key: {task: Paid.of(rows) for task, rows in tasks.items()} for key, tasks in samples.items()}
+    paid = _paid(samples)
     totals: dict[str, float] = {}
     for (run, _), parts in paid.items():
         totals[run] = totals.get(run, 0.0) + sum(part.total("seconds") or 0.0 for part in parts.values())
@@ -147,6 +184,20 @@ def table(store: Store, query: ReportQuery) -> Table:
             lines.append(names[run] | {"benchmark": benchmark} | line | _costs(part) | _shared(hours, run, share))
     _mark_unbeaten(lines, samples)
     return as_table(COLUMNS, [*lines, *_of_judges(store, query, hours)])
+
+
+def _paid(samples: Mapping[tuple[str, str], Tasks]) -> dict[tuple[str, str], dict[str, Paid]]:
+    """What each task's answers were paid with, by run and benchmark; the tasks of a run share their documents."""
+    runs: dict[str, dict[tuple[str, str], Paid]] = {}
+    for (run, benchmark), tasks in samples.items():
+        runs.setdefault(run, {}).update({(benchmark, task): Paid.of(rows) for task, rows in tasks.items()})
+    paid: dict[tuple[str, str], dict[str, Paid]] = {}
+    for run, parts in runs.items():
+        shared = Paid.together([*parts.values()]).with_shared_prefill()
+        split = shared.split([len(part.scores) for part in parts.values()])
+        for (benchmark, task), part in zip(parts, split, strict=True):
+            paid.setdefault((run, benchmark), {})[task] = part
+    return paid
 
 
 def _of_judges(store: Store, query: ReportQuery, hours: Mapping[str, Line]) -> Iterator[Line]:

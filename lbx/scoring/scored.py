@@ -39,7 +39,7 @@ Columns beside those of ``Columns``: "score", the headline; "iteration"; those o
 where nobody knows (of what is true or false 1 and 0); "output_hash", 0 where it was not asked for.
 """
 
-_OF_SAMPLES = ("samples", "ids", "clusters", "clustered", "length", "length_unit")
+_OF_SAMPLES = ("samples", "ids", "documents", "clusters", "clustered", "length", "length_unit")
 _BESIDE = (
     "original_tokens", "truncated", "reference_cut", "prompt_tokens", "cached_tokens", "output_tokens", "prefill_s",
     "decode_s",
@@ -256,6 +256,7 @@ class Samples:
         tasks: by rank, which of them.
         samples, clusters: by rank, as ``Stratum`` has them.
         ids: by rank, a number for the sample's name, which samples of other tasks may have, too.
+        documents: by rank, a number for the document; for the sample where its document is unknown.
         labels: by rank, the cluster; "" where nobody knows.
         clustered, length, length_unit: by rank.
     """
@@ -279,11 +280,12 @@ class Samples:
         self.length, self.length_unit = held["length"][order], held["length_unit"][order]
         self._columns = {name: column[order].tolist() for name, column in held.items()}
         self._made: dict[int, Sample] = {}
+        ids = [f"{task}/{name}" for task, name in zip(self._columns["task"], self._columns["sample_id"], strict=True)]
         self.labels: list[str] = self._columns["document"]
+        self.documents = coded(label or name for label, name in zip(self.labels, ids, strict=True))
         for rank, task in enumerate(self.tasks.tolist()):
             if own := self._own[task]:
                 self.labels[rank] = own.cluster(self.sample(rank), self.labels[rank])
-        ids = [f"{task}/{name}" for task, name in zip(self._columns["task"], self._columns["sample_id"], strict=True)]
         self.samples = coded(ids)
         self.ids = coded(self._columns["sample_id"])
         self.clusters = coded(label or name for label, name in zip(self.labels, ids, strict=True))

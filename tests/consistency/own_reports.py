@@ -130,19 +130,47 @@ def cost(made: Made, row: Row) -> Claims:
     tasks = of_run.scored if row["task"] is None else {row["task"]: of_run.scored[row["task"]]}
     one = headline(row["benchmark"], row["task"], tasks[row["task"]]) if row["task"] else None
     yield from _of_rows(row, one if row["task"] else _mean_of(row["benchmark"], tasks))
-    rows = [one.row for some in tasks.values() for one in some]
+    paid = _with_shared_prefill(made, row["run_id"])
+    rows = [paid[id(one.row)] for some in tasks.values() for one in some]
     sums = {
         name: sum(held) if (held := [one[name] for one in rows if one[name] is not None]) else None
         for name in ("prompt_tokens", "cached_tokens", "output_tokens", "prefill_s", "decode_s")
     }
     for name, right in sums.items():
-        yield name, row[name], right
+        whole = right is not None and name.endswith("_tokens") and abs(row[name] - right) < 0.5001
+        yield name, row[name], row[name] if whole else right
     timed = [one for one in rows if one["prefill_s"] is not None and one["decode_s"] is not None]
     seconds = sum(one["prefill_s"] + one["decode_s"] for one in timed)
     yield "seconds_per_answer", row["seconds_per_answer"], seconds / len(timed) if timed else None
     correct = sum(one.scores[_head(one)] for some in tasks.values() for one in some if one.row["prefill_s"] is not None)
     right = seconds / correct if timed and correct > 0 else None
     yield "seconds_per_correct", row["seconds_per_correct"], right
+
+
+def _with_shared_prefill(made: Made, run: str) -> dict[int, dict[str, Any]]:
+    """{id of a row: the row with its part, by its prompt's tokens, of the prefill of its document}."""
+    answers = [
+        one for (name, _), of_run in made.items() if name == run for some in of_run.scored.values() for one in some
+    ]
+    documents: dict[str, list[Answer]] = {}
+    for one in answers:
+        documents.setdefault(one.document or f"{one.sample.benchmark} {one.name}", []).append(one)
+    paid = {id(one.row): dict(one.row) for one in answers}
+    for some in documents.values():
+        known = [paid[id(one.row)] for one in some if one.row["prompt_tokens"] and one.row["cached_tokens"] is not None]
+        if not sum(row["cached_tokens"] for row in known):
+            continue
+        timed = [row for row in known if row["prefill_s"] is not None]
+        for column, rows, total in (
+            ("computed", known, sum(row["prompt_tokens"] - row["cached_tokens"] for row in known)),
+            ("prefill_s", timed, sum(row["prefill_s"] for row in timed)),
+        ):
+            tokens = sum(row["prompt_tokens"] for row in rows)
+            for row in rows:
+                row[column] = total * row["prompt_tokens"] / tokens
+        for row in known:
+            row["cached_tokens"] = row["prompt_tokens"] - row["computed"]
+    return paid
 
 
 def changes(made: Made, row: Row) -> Claims:

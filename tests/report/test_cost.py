@@ -97,6 +97,24 @@ def test_all_tasks_are_added_up(tmp_path: Path) -> None:
     assert found["a", None]["score"] == pytest.approx(0.75), "tasks count alike"
 
 
+@pytest.mark.parametrize("first", ["qasper", "musique"])
+def test_a_document_is_paid_by_all_tasks_that_read_it(tmp_path: Path, first: str) -> None:
+    """Prompts of 1,000 and 3,000 tokens on each document: the later one finds 900 of its tokens in the KV cache."""
+    rows = []
+    for at in range(4):
+        for task, prompt in (("qasper", 1000), ("musique", 3000)):
+            cached = 0 if task == first else 900
+            how = {"prompt_tokens": prompt, "cached_tokens": cached, "output_tokens": 50, "decode_s": 1.0}
+            values = {**how, "prefill_s": (prompt - cached) / 100}
+            rows.append(Answer(f"{task}{at}", {"f1": 1.0}, task=task, document=f"document {at}", values=values))
+    found = lines_of(make(tmp_path / "r.duckdb", rows))
+    assert found["a", "qasper"]["tokens_per_correct"] == pytest.approx(3100 / 4 + 50)
+    assert found["a", "musique"]["tokens_per_correct"] == pytest.approx(3100 * 3 / 4 + 50)
+    assert found["a", "qasper"]["prefill_s"] == pytest.approx(4 * 31 / 4)
+    assert found["a", "qasper"]["cached_share"] == pytest.approx(found["a", "musique"]["cached_share"])
+    assert found["a", None]["tokens_per_correct"] == pytest.approx((3100 + 100) / 2)
+
+
 def test_hours_are_those_of_the_hardware(tmp_path: Path) -> None:
     rows = [answer("q", 1.0), answer("m", 1.0, 6.0, task="musique")]
     for number, (hardware, workers, hours, of) in enumerate([

@@ -98,6 +98,7 @@ MARKS: Sequence[Mark] = (
     Mark(
         "unextracted", "nothing extracted", "nothing extracted", "no answer was extracted",
         "outputs held no answer that could be extracted", "coalesce({g}.extracted = '', false)", 1, of_score=True,
+        listed="nothing extracted",
     ),
     Mark(
         "partial", "score partial", "partial", "a part of the score is missing", "scores lack a part of their metric",

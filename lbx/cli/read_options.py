@@ -188,6 +188,9 @@ class Show:
     runs: OnlyRuns = ()
     tasks: OnlyTasks = ()
     rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="List at most N answers.")] = 40
+    mark: Annotated[
+        str, typer.Option("--mark", metavar="MARK", help="List only answers with this mark of the list; any: with any.")
+    ] = ""
     prompt: Annotated[
         bool,
         typer.Option("--prompt", help="Rebuild the prompt from bundle and model, and compare it with the stored hash."),

@@ -133,7 +133,8 @@ def finish(
         if outcome.unextracted:
             note(
                 f"No answer could be extracted from {outcome.unextracted:,} of {counted(outcome.answered, 'output')}; "
-                f"their score counts that as wrong. Look at some: {as_command('lbx', 'show', output)}"
+                f"their score counts that as wrong. Look at some: "
+                f"{as_command('lbx', 'show', output, '--mark', 'nothing extracted')}"
             )
     if failures := sum(outcome.failures for outcome in outcomes.values()):
         note(

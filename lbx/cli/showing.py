@@ -25,7 +25,16 @@ from lbx.running.sent_prompts import prompts as sent_prompts
 from lbx.scoring.reading import say_moment
 from lbx.scoring.scored import named
 from lbx.store import Store, Table
-from lbx.store.answers import Choice, StoredAnswer, find_answers, list_answers, opinion_words, opinions, patterns
+from lbx.store.answers import (
+    LISTED,
+    Choice,
+    StoredAnswer,
+    find_answers,
+    list_answers,
+    opinion_words,
+    opinions,
+    patterns,
+)
 from lbx.store.runs import runs_named
 from lbx.store.sessions import newest_spec, progress_of_runs
 
@@ -100,7 +109,10 @@ def show_answers(options: Show) -> None:
         runs = runs_named(store, options.runs)
         how_far = progress(store, runs)
         if options.sample is None:
-            table = list_answers(store, Choice(runs, patterns=patterns(options.tasks)), options.rows)
+            if options.mark not in ("", "any", *LISTED):
+                raise UsageError(f"There is no mark {options.mark!r}.", fix=f"Marks: any, {', '.join(LISTED)}.")
+            choice = Choice(runs, patterns=patterns(options.tasks), mark=options.mark)
+            table = list_answers(store, choice, options.rows)
             if as_json:
                 answer_json(render.json_pieces(table.columns, table.rows))
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet, shown
 from lbx.report.guards import counts
 from lbx.report.labels import labelled
+from lbx.report.pairs import MOST_RUNS, runs_unlike
 from lbx.report.papers import OPINION_TITLES, paper_of
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import BOARD, Column, ReportQuery
@@ -49,7 +51,9 @@ def sheets(store: Store, query: ReportQuery, results: Path) -> list[Sheet]:
     board, paper = read(store, "leaderboard", query), read(store, "paper", query)
     among = {row["run_id"] for row in board.dicts()}
     failures = list(_failures(store, query.runs, among))
-    more = _more(results, _with_rows(store, query, board, {"paper": bool(paper.rows), "failures": bool(failures)}))
+    more = _more(
+        store, board, results, _with_rows(store, query, board, {"paper": bool(paper.rows), "failures": bool(failures)})
+    )
     if not board.rows:
         tables = [(name, read(store, name, query)) for name in _opinions(store)]
         opinions = [sheet(REPORTS[name], table) for name, table in tables if table.rows]
@@ -185,12 +189,27 @@ def _with_rows(store: Store, query: ReportQuery, board: Table, rows_of: Mapping[
         view: any(read(store, name, query).rows for name in names) for view, names in tables.items()
     }
     views = ["task_scores", "paper", BOARD, "guards", "failures", "length_curve"]
-    several = ["comparison"] if len({row["run_id"] for row in rows}) > 1 else []
-    return [*(view for view in views if full.get(view, bool(rows))), *several, *_opinions(store)]
+    return [*(view for view in views if full.get(view, bool(rows))), *_opinions(store)]
 
 
-def _more(results: Path, views: Sequence[str]) -> Sheet:
+def _more(store: Store, board: Table, results: Path, views: Sequence[str]) -> Sheet:
     """The commands that show more."""
     report = as_command("lbx", "report", results)
     notes = [f"More: {report} {' | '.join(views)}", f"A page: {report} --format html -o report.html"]
+    if comparison := _comparison(store, board):
+        notes.insert(1, f"Side by side: {as_command('lbx', 'report', results, *comparison)}")
     return Sheet("", [], [], notes)
+
+
+def _comparison(store: Store, board: Table) -> Sequence[str]:
+    """The report that compares the runs of the file, with the best one as the baseline where all pairs are too many;
+    () where the report would refuse them.
+    """
+    runs = [run for (run,) in store.query("SELECT run_id FROM runs ANTI JOIN judges ON run_id = judge_id").rows]
+    if len(runs) < 2 or not board.rows:
+        return ()
+    best, unlike = board.dicts()[0]["run_id"], runs_unlike(store)
+    pairs = combinations(runs, 2) if len(runs) <= MOST_RUNS else ((best, run) for run in runs)
+    if any(unlike(one, other) for one, other in pairs):
+        return ()
+    return ("comparison",) if len(runs) <= MOST_RUNS else ("comparison", "--baseline", best)

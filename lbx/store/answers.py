@@ -65,6 +65,14 @@ class StoredAnswer:
         return [words for name, words in texts.items() if name in self.marked]
 
 
+def _bears(mark: Mark) -> str:
+    """SQL: whether an answer ``g`` bears a mark, which may be one of its headline score."""
+    if not mark.of_score:
+        return mark.of("g")
+    same = " AND ".join(f"c.{name} = g.{name}" for name in _ANSWER.split(", "))
+    return f"EXISTS (FROM newest_scores c WHERE c.headline AND {mark.of('c')} AND {same})"
+
+
 LISTED: Mapping[str, Mark] = {mark.listed: mark for mark in WORST_FIRST if mark.listed}
 """The marks that answers are listed with and chosen by."""
 
@@ -91,7 +99,7 @@ class Choice:
 
     def found(self) -> tuple[str, list[object]]:
         """SQL from FROM on, of answers ``g`` and their samples ``s``, and its parameters."""
-        marks = [mark.of("g") for name, mark in LISTED.items() if self.mark in (name, "any")]
+        marks = [_bears(mark) for name, mark in LISTED.items() if self.mark in (name, "any")]
         texts = ("s.question", "g.output", "g.reasoning")
         rules: dict[str, tuple[bool, Sequence[object]]] = {
             "list_contains(?, g.run_id)": (bool(self.runs), [list(self.runs)]),
@@ -149,7 +157,7 @@ def _any_fits(key: str, wanted: Sequence[str]) -> bool:
 def list_answers(store: Store, choice: Choice, limit: int, *, skip: int = 0) -> Table:
     """Answers in the data's order: run, sample, headline score, tokens, what may have spoilt it."""
     sql, parameters = choice.found()
-    marks = ", ".join(f"CASE WHEN {mark.of('g')} THEN '{name}' END" for name, mark in LISTED.items())
+    marks = ", ".join(f"CASE WHEN {_bears(mark)} THEN '{name}' END" for name, mark in LISTED.items())
     return store.query(
         f"""
         WITH page AS (

@@ -222,3 +222,12 @@ def test_browse_makes_the_prompt_again(fiction: Path, results: Path, tmp_path: P
 def test_browse_knows_runs_and_tasks(lbx: Lbx, results: Path) -> None:
     fails(lbx("browse", results, "--tasks", "leval/tpo"), 2, "It has: leval/sci_fi.")
     fails(lbx("browse", results, "--run", "nobody"), 2, "There is no run")
+
+
+def test_answers_without_an_extracted_one_are_listed(lbx: Lbx, imports: Path) -> None:
+    """Of 9,500 published answers 20 hold no option, number or class that the metric could find."""
+    listed = json.loads(lbx("show", imports, "--tasks", "longbench", "--mark", "nothing extracted", "--json").stdout)
+    guards = json.loads(lbx("report", imports, "guards", "--format", "json").stdout)
+    assert len(listed) == sum(row["unextracted"] for row in guards if row["benchmark"] == "longbench") == 20
+    assert all("nothing extracted" in row["marks"] for row in listed)
+    fails(lbx("show", imports, "--mark", "none"), 2, "There is no mark 'none'", "nothing extracted")

@@ -1,13 +1,18 @@
-"""The leaderboard of many runs: places are the same as where every pair is tested."""
+"""Many runs: places are the same as where every pair is tested, and the summary proposes reports that are made."""
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from command_line import Lbx
+from made_runs import add_run, trec
 
 from lbx.report import leaderboard
+from lbx.store import Store
 
 
 def made_rows(count: int) -> list[dict[str, Any]]:
@@ -30,3 +35,26 @@ def test_places_are_those_of_all_pairs(monkeypatch: pytest.MonkeyPatch, count: i
     monkeypatch.setattr(leaderboard, "_perhaps_apart", lambda rows: np.ones((len(rows), len(rows)), bool))
     assert found == leaderboard.places(rows)
     assert len(set(found)) > 3 or count < 10
+
+
+@pytest.mark.parametrize("runs", [2, 19])
+def test_the_summary_proposes_a_comparison_that_is_made(tmp_path: Path, runs: int) -> None:
+    out = tmp_path / "r.duckdb"
+    with Store(out) as store:
+        for run in range(runs):
+            add_run(store, f"run {run}", trec(run, 20), model=f"model {run}")
+    said = " ".join(Lbx()("report", out).stdout.split())
+    command = shlex.split(said.partition("Side by side: ")[2].partition(" A page: ")[0])
+    assert command[:2] == ["lbx", "report"] and ("--baseline" in command) == (runs > 6)
+    done = Lbx()(*command[1:])
+    assert done.returncode == 0, done.stderr
+    assert "model" in done.stdout
+
+
+def test_the_summary_proposes_no_comparison_of_runs_that_were_asked_otherwise(tmp_path: Path) -> None:
+    out = tmp_path / "r.duckdb"
+    with Store(out) as store:
+        add_run(store, "plain", trec(5, 20))
+        add_run(store, "thinks", trec(9, 20), settings={"thinking": True})
+    assert "Side by side" not in Lbx()("report", out).stdout
+    assert Lbx()("report", out, "comparison").returncode == 2

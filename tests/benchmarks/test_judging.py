@@ -54,6 +54,39 @@ def test_the_first_mark_in_the_official_order_counts_wherever_it_stands() -> Non
 
 
 @pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("One.", "answer"),
+        ("**Two**", "against"),
+        ("Two\n\nThe other one is vague.", "against"),
+        ("Both are fine.\nVerdict: equal", "tie"),
+        ("**Verdict:** one", "answer"),
+        ("结论：Two。", "against"),
+        ("Two, as one can see. ONE", "answer"),
+        ("The second one is better.", None),
+        ("One of them is better.", None),
+        ("One:\nvague.\nTwo:\nThis one is better.", None),
+        ("None.", None),
+    ],
+)
+def test_a_mark_in_another_case_counts_in_a_line_of_its_own(text: str, found: str | None) -> None:
+    words = replace(PAIRS, verdicts=(("ONE", "first"), ("TWO", "second"), ("EQUAL", "tie")))
+    assert [extracted for _, extracted, _ in read(text, words)] == ([found] if found else [])
+
+
+def test_lines_with_different_marks_are_ambiguous_and_the_last_one_counts() -> None:
+    words = replace(PAIRS, verdicts=(("ONE", "first"), ("TWO", "second")))
+    assert read("**One**\nvague\n**Two**\nclear\n\nMy choice: two", words) == [(0.0, "against", "ambiguous")]
+    assert read("**One**\nvague\n**Two**\nThis one is clear.", words) == []
+
+
+def test_words_around_a_rating_count_in_any_case() -> None:
+    stars = replace(RATINGS, pattern="Rating: {rating}")
+    assert read("RATING: 4", stars, against_run_id=None) == [(0.75, "4", None)]
+    assert read("My rating: 2\nRating: 4", stars, against_run_id=None) == [(0.75, "4", None)]
+
+
+@pytest.mark.parametrize(
     "text, found",
     [
         ("Fine. [[4]]", [(0.75, "4", None)]),

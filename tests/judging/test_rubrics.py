@@ -87,6 +87,12 @@ def test_a_pair_of_ones_own(tmp_path: Path) -> None:
     assert again.sha256 == rubric.sha256 != read_rubric(written(tmp_path, PAIR.replace("64", "65"))).sha256
 
 
+def test_marks_that_differ_in_case_alone_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, PAIR.replace('"SAME"', '"Second."'))
+    with pytest.raises(UsageError, match=r"'Second\.' of verdicts stands in 'SECOND'|'SECOND' of verdicts stands in"):
+        read_rubric(path)
+
+
 def test_a_rating_of_ones_own(tmp_path: Path) -> None:
     rubric = read_rubric(written(tmp_path, RATING))
     assert (rubric.kind, rubric.pattern, rubric.low, rubric.high) == ("score", "Rating: {rating}", 1, 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -22,6 +23,8 @@ NUMBER = "{rating}"
 """Where a rating's number stands in the text around it."""
 
 _FARTHEST = 1_000_000
+_EDGES = string.punctuation + string.whitespace + "“”‘’«»。．！"
+_COLON = re.compile("[:：]")
 _WON = {TIE: (0.5, "tie"), True: (1.0, "answer"), False: (0.0, "against")}
 
 
@@ -93,6 +96,28 @@ def winners_in(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
     return [winner for mark, winner in verdicts if mark and isinstance(mark, str) and mark in text]
 
 
+def bare(mark: str) -> str:
+    """A mark in lower case, without punctuation around it: a line of a judge's text may have it in this form."""
+    return mark.strip(_EDGES).casefold()
+
+
+def winners_alone(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
+    """What the marks in any case stand for that have a line of their own, perhaps behind a label: "Verdict: one."
+
+    Within a sentence "one" may be a pronoun. Where lines differ, the last line of the text counts, and comes first; []
+    where that is no mark. Marks in double brackets are read exactly, as the official scripts do.
+    """
+    winners = {bare(mark): winner for mark, winner in verdicts if isinstance(mark, str) and not mark.startswith("[[")}
+    winners.pop("", None)
+    lines = [line.strip(_EDGES.replace(":", "")) for line in text.splitlines() if line.strip(_EDGES)]
+    found = [
+        None if line.endswith((":", "：")) else winners.get(bare(line), winners.get(bare(_COLON.split(line)[-1])))
+        for line in lines  # one that ends in a colon is a heading
+    ]
+    told = [one for one in reversed(found) if one is not None]
+    return told if len(set(map(str, told))) == 1 or (found and found[-1] is not None) else []
+
+
 def judgement(meta: Mapping[str, Any], text: str) -> list[Score]:
     """What a judge's text says of the judged answer; [] where it says nothing.
 
@@ -105,7 +130,7 @@ def judgement(meta: Mapping[str, Any], text: str) -> list[Score]:
     pairs = (
         [one for one in reading if isinstance(one, list | tuple) and len(one) == 2] if isinstance(reading, list) else []
     )
-    winners = winners_in(pairs, text)
+    winners = winners_in(pairs, text) or winners_alone(pairs, text)
     if not winners or winners[0] not in WINNERS:
         return []
     answer_first = meta.get("answer_first") is not False
@@ -114,8 +139,8 @@ def judgement(meta: Mapping[str, Any], text: str) -> list[Score]:
 
 
 def _rating(reading: Mapping[str, Any], output: str) -> list[Score]:
-    """The first number that stands as the rubric wants it: 3.5 is one; one outside the scale is no rating. With
-    another one behind it, it says so.
+    """The first number in the text that the rubric asks for, in any case: 3.5 is a number, and a number outside the
+    scale is no rating. A text with different numbers is ambiguous.
     """
     pattern, low, high = (reading.get(name) for name in ("pattern", "low", "high"))
     if not isinstance(pattern, str) or not isinstance(low, int | float) or not isinstance(high, int | float):
@@ -125,7 +150,8 @@ def _rating(reading: Mapping[str, Any], output: str) -> list[Score]:
         return []
     number = r"(?<![\d.,])((?:(?<!\w)[-\u2212])?\d{1,6}(?:\.\d{1,6})?)(?![.,]?\d)"
     stands = rf"{re.escape(before)}\s{{0,8}}{number}\s{{0,8}}{re.escape(after)}"
-    ratings = [text.replace("\u2212", "-") for text in re.findall(stands, output)]
+    found = re.findall(stands, output) or re.findall(stands, output, re.IGNORECASE)
+    ratings = [text.replace("\u2212", "-") for text in found]
     if not ratings or not low <= float(ratings[0]) <= high:
         return []
     several = len(set(map(float, ratings))) > 1

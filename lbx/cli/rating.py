@@ -112,6 +112,13 @@ def say_what(book: Book, equal: int, documents: Mapping[str, str] | None) -> Non
         note("Without --bundle there are no documents to see.")
     elif lacking := sum(item.document_key not in documents for item in chosen.items):
         note(f"The bundle lacks the documents of {counted(lacking, 'question')}.")
+    if untold := sum(not (item.task_text or item.question).strip() for item in chosen.items):
+        where = (
+            "--bundle shows the prompts that say what is asked"
+            if documents is None
+            else "the bundle lacks their prompts"
+        )
+        note(f"{counted(untold, 'question has', 'questions have')} no text of their own: {where}.")
     if book.torn:
         note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {book.torn}.")
     if done := sum(book.progress(rater).done for rater in book.raters):

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS, OF_RUNS, official_judges
 from lbx.benchmarks.base.judged_by import BY_NAME, MARKS, copies_of, has_copies, marks_in
 from lbx.benchmarks.base.rubric import PAIR, Rubric
 from lbx.benchmarks.judge.benchmark import Round
+from lbx.judging.instructions import task_text
 from lbx.store import Store
 from lbx.store.rows import stored_sample
 
@@ -96,12 +98,14 @@ class Rounds:
         questions: how many are judged.
         missing: {run: how many of its answers to them are not there, or failed}.
         empty: {run: how many hold nothing but white space, and are judged as they are}.
+        without_task: how many have neither a question nor a prompt in the bundle.
     """
 
     rounds: list[Round] = field(default_factory=list)
     questions: int = 0
     missing: Counter[str] = field(default_factory=Counter)
     empty: Counter[str] = field(default_factory=Counter)
+    without_task: int = 0
 
 
 @refusing_odd_values
@@ -121,8 +125,17 @@ def read_answers(store: Store, run_id: str) -> RunAnswers:
     return answers
 
 
-def make_rounds(rubric: Rubric, judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: Questions) -> Rounds:
+def make_rounds(
+    rubric: Rubric,
+    judged: Sequence[RunAnswers],
+    against: RunAnswers | None,
+    wanted: Questions,
+    bundle: Bundle | None = None,
+) -> Rounds:
     """What the judge is asked.
+
+    Args:
+        bundle: has the prompts that say what samples without a question ask.
 
     Raises:
         UsageError: nothing, or the rubric is not for this.
@@ -136,12 +149,19 @@ def make_rounds(rubric: Rubric, judged: Sequence[RunAnswers], against: RunAnswer
         if not wanted.takes(question) or (wanted.limit and counts[place[:2]] >= wanted.limit):
             continue
         counts[place[:2]] += 1
-        rounds = _of_question(question, judged, against, wanted, made)
+        asked = _with_task(question, bundle) if rubric.shows_question else question
+        made.without_task += rubric.shows_question and not asked.sample.question.strip()
+        rounds = _of_question(asked, judged, against, wanted, made)
         made.questions += bool(rounds)
         made.rounds += sorted(rounds, key=lambda one: (one.answer_first, one.against_iteration))
     if not made.rounds:
         raise _nothing(judged, against, wanted, marked=any(question.marks for question in every.values()))
     return made
+
+
+def _with_task(question: Question, bundle: Bundle | None) -> Question:
+    text = task_text(bundle, question.sample, question.document)
+    return replace(question, sample=replace(question.sample, question=text))
 
 
 def _of_question(

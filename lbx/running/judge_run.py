@@ -158,7 +158,7 @@ def resolve_judge(spec: JudgeSpec) -> ResolvedRun:
         _refuse_two_protocols(_protocols(stores), spec)
         models = {one.run_id: one for store in reversed(stores) for one in judged_models(store, _runs(spec))}
     wanted = Questions(spec.asked_about, spec.tasks, spec.limit, spec.orders == "both")
-    rounds = make_rounds(rubric, judged, against, wanted)
+    rounds = make_rounds(rubric, judged, against, wanted, bundle)
     _tell(rounds, rubric)
     judging = Judging(rubric, rounds.rounds, _documents)
     tasks = judging.tasks(bundle)
@@ -270,6 +270,11 @@ def _refuse_two_protocols(held: Mapping[str, bool], spec: JudgeSpec) -> None:
 def _tell(found: Rounds, rubric: Rubric) -> None:
     rounds = counted(len(found.rounds), "round" if rubric.kind == PAIR else "rating")
     log.info(f"{counted(found.questions, 'question')}, {rounds} by the rubric {rubric.name!r}.")
+    if found.without_task:
+        log.info(
+            f"{counted(found.without_task, 'question has', 'questions have')} no text, and the bundle lacks the "
+            "prompts of their tasks: the judge does not see what was asked."
+        )
     for run_id, count in found.missing.items():
         what = counted(count, "question is", "questions are")
         log.info(f"{what} left out: the answer of {run_id} failed or is missing.")

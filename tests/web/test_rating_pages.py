@@ -59,6 +59,16 @@ def test_nothing_tells_whose_an_answer_is(tmp_path: Path, kind: str) -> None:
             assert "name-one" not in client.get(page).text.replace("name-one!", "")
 
 
+def test_what_was_asked_is_shown_in_the_place_of_a_question(tmp_path: Path) -> None:
+    path = answers_file(tmp_path / "r.duckdb", question="")
+    with opened(path) as (site, book):
+        for item in book.set.items:
+            object.__setattr__(item, "task_text", "Summarise <it>.")
+        client = client_of(site)
+        assert '<p class="text question brief">Summarise &lt;it&gt;.</p>' in client.get("/").text
+        assert "<td>Summarise &lt;it&gt;.</td>" in client.get("/overview").text
+
+
 def test_hostile_texts_are_texts(tmp_path: Path) -> None:
     path = answers_file(tmp_path / "r.duckdb", output="{run}" + HOSTILE[:-1], question="{n}" + HOSTILE[:-1])
     with opened(path, reference_open=True) as (site, _):

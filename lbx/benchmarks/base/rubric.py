@@ -63,7 +63,14 @@ class Rubric:
 
     @cached_property
     def shows_document(self) -> bool:
-        return any(name == "document" for _, name in template_fields(self.user))
+        return self._shows("document")
+
+    @cached_property
+    def shows_question(self) -> bool:
+        return self._shows("question")
+
+    def _shows(self, variable: str) -> bool:
+        return any(name == variable for _, name in template_fields(self.user))
 
     @property
     def metric(self) -> str:

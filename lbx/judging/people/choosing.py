@@ -13,8 +13,10 @@ from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import sha256_text
 from lbx.benchmarks import BENCHMARKS, OF_RUNS
 from lbx.benchmarks.base.judged_by import BY_NAME, marks_in
+from lbx.judging.instructions import task_text
 from lbx.judging.people.sets import PAIR, Answer, Item, RatingSet, agreement_sample, pairs_of
 from lbx.store.answers import fits
+from lbx.store.rows import stored_sample
 
 if TYPE_CHECKING:
     from lbx.store import Store
@@ -52,7 +54,7 @@ def rating_set(
     Raises:
         UsageError: there are none; a pair needs two runs.
     """
-    answers = _answered(store, runs, patterns)
+    answers = _answered(store, runs, patterns, bundle)
     runs = tuple(runs or dict.fromkeys(sorted(answer.run_id for _, item in answers for answer in item.answers)))
     if kind == PAIR and len(runs) < 2:
         raise UsageError("Pairs need the answers of at least two runs.", fix="Name them: --run A --run B.")
@@ -72,12 +74,14 @@ def rating_set(
     return RatingSet(kind, source, runs, numbered, *scale, seed, raters_per_item, digest), equal
 
 
-def _answered(store: Store, runs: Sequence[str], patterns: Sequence[str]) -> list[tuple[frozenset[str], Item]]:
+def _answered(
+    store: Store, runs: Sequence[str], patterns: Sequence[str], bundle: Bundle | None
+) -> list[tuple[frozenset[str], Item]]:
     """Every question with its first answer of each run, in the data's order; and its marks."""
     rows = store.query(
         f"""
         SELECT g.run_id, g.benchmark, g.task, g.sample_id, g.iteration, coalesce(g.output, '') AS output, s.question,
-               s."references", s.meta, s.context_sha256 AS document, h.metric
+               s."references", s.meta, s.language, s.length, s.length_unit, s.context_sha256 AS document, h.metric
         FROM generations g JOIN samples s USING (benchmark, task, sample_id)
         LEFT JOIN (SELECT DISTINCT benchmark, task, metric FROM scores WHERE headline) h USING (benchmark, task)
         WHERE g.error IS NULL AND (len($1) = 0 OR list_contains($1, g.run_id)) AND NOT list_contains($2, g.benchmark)
@@ -92,11 +96,12 @@ def _answered(store: Store, runs: Sequence[str], patterns: Sequence[str]) -> lis
     for row in rows:
         questions.setdefault((row["benchmark"], row["task"], row["sample_id"]), []).append(row)
     return [
-        _question(sorted(same, key=lambda r: (order.get(r["run_id"], 0), r["run_id"]))) for same in questions.values()
+        _question(sorted(same, key=lambda r: (order.get(r["run_id"], 0), r["run_id"])), bundle)
+        for same in questions.values()
     ]
 
 
-def _question(rows: Sequence[Mapping[str, Any]]) -> tuple[frozenset[str], Item]:
+def _question(rows: Sequence[Mapping[str, Any]], bundle: Bundle | None) -> tuple[frozenset[str], Item]:
     row = rows[0]
     marks = {*marks_in(json.loads(row["meta"]))}
     references = json.loads(row["references"])
@@ -111,6 +116,7 @@ def _question(rows: Sequence[Mapping[str, Any]]) -> tuple[frozenset[str], Item]:
         tuple(map(str, references)) if isinstance(references, list) else (),
         row["document"] or "",
         tuple(Answer(one["run_id"], one["iteration"], one["output"]) for one in rows),
+        task_text(bundle, stored_sample(row["benchmark"], row["task"], row), row["document"] or ""),
     )
     return frozenset(marks), item
 

@@ -37,6 +37,8 @@ class Item:
     Attributes:
         number: in its set, from 0.
         document: the hash of what the question is about; "" where nobody knows it.
+        task_text: what was asked: the question, or without one the official prompt without its document; "" where the
+            bundle is not known.
         for_all: whether every rater gets it, so that their agreement can be told.
     """
 
@@ -48,6 +50,7 @@ class Item:
     references: tuple[str, ...]
     document: str
     answers: tuple[Answer, ...]
+    task_text: str = ""
     for_all: bool = False
 
     @property

@@ -25,7 +25,7 @@ class SentenceTransformersOptions:
         pooling: how token vectors become one ("mean", "last", "cls"); "" keeps the value in the model's folder.
         query_prefix: precedes a query in retrieval; "" means the model's own prompt for queries, if it has one.
         document_prefix: precedes every other text. Leave it empty for LongBench Pro's summaries.
-        threads: CPU threads; 0 means every core that this process may use.
+        threads: CPU threads; 0 means one for each CPU that this process may use.
     """
 
     device: str = "auto"
@@ -57,7 +57,7 @@ class LlamaEmbeddingOptions:
         prefill_chunk: tokens computed at once, if the model can be computed in pieces (causal, last token).
         flash_attention: use flash attention; off by default, as for models that write text.
         n_gpu_layers: layers to put on a GPU; -1 means all (without effect if llama.cpp was built without GPU).
-        threads: CPU threads; 0 means every core that this process may use.
+        threads: CPU threads; 0 means one for each CPU that this process may use.
         repack: let llama.cpp rearrange quantised weights for this CPU (faster, other rounding).
         max_length: cut texts to this many tokens, at their end; 0 means the model's own maximum.
         pooling: how token vectors become one ("mean", "last", "cls"); "" keeps the model file's value.

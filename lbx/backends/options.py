@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from lbx.base.cpus import usable_cpu_count
 from lbx.base.errors import UsageError
-from lbx.base.processes import cores
 
 AUTO = "auto"
 CACHE_TYPES = ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
@@ -50,7 +50,7 @@ class LlamaOptions:
         n_gpu_layers: layers to put on a GPU; -1 means all, 0 that it computes nothing (without effect if llama.cpp
             has no GPU). The number actually there is part of the run's identity.
         offload_kqv: keep the KV cache on the GPU, too; whether it was there is part of the run's identity.
-        threads: CPU threads; 0 means every core that this process may use.
+        threads: CPU threads; 0 means one for each CPU that this process may use.
         repack: let llama.cpp rearrange quantised weights for this CPU (faster, other rounding).
         rope_scaling, rope_freq_base, rope_freq_scale, yarn_original_context: stretch the positions ("none", "linear"
             or "yarn"); "" and 0 keep the model file's values.
@@ -118,7 +118,7 @@ class HfOptions:
         kv_cells: tokens that the KV cache may hold, shared ones counted once. 0 means as many as the context window on
             a CPU; on a GPU as many as fit into four fifths of its free memory, at least the context window. Models
             whose questions copy a whole document hold up to four context windows, or this if it is more.
-        threads: CPU threads; 0 means every core that this process may use.
+        threads: CPU threads; 0 means one for each CPU that this process may use.
         rope_scaling: stretch the positions by ``rope_factor``: "linear" (divides them, as LongChat's and Vicuna's),
             "ntk" (fixed NTK: a larger base at every length), "dynamic" (transformers' dynamic NTK: a base that grows
             with the prompt; prompts then run one by one) or "yarn". "" keeps config.json's values.
@@ -219,10 +219,8 @@ class EndpointOptions:
 
 
 def thread_count(wanted: int) -> int:
-    """How many threads to use: as asked, or one for each core that this process may use."""
-    if wanted:
-        return wanted
-    return len(cores())
+    """Number of threads to compute with: the one asked for, or one for each CPU that this process may use."""
+    return wanted or min(usable_cpu_count(), MOST_THREADS)
 
 
 def check_device(device: str) -> None:

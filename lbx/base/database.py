@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lbx.base.cpus import usable_cpu_count
 from lbx.base.inputs import require_file
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def open_database(
     Args:
         path: a plain file, whatever its name looks like (``md:x``, ``postgres:x``): DuckDB is told where it lies.
         beside: other files that the connection may read or write: databases to attach, a file to export to.
-        threads: 0 for one a core.
+        threads: 0 means one for each CPU that this process may use.
 
     Raises:
         duckdb.Error: it is no database, in use, or cannot be written.
@@ -131,12 +132,12 @@ def _locked(files: Sequence[Path], *, scratch: str = "", threads: int = 0) -> du
 
     Args:
         scratch: the folder for what does not fit into memory; "" for none.
-        threads: 0 for one a core.
+        threads: 0 means one for each CPU that this process may use.
     """
     import duckdb
 
     allowed = ", ".join(quoted(f"{file}{suffix}") for file in files for suffix in _PARTS)
-    connection = duckdb.connect(config={**_CLOSED, **({"threads": threads} if threads else {})})
+    connection = duckdb.connect(config={**_CLOSED, "threads": threads or usable_cpu_count()})
     connection.execute(
         # With threads of its own for writing, a COPY to parquet whose query fails on the way would wait for ever.
         "SET async_threads = 0; "

@@ -31,11 +31,6 @@ DEVNULL, PIPE = subprocess.DEVNULL, subprocess.PIPE
 _SAFE = {"PYTHONSAFEPATH": "1"}
 
 
-def cores() -> list[int]:
-    """The cores that this process may use (Slurm and cgroups bind it), or all, where the system does not say."""
-    return sorted(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
-
-
 def python_command(*arguments: str) -> list[str]:
     """This Python, for a program that finds no module in the working folder or beside its own file."""
     return [sys.executable, "-P", *arguments]

@@ -11,7 +11,7 @@ import sys
 from bisect import bisect_right
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from lbx.base.processes import cores
+from lbx.base.cpus import usable_cpu_count
 
 _BEGIN = 1 << 20
 _SMALL = 1 << 16
@@ -66,7 +66,7 @@ class BackgroundSha256:
     def __init__(self, *, threaded: bool = True, checkpoints: Checkpoints | None = None) -> None:
         self._sha256 = hashlib.sha256()
         self._checkpoints = checkpoints
-        self._threaded = threaded and len(cores()) > 1
+        self._threaded = threaded and usable_cpu_count() > 1
         self._thread: ThreadPoolExecutor | None = None
         self._last: Future[None] | None = None
         self._here = 0

@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecut
 from threading import Lock
 from typing import TypeVar
 
-from lbx.base.processes import cores
+from lbx.base.cpus import usable_cpu_count
 from lbx.bundle.progress import Progress
 
 _LITTLE = 8 << 20
@@ -39,7 +39,7 @@ class Tally:
 
     def outweighs(self, size: int) -> bool:
         """Whether one item of ``size`` bytes is more than a processor's share, so that others will stand idle."""
-        return size * len(cores()) > self.total
+        return size * usable_cpu_count() > self.total
 
 
 def in_parallel(work: Callable[[T], R], items: Sequence[T], tally: Tally) -> list[R]:
@@ -48,7 +48,7 @@ def in_parallel(work: Callable[[T], R], items: Sequence[T], tally: Tally) -> lis
     Args:
         tally: which ``work`` adds to, so that it notices when it is given up.
     """
-    threads = min(len(cores()), 4, len(items))
+    threads = min(usable_cpu_count(), 4, len(items))
     if threads <= 1 or tally.total < _LITTLE:  # starting threads would take longer
         return [work(item) for item in items]
     pool = ThreadPoolExecutor(threads, "hash")

@@ -20,11 +20,12 @@ from lbx.backends.hf.library import processor_features
 from lbx.backends.listing import list_models
 from lbx.backends.llama.library import cpu_variant, libraries, library, variants_tried
 from lbx.backends.llama.variants import trials
-from lbx.backends.memory import available_bytes, cpu_limit, memory_limit
+from lbx.backends.memory import available_bytes
+from lbx.base.cgroups import cpu_quota, memory_limit
+from lbx.base.cpus import bound_cpus, cpu_limits, usable_cpu_count
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.paths import expanded
-from lbx.base.processes import cores
 from lbx.base.version import __version__
 from lbx.cli.measure_options import Doctor, Need
 from lbx.cli.output import answer_json, note, stdout
@@ -109,8 +110,9 @@ def _cpu() -> dict[str, Any]:
     flags = set((fields.get("flags") or fields.get("Features") or "").split())
     return {
         "model": fields.get("model name", platform.machine()),
-        "cores": len(cores()),
-        "quota_cores": cpu_limit(),
+        "cores": len(bound_cpus()),
+        "quota_cores": cpu_quota(),
+        "usable": usable_cpu_count(),
         "instructions": [name for name in _INSTRUCTIONS if name in flags],
     }
 
@@ -251,12 +253,14 @@ def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, A
         add(True, "There is a network.", "Start the container with --network=none, or the command with: unshare -rn")
     if not facts["writable"]["temporary files"]["writable"]:
         add(True, "Temporary files cannot be written anywhere.", "Mount a tmpfs on /tmp, or set TMPDIR.")
-    quota, cores = facts["cpu"]["quota_cores"], facts["cpu"]["cores"]
-    if quota and quota < cores:
+    limits = cpu_limits()
+    cause = min(limits, key=lambda name: limits[name])
+    if facts["cpu"]["usable"] < facts["cpu"]["cores"]:
         add(
             False,
-            f"The control group grants the time of {quota:g} cores, while {cores} can be seen.",
-            "Give --threads that number (or threads in the model card's [options]), or threads wait for one another.",
+            f"lbx computes on {facts['cpu']['usable']} of the {facts['cpu']['cores']} CPUs that can be seen: "
+            f"{cause} is {limits[cause]:g}.",
+            "Ask for more CPUs if you need them; more --threads than that would wait for one another.",
         )
     return problems
 

@@ -18,7 +18,7 @@ from lbx.cluster import kubernetes, slurm
 from lbx.cluster.folder import RunFolder, Submitted
 from lbx.cluster.launch import Launch, Runtime, expanded_by_bash
 from lbx.planning.shards import ShardPlan
-from lbx.running.sharding import Counting, deal
+from lbx.running.sharding import Counting, deal, with_threads
 from lbx.running.spec import RunSpec
 
 
@@ -38,7 +38,7 @@ def submit_to_slurm(options: SubmitSlurm) -> None:
     )
     if not options.dry_run:
         slurm.check_present()
-    folder, spec, plan = _planned(options, named)
+    folder, spec, plan = _planned(options, with_threads(named, options.cpus))
     job = slurm.SlurmJob(
         folder,
         len(plan.shards),
@@ -91,7 +91,7 @@ def write_for_kubernetes(options: SubmitKubernetes) -> None:
         options.retries,
         options.copy_every,
     )
-    folder, spec, plan = _planned(options, named)
+    folder, spec, plan = _planned(options, with_threads(named, wanted.cpu_count))
     run = ["--spec", f"{kubernetes.FOLDER}/{folder.spec_file.name}", *_flags(options)]
     text = json.dumps(kubernetes.manifest(wanted, len(plan.shards), run), indent=2, ensure_ascii=False)
     if options.dry_run:
@@ -154,7 +154,9 @@ def _launch(spec: RunSpec, folder: RunFolder, options: SubmitSlurm) -> Launch:
     read = [Path(spec.bundle), *(path.resolve() for path in options.bind), *(model.parent for model in models)]
     read = list(dict.fromkeys([*read, *(path.resolve().parent for path in models)]))  # podman refuses one twice
     scratch = expanded_by_bash(options.scratch)
-    return Launch(_this_program(), chosen, options.container, read, [folder.root], scratch, bool(options.gpus))
+    return Launch(
+        _this_program(), chosen, options.container, read, [folder.root], scratch, bool(options.gpus), options.cpus
+    )
 
 
 def _this_program() -> str:

@@ -8,6 +8,7 @@ has failed.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from lbx.base.errors import UsageError
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 _LONGEST = 52
+_CPUS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(m?)")
 FOLDER, BUNDLE, _SCRATCH = "/lbx/run", "/lbx/bundle", "/lbx/scratch"
 
 _SCRIPT = """\
@@ -52,7 +54,7 @@ class KubernetesOptions:
         seconds: a shard's time limit; 0: none.
 
     Raises:
-        UsageError: the name is no DNS label.
+        UsageError: the name is no DNS label, or ``cpus`` is no number of CPUs.
     """
 
     name: str
@@ -73,6 +75,14 @@ class KubernetesOptions:
                 f"{self.name!r} cannot name a Kubernetes job: small letters, digits and '-', at most 52.",
                 fix="Give another name with --job-name.",
             )
+        if self.cpus and not self.cpu_count:
+            raise UsageError(f"--cpus {self.cpus!r} is no number of CPUs.", fix="As in --cpus 8, 2.5 or 2500m.")
+
+    @property
+    def cpu_count(self) -> int:
+        """CPUs of a shard, rounded up; 0 if they are left out."""
+        match = _CPUS.fullmatch(self.cpus)
+        return math.ceil(float(match[1]) / (1000 if match[2] else 1)) if match else 0
 
 
 def manifest(options: KubernetesOptions, shards: int, run: Sequence[str]) -> dict[str, Any]:

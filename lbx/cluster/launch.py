@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from lbx.base.cpus import CPU_COUNT
 from lbx.base.errors import UsageError
 
 
@@ -28,6 +29,7 @@ class Launch:
         read, write: folders and files of the machine that the container sees under their own names.
         scratch: one more that it may write, in words that bash expands on the node.
         gpu: whether the container sees the GPUs.
+        cpu_count: CPUs of a job, for a container that does not see Slurm's variables; 0 sets no number.
 
     Raises:
         UsageError: an image without a runtime, or a runtime without an image; a path that cannot be mounted.
@@ -40,6 +42,7 @@ class Launch:
     write: Sequence[Path] = field(default_factory=tuple)
     scratch: str = ""
     gpu: bool = False
+    cpu_count: int = 0
 
     def __post_init__(self) -> None:
         if bool(self.image) != (self.runtime is not Runtime.NONE):
@@ -55,16 +58,19 @@ class Launch:
         mounts = [f"{_word(path)}:{_word(path)}:ro" for path in self.read]
         mounts += [f"{_word(path)}:{_word(path)}" for path in self.write]
         mounts += [f"{self.scratch}:{self.scratch}"] if self.scratch else []
+        cpus = [f"--env {CPU_COUNT}={self.cpu_count}"] if self.cpu_count else []
         if self.runtime is Runtime.APPTAINER:
             gpu = ["--nv"] if self.gpu else []
             binds = [part for mount in mounts for part in ("--bind", mount)]
-            return " ".join(["apptainer exec --containall --cleanenv", *gpu, *binds, shlex.quote(self.image), "lbx"])
+            options = [*gpu, *cpus, *binds, shlex.quote(self.image)]
+            return " ".join(["apptainer exec --containall --cleanenv", *options, "lbx"])
         gpu = ["--device nvidia.com/gpu=all"] if self.gpu else []
         binds = [part for mount in mounts for part in ("--volume", mount)]
         # keep-id alone leaves the image's user in place, who may not write the run's folder. --read-only brings a tmpfs
         # on /tmp with it; one of our own would collide with a scratch folder that is /tmp.
         user = '--userns keep-id --user "$(id -u):$(id -g)"'
-        return " ".join([f"podman run --rm --network none --read-only {user}", *gpu, *binds, shlex.quote(self.image)])
+        options = [*gpu, *cpus, *binds, shlex.quote(self.image)]
+        return " ".join([f"podman run --rm --network none --read-only {user}", *options])
 
 
 def _word(path: Path) -> str:

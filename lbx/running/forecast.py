@@ -30,7 +30,7 @@ from lbx.running.models import card_of, load_model, load_to_count
 from lbx.running.preparing import make_works, resolve, retrieving, run_of_summaries
 from lbx.running.resolved import ResolvedRun
 from lbx.running.spec import RunSpec
-from lbx.running.workers.devices import VISIBLE, share_out
+from lbx.running.workers.devices import share_out
 from lbx.store import RunRow, Store
 from lbx.store.sessions import answer_lengths, history
 
@@ -163,26 +163,25 @@ def _known(results: str | os.PathLike[str] | None, row: RunRow, workers: int) ->
 
 @contextlib.contextmanager
 def share_of_one(workers: int) -> Iterator[None]:
-    """Have this process compute on what the first of so many workers would get, for a block."""
+    """Limit this process to the share of the first of several workers, for a block."""
     if not workers:
         yield
         return
     share = share_out(workers)[0]
     movable = hasattr(os, "sched_setaffinity")
-    cores, gpus = os.sched_getaffinity(0) if movable else (), os.environ.get(VISIBLE)
+    cores = os.sched_getaffinity(0) if movable else ()
+    saved = {name: os.environ.get(name) for name in share.environment}
     if movable:
         os.sched_setaffinity(0, share.cores)
-    if share.gpus is not None:
-        os.environ[VISIBLE] = share.gpus
+    os.environ |= share.environment
     try:
         yield
     finally:
         if movable:
             os.sched_setaffinity(0, cores)
-        if gpus is None:
-            os.environ.pop(VISIBLE, None)
-        else:
-            os.environ[VISIBLE] = gpus
+        for name, value in saved.items():
+            os.environ.pop(name, None)
+            os.environ |= {} if value is None else {name: value}
 
 
 def look_ahead_of_run(

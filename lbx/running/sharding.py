@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lbx.backends import Backend, ModelCard
-from lbx.backends.options import AUTO, HfOptions
+from lbx.backends.options import AUTO, MOST_THREADS, HfOptions
 from lbx.base.errors import BackendError, DoesNotFitError, UsageError
+from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
 from lbx.planning.calibration import calibrate, room_of
 from lbx.planning.estimate import Costs
@@ -98,6 +99,23 @@ def deal(
     iterations = {task.full_name: spec.iterations or BENCHMARKS[task.benchmark].iterations for task in run.tasks}
     names = tuple(str(name) for name in run.names)
     return ShardPlan(run.bundle.digest, names, iterations, counting.unit, counting.basis, shards)
+
+
+def with_threads(spec: RunSpec, cpu_count: int) -> RunSpec:
+    """The spec with as many threads as a shard has CPUs, unless it or the model's card sets a number.
+
+    Args:
+        cpu_count: 0 if it is left to the cluster.
+
+    Raises:
+        UsageError: there is no such model.
+    """
+    if not cpu_count or spec.threads:
+        return spec
+    options = card_of(spec, Bundle(Path(spec.bundle))).options
+    if getattr(options, "threads", None) != 0:  # a server's model has none
+        return spec
+    return replace(spec, threads=min(max(1, cpu_count // max(1, spec.workers)), MOST_THREADS))
 
 
 def shard_of(plan: ShardPlan, number: int, run: ResolvedRun) -> Selection:

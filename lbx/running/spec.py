@@ -124,7 +124,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
     threads: Annotated[
         int | None,
         _model(
-            "CPU threads of each process that holds a model, whatever its card says; default: all cores.",
+            "CPU threads of each process that holds a model, whatever its card says; default: one for each usable CPU.",
             "N",
             judges=True,
         ),

@@ -14,9 +14,10 @@ from multiprocessing import parent_process
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from lbx.base.cpus import usable_cpu_count
 from lbx.base.errors import LbxError
 from lbx.base.interrupts import uninterrupted
-from lbx.base.processes import cores, worker_pool
+from lbx.base.processes import worker_pool
 from lbx.base.records import Sample, Score
 from lbx.benchmarks.base.benchmark import Benchmark
 
@@ -43,11 +44,11 @@ class ScoringPool:
 
     Args:
         outputs: how many there will be in all.
-        workers: processes; 0 means one for each core that this process may use.
+        workers: number of processes; 0 means one for each CPU that this process may use.
     """
 
     def __init__(self, outputs: int, workers: int = 0) -> None:
-        workers = min(workers or len(cores()), outputs // _CHUNK + 1)
+        workers = min(workers or usable_cpu_count(), outputs // _CHUNK + 1)
         self._workers = workers if outputs >= FEWEST else 1
         self._executor: ProcessPoolExecutor | None = None
 

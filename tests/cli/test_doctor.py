@@ -34,7 +34,7 @@ def test_facts_are_numbers_that_a_script_can_use() -> None:
     assert said["libraries"]["duckdb"]
     memory = said["memory"]
     assert 0 < memory["available_bytes"] <= memory["total_bytes"]
-    assert said["cpu"]["cores"] == len(os.sched_getaffinity(0))
+    assert 1 <= said["cpu"]["usable"] <= said["cpu"]["cores"] == len(os.sched_getaffinity(0))
     assert said["writable"]["temporary files"]["writable"] is True
     assert said["llamacpp"]["usable"] is True
     assert said["llamacpp"]["cpu_variant"]
@@ -49,6 +49,15 @@ def test_what_is_asked_for_and_missing_fails_with_a_cause_and_a_fix() -> None:
     assert done.returncode == (0 if has_gpu else 1)
     assert has_gpu or [problem["cause"] for problem in said["problems"] if problem["fatal"]] == ["No GPU can be used."]
     assert doctor("--need", "telephone").returncode == 2
+
+
+def test_a_limit_on_cpus_is_announced() -> None:
+    if len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("needs two CPUs")
+    said = facts(doctor("--json", SLURM_CPUS_PER_TASK="1"))
+    assert said["cpu"]["usable"] == 1
+    (cause,) = [problem["cause"] for problem in said["problems"] if "CPUs" in problem["cause"]]
+    assert f"1 of the {said['cpu']['cores']} CPUs" in cause and "SLURM_CPUS_PER_TASK is 1." in cause
 
 
 def test_offline_is_told_from_the_interfaces() -> None:

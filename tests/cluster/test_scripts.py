@@ -196,6 +196,44 @@ def test_a_dry_run_prints_and_writes_nothing(
     assert not list(tmp_path.iterdir())
 
 
+def test_the_cpus_of_a_shard_are_its_threads(lbx: Lbx, bundle: Path, demo_gguf: Path, tmp_path: Path) -> None:
+    """Divided among its workers, unless the command or the card has a number of threads."""
+    card = tmp_path / "card.toml"
+    card.write_text(f'name = "m"\nbackend = "llamacpp"\nweights.path = "{demo_gguf}"\noptions.threads = 3\n')
+    for model, options, threads in (
+        (demo_gguf, ["--cpus", 4], 4),
+        (demo_gguf, ["--cpus", 8, "--workers", 3], 2),
+        (demo_gguf, ["--cpus", 2, "--workers", 3], 1),
+        (demo_gguf, ["--cpus", 2000], 512),
+        (demo_gguf, ["--cpus", 4, "--threads", 7], 7),
+        (demo_gguf, [], None),
+        (card, ["--cpus", 4], None),
+    ):
+        what = ["--bundle", bundle, "--model", model, "-t", "needle/single_en", "--characters", *options]
+        done = lbx("submit", "slurm", *what, "-o", tmp_path / "run", "--shards", 2, "--dry-run", "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["spec"].get("threads") == threads, options
+    cluster = ["--image", "lbx:1", "--run-claim", "r", "--bundle-claim", "b"]
+    for cpus, threads in (("2500m", 3), ("2", 2), ("0.5", 1)):
+        what = ["--bundle", bundle, "--model", demo_gguf, "-t", "needle/single_en", "--characters", "--cpus", cpus]
+        folder = tmp_path / cpus
+        done = lbx("submit", "kubernetes", *what, *cluster, "-o", folder, "--shards", 2)
+        assert done.returncode == 0, done.stderr
+        assert json.loads((folder / "run.json").read_text())["threads"] == threads
+
+
+def test_a_container_without_slurms_variables_gets_the_number_of_cpus() -> None:
+    for runtime in (Runtime.APPTAINER, Runtime.PODMAN):
+        assert " --env LBX_CPU_COUNT=8 " in Launch("lbx", runtime, "img", cpu_count=8).command
+        assert "--env" not in Launch("lbx", runtime, "img").command
+
+
+@pytest.mark.parametrize("cpus", ["four", "-1", "0", "1e9", "4 ", "4M"])
+def test_cpus_that_kubernetes_would_not_take_are_refused(cpus: str) -> None:
+    with pytest.raises(UsageError, match="is no number of CPUs"):
+        dataclasses.replace(KUBERNETES, cpus=cpus)
+
+
 def test_what_cannot_be_submitted_is_refused(
     lbx: Lbx, bundle: Path, answers: Callable[[float], Path], tmp_path: Path
 ) -> None:

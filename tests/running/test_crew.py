@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import kills
 
+from lbx.backends.options import thread_count
 from lbx.base.errors import BackendError, InterruptedByUserError, LbxError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey, Task
@@ -25,6 +26,7 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.planning.selection import EVERYTHING
 from lbx.planning.settings import RunSettings
 from lbx.planning.work import Agenda, Job, JobSize, make_jobs
+from lbx.running.forecast import share_of_one
 from lbx.running.preparing import prepare_worker
 from lbx.running.resolved import ResolvedRun
 from lbx.running.spec import RunSpec
@@ -120,6 +122,18 @@ def test_cores_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [share.cores for share in share_out(4)] == [(0, 4), (1, 5), (2, 6), (3, 7)]
     assert [len(share.cores) for share in share_out(3)] == [2, 3, 3]
     assert {share.cores for share in share_out(16)} == {(cpu,) for cpu in range(8)}
+
+
+def test_workers_share_what_a_quota_grants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "6")
+    shares = share_out(4)
+    assert [len(share.cores) for share in shares] == [16] * 4
+    assert [share.cpu_count for share in shares] == [1, 2, 1, 2]
+    assert {share.cpu_count for share in share_out(16)} == {1}
+    with share_of_one(4):
+        assert thread_count(0) == 1
+    assert thread_count(0) == 6
 
 
 def test_gpus_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:

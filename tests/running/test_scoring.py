@@ -27,8 +27,8 @@ from engine_parts import (
 from newer_metric import Blind, Longer, Newer, NewerBlind
 
 from lbx.backends.options import thread_count
+from lbx.base.cpus import bound_cpus, usable_cpu_count
 from lbx.base.errors import StoreError
-from lbx.base.processes import cores
 from lbx.base.records import ScoredSample
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.benchmark import Benchmark
@@ -57,11 +57,11 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def test_a_system_that_does_not_say_which_cores_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
-    assert cores() == list(range(os.cpu_count() or 1))
+    assert bound_cpus() == list(range(os.cpu_count() or 1))
     for outputs in (0, 10 * FEWEST):
         ScoringPool(outputs)
     assert Tally(lambda *_: None, "", 0).outweighs(1)
-    assert thread_count(0) == len(cores()) == sum(len(share.cores) for share in share_out(1))
+    assert thread_count(0) == usable_cpu_count() == sum(share.cpu_count for share in share_out(1))
 
 
 def answered(store: Store, folder: Path, task: str, count: int, run_id: str = "r1") -> list[str]:

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
+from lbx.base.cpus import usable_cpu_count
 from lbx.base.layout import Bundle
 from lbx.base.records import (
     PLAIN,
@@ -90,7 +91,7 @@ class LVEval(Benchmark):
         wanted = [task for task in self.known_tasks if names is None or task in names]
         held = {task: source for task in wanted if (source := _data(bundle, task))}
         # To count is to unpack gigabytes, and zlib lets other threads run meanwhile.
-        with ThreadPoolExecutor() as pool:
+        with ThreadPoolExecutor(usable_cpu_count()) as pool:
             counts = list(pool.map(lambda source: source.count(), held.values()))
         return [
             Task(self.name, task, METRICS[kind_of(task).metric], count, kind_of(task).language)

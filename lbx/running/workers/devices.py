@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from lbx.base.cpus import CPU_COUNT, bound_cpus, usable_cpu_count
 from lbx.base.inputs import SMALL, read_input
-from lbx.base.processes import cores
 
 T = TypeVar("T")
 
@@ -24,12 +24,19 @@ class Share:
     """One worker's part of the machine.
 
     Attributes:
-        cores: their numbers.
-        gpus: what CUDA_VISIBLE_DEVICES is to say; None leaves it as it is.
+        cores: numbers of the CPUs that it may run on.
+        cpu_count: number of CPUs that it may use, fewer than ``cores`` under a quota.
+        gpus: value of CUDA_VISIBLE_DEVICES; None leaves it unchanged.
     """
 
     cores: tuple[int, ...]
+    cpu_count: int
     gpus: str | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables by which a process learns its share."""
+        return {CPU_COUNT: str(self.cpu_count)} | ({} if self.gpus is None else {VISIBLE: self.gpus})
 
 
 def share_out(workers: int) -> list[Share]:
@@ -37,9 +44,13 @@ def share_out(workers: int) -> list[Share]:
 
     Fewer cores than workers are shared; so are fewer GPUs.
     """
-    near, gpus = _cores_by_nearness(), _gpus()
+    near, usable, gpus = _cores_by_nearness(), range(usable_cpu_count()), _gpus()
     return [
-        Share(tuple(_part(near, number, workers)), ",".join(_part(gpus, number, workers)) if len(gpus) > 1 else None)
+        Share(
+            tuple(_part(near, number, workers)),
+            len(_part(usable, number, workers)),
+            ",".join(_part(gpus, number, workers)) if len(gpus) > 1 else None,
+        )
         for number in range(workers)
     ]
 
@@ -52,9 +63,9 @@ def _part(things: Sequence[T], number: int, parts: int) -> Sequence[T]:
 
 
 def _cores_by_nearness() -> list[int]:
-    """The cores that this process may use (Slurm and cgroups bind it), by NUMA node, then by physical core."""
+    """CPUs that this process may run on, by NUMA node, then by physical core."""
     node = {cpu: number for number, listed in _nodes() for cpu in listed}
-    return sorted(cores(), key=lambda cpu: (node.get(cpu, 0), _physical_core(cpu), cpu))
+    return sorted(bound_cpus(), key=lambda cpu: (node.get(cpu, 0), _physical_core(cpu), cpu))
 
 
 def _nodes() -> list[tuple[int, list[int]]]:

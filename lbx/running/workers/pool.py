@@ -22,7 +22,7 @@ from lbx.base.processes import DEVNULL, Popen, TimeoutExpired, start_python
 from lbx.base.records import SampleKey
 from lbx.inference.completing import nobody
 from lbx.planning.work import Job, PendingSample, Prepare, Work
-from lbx.running.workers.devices import VISIBLE, share_out
+from lbx.running.workers.devices import share_out
 from lbx.running.workers.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Logged, Ready
 from lbx.store import GenerationRow, RunRow
 from lbx.store.rows import unequal
@@ -201,7 +201,7 @@ class WorkerPool:
             pass_fds=[theirs.fileno()],
             stdin=DEVNULL,
             process_group=0,  # a terminal's Ctrl-C goes to the parent alone
-            env=os.environ if share.gpus is None else {**os.environ, VISIBLE: share.gpus},
+            env={**os.environ, **share.environment},
         )
         theirs.close()
         worker = _Worker(number, process, ours)

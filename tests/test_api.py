@@ -60,6 +60,7 @@ class Watching(lbx.Listener):
 
 def test_ten_names() -> None:
     assert len(lbx.__all__) == 10
+    assert dir(lbx) == sorted([*lbx.__all__, "__version__"])
     for name in lbx.__all__:
         assert getattr(lbx, name).__doc__, name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
@@ -218,3 +219,8 @@ def test_an_unknown_field_of_a_spec_is_refused_with_what_was_meant(
 ) -> None:
     with pytest.raises(UsageError, match=f"{made.__name__} has no field '{name}'. Did you mean .*{meant}"):
         made(bundle="b", model="m", tasks=("needle",), **{name: 1})
+
+
+def test_the_package_is_a_program() -> None:
+    command = [sys.executable, "-P", "-m", "lbx", "--version"]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == f"lbx {lbx.__version__}\n"

@@ -2,8 +2,8 @@
 
 ``python -m`` puts the folder that it is started in first on ``sys.path``, and an empty or relative entry of PYTHONPATH
 means it, too: a file ``signal.py`` that somebody left there would run instead of Python's own. What Python imports
-before the first line of lbx runs is out of reach here: ``lbx`` and ``python -P -m lbx.cli`` are safe from it, ``python
--m lbx.cli`` is not.
+before the first line of lbx runs is out of reach here: ``lbx`` and ``python -P -m lbx`` are safe from it, ``python -m
+lbx`` is not.
 
 What the installation brings (``.pth`` files, a user's packages) and absolute folders in PYTHONPATH are the user's own
 word and stay.

@@ -82,7 +82,7 @@ class SubmitSlurm(Submit):
         typer.Option("--time", metavar="LIMIT", help="Time limit of a shard, as Slurm writes it; default: predicted."),
     ] = ""
     gpus: Annotated[str, typer.Option("--gpus", metavar="N", help="GPUs of a shard: 1, or a100:1.")] = ""
-    cpus: Annotated[int, typer.Option("--cpus", metavar="N", min=0, help="CPUs of a shard, and its threads.")] = 0
+    cpus: Annotated[int, typer.Option("--cpus", metavar="N", min=0, help="CPUs and threads of a shard.")] = 0
     mem: Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory of a shard, as 64G.")] = ""
     module: Annotated[
         tuple[str, ...], typer.Option("--module", metavar="NAME", help="Module to load. Can be repeated.")
@@ -131,7 +131,7 @@ class SubmitKubernetes(Submit):
     ]
     namespace: Annotated[str, typer.Option("--namespace", metavar="NAME", help="Namespace to run in.")] = ""
     gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=0, help="GPUs of a shard.")] = 0
-    cpus: Annotated[str, typer.Option("--cpus", metavar="N", help="CPUs of a shard, and its threads; e.g. 2500m.")] = ""
+    cpus: Annotated[str, typer.Option("--cpus", metavar="N", help="CPUs and threads of a shard: 4, 2500m.")] = ""
     mem: Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory of a shard, as 64Gi.")] = ""
     retries: Annotated[int, typer.Option("--retries", metavar="N", min=0, help="How often a shard may fail.")] = 10
 

@@ -154,16 +154,12 @@ def _show_all(context: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
-_HELP_ALL = Annotated[
-    bool,
-    typer.Option(
-        "--help-all",
-        help="Show every option.",
-        is_eager=True,
-        expose_value=False,
-        callback=_show_all,
-    ),
-]
+def _help_all(*, hidden: bool) -> Any:
+    """Every command takes --help-all; its help shows it only if --help leaves options out."""
+    option = typer.Option(
+        "--help-all", help="Show every option.", is_eager=True, expose_value=False, callback=_show_all, hidden=hidden
+    )
+    return Annotated[bool, option]
 
 
 def completed_by(name: str) -> Callable[[typer.Context, str], list[str]]:
@@ -197,7 +193,7 @@ def command(name: str, row: Row) -> Command:
         add_completion=False,
         no_args_is_help=bool(row.parts),
         rich_markup_mode="rich",
-        context_settings=names,
+        context_settings={"help_option_names": ["-h", "--help", "--help-all"]} if row.parts else names,
     )
     parts = {own: (part, resolve(part.options)) for own, part in (row.parts or {name: row}).items()}
     for own, (part, options) in parts.items():
@@ -219,8 +215,7 @@ def _called(row: Row, options: type) -> Callable[..., None]:
             resolve(row.work)(_made(options, values, context))
 
     shown = _shown(options)
-    if hasattr(options, "BRIEF"):
-        shown["help_all"] = _HELP_ALL, False
+    shown["help_all"] = _help_all(hidden=not hasattr(options, "BRIEF")), False
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (annotation, default) in shown.items()

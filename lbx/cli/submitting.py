@@ -164,7 +164,7 @@ def _this_program() -> str:
     called = find_tool(sys.argv[0])
     if called and Path(called).name == "lbx":
         return shlex.quote(str(Path(called).absolute()))
-    return shlex.join(python_command("-m", "lbx.cli"))
+    return shlex.join(python_command("-m", "lbx"))
 
 
 def _show_scripts(scripts: dict[str, str], spec: RunSpec, plan: ShardPlan, *, as_json: bool) -> None:

@@ -47,7 +47,9 @@ class Field(NamedTuple):
 
     @property
     def spelled(self) -> str:
-        """What messages call it."""
+        """Its name in messages: the first one on the command line."""
+        if self.option and self.option.names:
+            return self.option.names[0].partition("/")[0]
         return f"--{self.name.replace('_', '-')}"
 
     @property

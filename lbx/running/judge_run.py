@@ -21,6 +21,7 @@ from lbx.exchange.importing import published_run
 from lbx.judging.rounds import Questions, Rounds, RunAnswers, make_rounds, protocol, read_answers
 from lbx.judging.rubrics import read_rubric
 from lbx.judging.same_family import judged_models
+from lbx.planning.option import fields_of
 from lbx.planning.selection import select_samples
 from lbx.running.judge_spec import OFFICIAL, JudgeSpec
 from lbx.running.resolved import ResolvedRun
@@ -49,7 +50,7 @@ def calibrating(fields: Mapping[str, Any]) -> JudgeSpec:
         if name in fields:
             raise UsageError(
                 f"--calibrate judges the published answers to {judge.title} in the official way; it cannot be combined "
-                f"with --{name.removesuffix('s')}.",
+                f"with {fields_of(JudgeSpec)[name].spelled}.",
                 fix="Remove one of them.",
             )
     return JudgeSpec(**fields, runs=tuple(judge.runs.values()), against=judge.baseline_run)

@@ -175,7 +175,9 @@ def test_calibrating_takes_no_run(lbx: Lbx, home: Path, tmp_path: Path, always_f
     again = json.loads(lbx(*judge(home, fresh, always_first, "--calibrate", "--json")).stdout)
     assert (again["found"], again["calibration"]["verdict"]) == (66, "not calibrated")
     assert [row["win_rate"] for row in again["calibration"]["rows"]] == [0.5] * 3
-    fails(lbx(*judge(home, fresh, always_first, "--calibrate", "--run", "x")), 2, "cannot be combined with --run")
+    for option in ("--run", "--tasks"):
+        said = lbx(*judge(home, fresh, always_first, "--calibrate", option, "leval/tpo"))
+        fails(said, 2, f"cannot be combined with {option}.")
 
 
 def test_a_rubric_of_ones_own_shows_the_document_and_judges_any_answers(

@@ -24,6 +24,9 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.cli import completing, submitting
 from lbx.cli.loading import resolve
 from lbx.cli.main import COMMANDS, load
+from lbx.planning.option import fields_of
+from lbx.running.judge_spec import JudgeSpec
+from lbx.running.spec import RunSpec
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.imports import refuse_other_content
 
@@ -102,6 +105,23 @@ def test_no_option_is_called_as_one_was_before(command: str) -> None:
     assert not {"--task", "--match"} & names
     if isinstance(old, Mapping):
         assert {*old.values()} <= names and not {*old} & names
+
+
+@pytest.mark.parametrize(("spec", "command"), [(RunSpec, "run"), (JudgeSpec, "judge")])
+def test_messages_spell_options_as_the_command_line_does(spec: type, command: str) -> None:
+    names = {option.name: option.opts for option in load(command).params}
+    checked = [field for name, field in fields_of(spec).items() if name in names]
+    assert {"model", "tasks"} < {field.name for field in checked}
+    for field in checked:
+        assert field.spelled in names[field.name]
+
+
+@pytest.mark.parametrize(
+    "command", [(), ("submit",), *((name,) for name in ROWS if name not in COMMANDS["submit"].parts)]
+)
+def test_every_command_has_the_help_of_everything(lbx: Lbx, command: tuple[str, ...]) -> None:
+    done = lbx(*command, "--help-all", environment=NARROW)
+    assert done.returncode == 0 and "Usage: lbx" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(("old", "new"), [("--match", "--tasks"), ("--match=", "--tasks="), ("--limit", "--rows")])

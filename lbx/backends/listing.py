@@ -73,8 +73,6 @@ def _card(name: str, path: Path, bundle: Bundle | None) -> Listed:
 
 def _weights(name: str, place: Path) -> Listed:
     """Weights that were named directly: a folder may hold either kind of model, or none that lbx can run."""
-    if not place.exists():
-        return Listed(name, "weights", problem=f"{place} is a link to nothing.")
     embeds = (place / "modules.json").is_file()
     try:
         card = (resolve_embedder if embeds else resolve_model)(str(place))

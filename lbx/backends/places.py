@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from lbx.base.tables import read_table
 
 CARDS = Path("models")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+_REPO = "models--"
 _MODEL_FILES = (".safetensors", ".json", ".jinja", ".model", ".txt")
 
 
@@ -37,7 +39,7 @@ def _in_folder(folder: Path, *, cards_only: bool) -> Iterator[tuple[str, Path]]:
 def _in_bundle(bundle: Bundle) -> Iterator[tuple[str, Path]]:
     hub = bundle.root / HUB
     for folder in sorted(hub.glob("models--*--*")):
-        repo = folder.name.removeprefix("models--").replace("--", "/", 1)
+        repo = _repo(folder)
         if snapshot := bundle.snapshot("model", repo):
             yield repo, snapshot
     for path in sorted((bundle.root / FILES).rglob("*")):
@@ -58,20 +60,46 @@ def holds_weights(folder: Path) -> bool:
     """Whether this is a folder with a model; the folder of cards and all models is none."""
     if folder.name == CARDS.name:
         return False
-    return (folder / "config.json").is_file() or any(folder.glob("*.gguf"))
+    return os.path.lexists(folder / "config.json") or any(folder.glob("*.gguf"))
+
+
+def model_name(place: Path) -> str:
+    """Name of weights without a card. In a cache of the hub, whose folders are named by commits, the repository."""
+    place = Path(os.path.abspath(place))  # noqa: PTH100 (a link keeps its own name)
+    if place.parent.name == "snapshots" and place.parents[1].name.startswith(_REPO):
+        return _repo(place.parents[1])
+    return place.name if place.is_dir() else place.stem
+
+
+def _repo(folder: Path) -> str:
+    return folder.name.removeprefix(_REPO).replace("--", "/", 1)
+
+
+def refuse_broken_links(place: Path) -> None:
+    """Raise BackendError if a model file, or one in the folder, is a link to a file that is missing."""
+    for path in sorted(place.iterdir()) if place.is_dir() else [place]:
+        if path.is_symlink() and not path.exists() and path.suffix in (*_MODEL_FILES, ".gguf"):
+            raise BackendError(
+                f"{path} is a link to {path.readlink()}, which is missing.",
+                fix="A cache of the hub keeps its files in blobs/: copy a snapshot with cp -rL, which follows links.",
+            )
 
 
 def shards(path: Path) -> list[Path]:
     """All the files of a GGUF model, given its first one.
 
     Raises:
-        BackendError: a part of a split model is missing.
+        BackendError: a part of a split model is missing, or it is not the first one that is given.
     """
     match = _SHARD.search(path.name)
     if match is None:
         return [path]
     stem, total = path.name[: match.start()], int(match[2])
     parts = [path.with_name(f"{stem}-{n:05d}-of-{total:05d}.gguf") for n in range(1, total + 1)]
+    if path != parts[0]:
+        raise BackendError(
+            f"{path} is part {int(match[1])} of {total} of a model.", fix=f"Name its first part: {parts[0]}."
+        )
     for part in parts:
         if not part.is_file():
             raise BackendError(f"A part of the model is missing: {part}.", fix="All parts must lie in one folder.")

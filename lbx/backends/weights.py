@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
@@ -11,7 +12,15 @@ from lbx.backends.cards import ModelCard, Weights, read_card
 from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.kinds import KINDS, OPTIONS, known_backends
 from lbx.backends.options import MOST_THREADS, EndpointOptions, ScriptedOptions
-from lbx.backends.places import CARDS, holds_weights, is_card, is_first_gguf, named_places
+from lbx.backends.places import (
+    CARDS,
+    holds_weights,
+    is_card,
+    is_first_gguf,
+    model_name,
+    named_places,
+    refuse_broken_links,
+)
 from lbx.base.commands import as_command
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.layout import Bundle
@@ -111,8 +120,9 @@ def _find(text: str, bundle: Bundle | None, kind: Kind) -> ModelCard:
     named = CARDS / f"{text}.toml"
     if "/" not in text and named.is_file():
         return read_card(named)
-    if path.exists():
-        return _bare(path.name or path.resolve().name, Weights(path=path), path, kind)
+    if os.path.lexists(path):
+        refuse_broken_links(path)
+        return _bare(model_name(path), Weights(path=path), path, kind)
     if bundle is not None and text.count("/") == 1:
         snapshot = bundle.snapshot("model", text)
         if snapshot is not None:
@@ -124,7 +134,7 @@ def _bare(name: str, weights: Weights, place: Path, kind: Kind) -> ModelCard:
     """A card for weights that were named directly: the backend follows from what lies there."""
     backend = kind(place)
     options = KINDS[backend].options()
-    return ModelCard(name=name if place.is_dir() else place.stem, backend=backend, weights=weights, options=options)
+    return ModelCard(name=name, backend=backend, weights=weights, options=options)
 
 
 def _writer(place: Path) -> str:
@@ -158,9 +168,12 @@ def _of_folder(place: Path, hugging_face: str, gguf: str) -> str:
         return hugging_face
     if any(place.glob("*.gguf")):
         return gguf
+    snapshots = " or ".join(map(str, sorted(place.glob("snapshots/*"))))
     raise UsageError(
         f"The folder {place} holds no model: neither config.json nor a .gguf file.",
-        fix="Name the folder that holds config.json and the .safetensors files, or a .gguf file.",
+        fix=f"Name one of its snapshots: {snapshots}."
+        if snapshots
+        else "Name the folder that holds config.json and the .safetensors files, or a .gguf file.",
     )
 
 
@@ -204,7 +217,9 @@ def weights_path(card: ModelCard, bundle: Bundle | None) -> Path:
 def _place(card: ModelCard, bundle: Bundle | None) -> Path:
     weights = card.weights
     if weights.path is not None:
-        if not weights.path.exists():
+        if os.path.lexists(weights.path):
+            refuse_broken_links(weights.path)
+        else:
             folder = weights.path.parent
             beside = [p.name for p in folder.iterdir() if p.suffix != ".toml"] if folder.is_dir() else []
             raise BackendError(

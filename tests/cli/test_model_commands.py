@@ -11,7 +11,7 @@ import pytest
 from command_line import Lbx, fails
 
 from lbx.backends.weights import resolve_model
-from lbx.base.errors import UsageError
+from lbx.base.errors import BackendError, UsageError
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 
@@ -162,12 +162,63 @@ def test_a_link_to_nothing_is_a_model_that_is_not_there(
     (tmp_path / "models").mkdir()
     (tmp_path / "models/gone.gguf").symlink_to("nowhere.gguf")
     done = lbx("models", cwd=tmp_path)
-    assert done.returncode == 0 and "models/gone.gguf is a link to nothing." in done.stderr, done.stderr
+    cause = "models/gone.gguf is a link to nowhere.gguf, which is missing."
+    assert done.returncode == 0 and cause in done.stderr, done.stderr
     monkeypatch.chdir(tmp_path)
-    for name in ("models/gone.gguf", "other"):
-        with pytest.raises(UsageError, match=f"There is no (file|model) {name}") as refused:
-            resolve_model(name)
-        assert refused.value.fix == "See what --model can name:"
+    with pytest.raises(BackendError, match=cause):
+        resolve_model("models/gone.gguf")
+    with pytest.raises(UsageError, match="There is no model other") as refused:
+        resolve_model("other")
+    assert refused.value.fix == "See what --model can name:"
+
+
+def hub_cache(folder: Path, files: Path) -> Path:
+    """A snapshot in a cache of the hub, whose files are links to blobs."""
+    repo = folder / "hub/models--org--small--it"
+    snapshot = repo / "snapshots" / ("c0ffee00" * 5)
+    snapshot.mkdir(parents=True)
+    (repo / "blobs").mkdir()
+    for number, file in enumerate(sorted(files.iterdir())):
+        shutil.copy(file, repo / f"blobs/{number}")
+        (snapshot / file.name).symlink_to(f"../../blobs/{number}")
+    return snapshot
+
+
+def test_a_model_in_a_hub_cache_is_named_by_its_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = hub_cache(tmp_path, DEMO)
+    assert resolve_model(str(snapshot)).name == "org/small--it"
+    monkeypatch.chdir(snapshot)
+    assert resolve_model(".").name == "org/small--it"
+    monkeypatch.chdir(snapshot.parent)
+    assert resolve_model(f"{snapshot.name}/").name == "org/small--it"
+    with pytest.raises(UsageError, match=f"holds no model: .* Name one of its snapshots: {snapshot}"):
+        resolve_model(str(snapshot.parents[1]))
+
+
+def test_a_snapshot_without_its_blobs_is_refused_by_that_cause(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
+    """A cache whose snapshots were copied without what their links lead to."""
+    snapshot = hub_cache(tmp_path, DEMO)
+    blob = (snapshot / "model.safetensors").readlink()
+    card = tmp_path / "card.toml"
+    card.write_text(f'backend = "hf"\n[weights]\npath = "{snapshot}"\n')
+    (snapshot / blob).unlink()
+    asked = ("-b", bundle, "-t", "needle/single_en", "-o", tmp_path / "r.duckdb")
+    for model in (snapshot, card):
+        fails(lbx("run", *asked, "-m", model), 1, f"model.safetensors is a link to {blob}, which is missing.", "cp -rL")
+    shutil.rmtree(snapshot.parents[1] / "blobs")
+    fails(lbx("run", *asked, "-m", snapshot), 1, "config.json is a link to ../../blobs/", "which is missing.")
+    listed = lbx("models", cwd=snapshot.parent)
+    assert f"{snapshot.name}/config.json is a link to" in listed.stderr, listed.stderr
+
+
+def test_a_later_part_of_a_gguf_model_names_the_first(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
+    for part in (1, 2, 3):
+        write_gguf(tmp_path / f"m-0000{part}-of-00003.gguf", 8192)
+    card = tmp_path / "card.toml"
+    card.write_text('backend = "llamacpp"\n[weights]\npath = "m-00003-of-00003.gguf"\n')
+    for model in (tmp_path / "m-00002-of-00003.gguf", card):
+        done = lbx("run", "-b", bundle, "-t", "needle/single_en", "-o", tmp_path / "r.duckdb", "-m", model)
+        fails(done, 1, "of 3 of a model", f"Name its first part: {tmp_path}/m-00001-of-00003.gguf.")
 
 
 def test_a_window_beyond_the_models_is_named_where_models_are_listed(lbx: Lbx, tmp_path: Path) -> None:

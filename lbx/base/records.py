@@ -325,6 +325,7 @@ class ScoredSample:
         iteration: which of several answers to the sample, from 0.
         partial: whether any of the values lacks a part.
         cluster: what its questions share, as the hash of a document; "" where nobody knows.
+        reasoned: whether the model wrote a block of reasoning, which is not part of the answer.
     """
 
     sample: Sample
@@ -332,6 +333,7 @@ class ScoredSample:
     iteration: int = 0
     partial: bool = False
     cluster: str = ""
+    reasoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

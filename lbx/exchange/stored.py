@@ -120,4 +120,6 @@ class _Scores:
         sample = answer.sample
         if texts := self._found.get((sample.task, sample.sample_id, answer.iteration)):
             scores, lacks, failed = texts
-            yield ScoredLine(ScoredSample(sample, scores, answer.iteration, lacks), answer.output, row, failed)
+            reasoned = answer.reasoning is not None
+            scored = ScoredSample(sample, scores, answer.iteration, lacks, reasoned=reasoned)
+            yield ScoredLine(scored, answer.output, row, failed)

@@ -25,12 +25,16 @@ _RUNS = f"""
 """  # noqa: S608 (our own names)
 _NUMBERS = """
     SELECT run_id, task || CASE WHEN headline THEN '' ELSE ', ' || metric END AS line, official, score,
-           low, high, method, cluster_by
+           low, high, method, cluster_by, answered, asked
     FROM task_scores WHERE benchmark = $1
     UNION ALL
     SELECT run_id, "grouping" || CASE WHEN name = 'all' THEN '' ELSE ' ' || name END || ': ' || metric,
-           official, score, low, high, method, cluster_by
+           official, score, low, high, method, cluster_by, answered, asked
     FROM group_scores WHERE benchmark = $1
+"""
+_CLOSED = """
+    SELECT run_id, count(*) FILTER (WHERE reasoning_closed IS DISTINCT FROM false), count(*)
+    FROM generations WHERE benchmark = ? AND error IS NULL GROUP BY ALL
 """
 
 
@@ -64,7 +68,8 @@ def _of_runs(store: Store, benchmark: str) -> list[Entry]:
         for run_id, *number in store.query(_NUMBERS, [benchmark]).rows if runs else ():
             numbers.setdefault(run_id, []).append(tuple(number))
         done = answered(store) if runs else {}
-        known[key] = [_of_run(run, benchmark, numbers.get(run["run_id"], []), done) for run in runs]
+        closed = {run_id: _part(*counts) for run_id, *counts in store.query(_CLOSED, [benchmark]).rows if runs}
+        known[key] = [_of_run(run, benchmark, numbers.get(run["run_id"], []), done, closed) for run in runs]
     return known[key]
 
 
@@ -73,22 +78,26 @@ def _of_run(
     benchmark: str,
     numbers: Iterable[tuple[Any, ...]],
     done: Mapping[tuple[str, str, str | None], tuple[int, int]],
+    closed: Mapping[str, str | None],
 ) -> Entry:
     unit = unit_of(benchmark)
     settings, metadata = _object(run["settings"]), _object(run["metadata"])
     figures: dict[str, float] = {}
     sure: dict[str, Sure] = {}
     lacking, clusters = set(), {}
-    for line, official, score, low, high, method, cluster_by in numbers:
+    numbered, asked = 0, 0
+    for line, official, score, low, high, method, cluster_by, *counts in numbers:
         sure[line] = (None if low is None else unit * low, None if high is None else unit * high, method, cluster_by)
         clusters[cluster_by] = True
+        if None not in counts and counts[0] < counts[1] >= asked:
+            numbered, asked = counts
         value = unit * score if official is None else official
         if math.isfinite(value):  # a file from elsewhere may hold anything
             figures[line] = value
         if official is None:
             lacking.add(line)
-    samples, every = done.get((run["run_id"], benchmark, None), (0, 0))
-    note = f"{samples:,} of {every:,}" if samples < every else None
+    # An answer may have no part in a number: LongBench v2 drops those without a character.
+    note = _part(*done.get((run["run_id"], benchmark, None), (0, 0))) or _part(numbered, asked)
     if run["status"] == "running":
         note = "; ".join(filter(None, ("running", note)))
     mode = run["mode"] or ""
@@ -100,7 +109,12 @@ def _of_run(
         about={**settings, "made": run["backend"] != "import", "metadata": metadata},
         figures=figures, open=frozenset(lacking), sure=sure,
         cluster_by="sample" if "sample" in clusters else next(filter(None, clusters), None), note=note,
+        remark=f"reasoning closed in {part}" if (part := closed.get(run["run_id"])) else None,
     )  # fmt: skip
+
+
+def _part(some: int, every: int) -> str | None:
+    return f"{some:,} of {every:,}" if some < every else None
 
 
 def _object(text: str | None) -> dict[str, Any]:

@@ -116,7 +116,8 @@ def _row(board: Board, part: Part, sides: Sequence[Entry | None], words: Mapping
         **{name: getattr(first, name) for name in ("backend", "differs_in")},
         "mode": first.way if board.paired else first.mode,
         **{name: one.run_id if one else None for name, one in zip(_RUNS, sides, strict=False)},
-        "note": "; ".join(dict.fromkeys(filter(None, map(partial(_note, part), models)))) or None,
+        "note": _joined(text for one in models for text in (_hindrance(part, one), one.remark)),
+        "hindered": any(_hindrance(part, one) for one in models),
         "cluster_by": _cluster_by(models),
         **part.texts,
         **{one.name: one.of(models) for one in board.columns if isinstance(one, Text) and one.of},
@@ -129,7 +130,11 @@ def _ends(one: Entry, line: str) -> Iterable[tuple[str, object]]:
     return zip(ENDS, one.sure.get(line, ()), strict=False)
 
 
-def _note(part: Part, one: Entry) -> str | None:
+def _joined(texts: Iterable[str | None]) -> str | None:
+    return "; ".join(dict.fromkeys(filter(None, texts))) or None
+
+
+def _hindrance(part: Part, one: Entry) -> str | None:
     return one.note or ("not all tasks" if one.open & {*part.lines.values(), *part.reasoned.values()} else None)
 
 
@@ -139,9 +144,9 @@ def _cluster_by(models: Iterable[Entry]) -> str | None:
 
 
 def _rank(by: Callable[[Row], float | None], row: Row) -> tuple[bool, bool, float]:
-    """Best first; rows with a note after those without, and those without a score last."""
+    """Best first; rows that something hinders after the others, and those without a score last."""
     score = by(row)
-    return score is None, row["note"] is not None, -(score or 0)
+    return score is None, row["hindered"], -(score or 0)
 
 
 def _on_curves(models: Iterable[Entry], made: Curves, group: str) -> list[Entry]:

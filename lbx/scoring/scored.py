@@ -36,7 +36,7 @@ Tasks = Mapping[str, ScoredRows]
 which no number needs, the headline the first of their scores.
 
 Columns beside those of ``Columns``: "score", the headline; "iteration"; those of ``Samples``; those of _BESIDE, NaN
-where nobody knows (of what is true or false 1 and 0); "output_hash", 0 where it was not asked for.
+where nobody knows (of what is true or false 1 and 0); "reasoned"; "output_hash", 0 where it was not asked for.
 """
 
 _OF_SAMPLES = ("samples", "ids", "documents", "clusters", "clustered", "length", "length_unit")
@@ -132,7 +132,9 @@ def read(
     samples = Samples(store, benchmarks)
     output = "hash(output)" if outputs else "0"
     answers = samples.numbered(
-        names, "generations", f"{', '.join(map(_UNKNOWN.format, _BESIDE))}, ({output})::UBIGINT AS output_hash",
+        names, "generations",
+        f"{', '.join(map(_UNKNOWN.format, _BESIDE))}, reasoning_closed IS NOT NULL AS reasoned, "
+        f"({output})::UBIGINT AS output_hash",
         where="error IS NULL",
     )  # fmt: skip
     metric = "list_position($3::VARCHAR[], metric) - 1"
@@ -172,6 +174,7 @@ def _columns(
         "iteration": answers["iteration"],
         "score": held["score"][firsts],
         "partial": np.logical_or.reduceat(held["partial"], firsts) if len(firsts) else held["partial"],
+        "reasoned": answers["reasoned"],
         "output_hash": answers["output_hash"],
         **{name: answers[name] for name in _BESIDE},
     }
@@ -215,10 +218,11 @@ class _Scores(NamedTuple):
 
 
 def _made(of: Mapping[str, Array], scores: _Scores, samples: Samples, places: slice) -> list[ScoredSample]:
-    ranks, iterations, partial = (of[name][places].tolist() for name in ("rank", "iteration", "partial"))
+    names = ("rank", "iteration", "partial", "reasoned")
+    ranks, *columns = (of[name][places].tolist() for name in names)
     return [
-        ScoredSample(samples.sample(rank), one, iteration, lacks, samples.labels[rank])
-        for rank, one, iteration, lacks in zip(ranks, scores.of_answers(places), iterations, partial, strict=True)
+        ScoredSample(samples.sample(rank), one, iteration, lacks, samples.labels[rank], reasoned)
+        for rank, one, iteration, lacks, reasoned in zip(ranks, scores.of_answers(places), *columns, strict=True)
     ]
 
 

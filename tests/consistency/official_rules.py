@@ -178,7 +178,7 @@ def _v2_parts(rows: Rows) -> dict[str, Rows]:
 
 
 def _v2(task: str, rows: Rows) -> list[Number]:
-    said = [row for row in rows if not row.scores["empty"]]
+    said = [row for row in rows if not row.is_empty]
     made = []
     for metric in ("accuracy", "compensated"):
         made += mean(said, metric, official=percent(1))
@@ -188,7 +188,7 @@ def _v2(task: str, rows: Rows) -> list[Number]:
 
 
 def _v2_groups(tasks: Tasks) -> Groups:
-    said = [row for row in tasks.get("mcq", ()) if not row.scores["empty"]]
+    said = [row for row in tasks.get("mcq", ()) if not row.is_empty]
     held: dict[tuple[str, str], Rows] = {("overall", "all"): said}
     for part, rows in _v2_parts(said).items():
         held["difficulty" if part in ("easy", "hard") else "length", part] = rows

@@ -37,7 +37,7 @@ Claims = Iterator[tuple[str, Any, Any]]
 
 
 def _counted(rows: Iterable[Answer]) -> list[Answer]:
-    return [row for row in rows if not row.scores.get("empty")]
+    return [row for row in rows if not row.is_empty]
 
 
 def comparison(made: Made, row: Row) -> Claims:

@@ -105,8 +105,7 @@ class Numbers:
         rows = self.scored.get(task, [])
         metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
         counted = [
-            replace(row, scores=_metrics_if(self.benchmark, metrics, value)) if row.scores.get("empty") else row
-            for row in rows
+            replace(row, scores=_metrics_if(self.benchmark, metrics, value)) if row.is_empty else row for row in rows
         ]
         family = BENCHMARKS[self.benchmark]
         lost = []

@@ -40,6 +40,11 @@ class Answer:
         return self.row["error"] is not None
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the model wrote no character, reasoning included, which LongBench v2 does not count."""
+        return bool(self.scores.get("empty")) and self.row["reasoning_closed"] is None
+
+    @property
     def iteration(self) -> int:
         return int(self.row["iteration"])
 

@@ -66,10 +66,10 @@ def test_no_report_lacks_a_number(family: str, asked_whole: Path) -> None:
     assert " - " not in paper or family == "longbench_pro"
     assert " of " not in {row["run"] for row in rows}.pop()
     # v2's authors leave empty answers out.
-    answered = leads["asked"] - (6 if family == "longbench_v2" else 0)
+    answered, note = (leads["asked"] - 6, "497 of 503") if family == "longbench_v2" else (leads["asked"], None)
     assert (leads["coverage"], leads["failed"], leads["answered"]) == (None, 0, answered)
     for name, board in boards.items():
-        assert all(row.get("note") is None for row in board), name
+        assert {row.get("note") for row in board if row["run_id"]} <= {note}, name
 
 
 def test_scored_again_it_is_the_same(family: str, asked_whole: Path, tmp_path: Path) -> None:

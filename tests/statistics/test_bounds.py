@@ -144,3 +144,17 @@ def test_so_are_the_numbers_of_imported_answers(imported: Imported) -> None:
                 made_of(one)
         for group in family.groups(tasks):
             made_of(group)
+
+
+@pytest.mark.parametrize("benchmark", TASKS)
+def test_an_answer_that_is_all_reasoning_has_its_part_in_every_number(benchmark: str) -> None:
+    family = BENCHMARKS[benchmark]
+    tasks: dict[str, list[ScoredSample]] = {}
+    for (task, _), sample in samples(benchmark).items():
+        for place in range(family.iterations):
+            scores = {one.metric: one.score for one in family.score(sample, "")}
+            tasks.setdefault(task, []).append(ScoredSample(sample, scores, place, reasoned=True))
+    for task, rows in tasks.items():
+        assert all(map(family.counts, rows))
+        head = family.headline(task, rows)
+        assert head and head.n == len(rows) == family.aggregate(task, rows)[0].n

@@ -28,6 +28,7 @@ class Entry:
         sure: of runs' figures, by line, the ends in the figure's unit.
         cluster_by: what an interval's clusters are; "sample" where those of any figure are.
         note: what hinders a comparison: samples without an answer, a published row that contradicts itself.
+        remark: what else spoils the numbers: answers whose reasoning never closed.
     """
 
     model: str
@@ -43,6 +44,7 @@ class Entry:
     sure: Mapping[str, Sure] = field(default_factory=dict)
     cluster_by: str | None = None
     note: str | None = None
+    remark: str | None = None
 
     def described(self, name: str) -> str | None:
         """What is said of the model: of a published one its row, of a run its metadata (``--metadata``)."""

@@ -188,7 +188,7 @@ class LongBenchV2(Benchmark):
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """accuracy; compensated, where no letter at all counts a quarter; empty, whether nothing was said.
 
-        The official run drops a question with an empty output: it scores 0 here and is left out by ``aggregate``.
+        The official run drops a question with an empty output: it scores 0 here, see ``counts``.
         """
         letter = chosen_letter(output)
         right = float(letter in sample.references)
@@ -199,18 +199,18 @@ class LongBenchV2(Benchmark):
         ]
 
     def counts(self, row: ScoredSample) -> bool:
-        """result.py leaves empty outputs out."""
-        return not row.scores.get("empty")
+        """pred.py takes an output without a character for a failed call and drops it; reasoning is output, too."""
+        return row.reasoned or not row.scores.get("empty")
 
     def scores_if(self, metrics: Iterable[str], value: float) -> dict[str, float]:
-        """Right or wrong, the answer is one."""
+        """A missing answer as an answer that is not empty."""
         return {**dict.fromkeys(metrics, value), "empty": 0.0}
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """result.py's row, percent with one decimal: accuracy, accuracy/easy, ... /long, then the same compensated.
 
-        Empty outputs are no part of these; ``accuracy_all`` is over every row, empty ones wrong, and ``empty`` is
-        their share. A group without questions, over which the official script stumbles, is left out.
+        Rows that do not count are not part of these. ``accuracy_all`` is over every row, ``empty`` the share of
+        empty answers. A group without questions, over which the official script stumbles, is left out.
         """
         counted = ScoredRows.of(rows).where(self.counts)
         groups = {group: _of(counted, belongs) for group, belongs in _GROUPS.items()}

@@ -122,8 +122,9 @@ class LongBenchV2Format(PredictionFormat):
         return row
 
     def left_out(self, answer: StoredAnswer) -> str:
-        """Empty answers are dropped, as in pred.py."""
-        return PredictionFormat.left_out(self, answer) or ("" if answer.output else "empty answers")
+        """Outputs without a character are dropped, as in pred.py; an answer that is all reasoning is wrong."""
+        empty = not answer.output and answer.reasoning is None
+        return PredictionFormat.left_out(self, answer) or ("empty answers" if empty else "")
 
 
 def _identifier(line: PredictionLine, number: int) -> str:

@@ -3,6 +3,7 @@
     LbxError                  exit code 1
     ├── UsageError            exit code 2: the command line, a recipe or a model card is wrong
     ├── BundleError           an archive or an unpacked bundle is damaged, incomplete or unsafe
+    │   └── NoDataError       it does not hold a task's data or official settings
     ├── FetchError            a source could not be fetched, or is not what the hub says it is
     ├── BackendError          a model cannot be loaded, or a library is missing
     ├── EndpointError         a model server is gone or refuses everybody: the run stops, nothing is marked as failed
@@ -65,6 +66,10 @@ class UsageError(LbxError):
 
 class BundleError(LbxError):
     """An archive or an unpacked bundle is damaged, incomplete or unsafe."""
+
+
+class NoDataError(BundleError):
+    """An unpacked bundle does not hold the data of a task, or its official settings."""
 
 
 class FetchError(LbxError):

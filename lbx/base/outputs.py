@@ -99,6 +99,13 @@ def write_all(contents: Mapping[Path, Iterable[bytes]]) -> None:
             place.replace(path)
 
 
+def link_files(folder: Path, targets: Mapping[Path | str, Path]) -> None:
+    """Make links below a folder, by their places in it, to files."""
+    for place, target in targets.items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).symlink_to(target.resolve())
+
+
 @contextmanager
 def answer_file(path: Path) -> Iterator[BinaryIO]:
     """What ``-o`` names: a whole file; or what lbx was started with (``/dev/stdout``), a device, a pipe that is read.

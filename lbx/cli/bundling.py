@@ -88,6 +88,8 @@ def _show_outline(outline: Outline, console: Console) -> None:
             more = f" and {len(line.links) - _LINKS:,} more" if line.links[_LINKS:] else ""
             shown = ", ".join(line.links[:_LINKS])
             console.print(one_line(f"{line.source}: links lead out of the folder, and are packed: {shown}{more}"))
+    for dataset in outline.unread:
+        console.print(f"No benchmark reads the dataset {dataset}; it travels as it is.")
     console.print(
         f"{outline.name}: {counted(outline.files, 'file')}, {outline.bytes:,} bytes; {outline.fetch_bytes:,} to be "
         f"fetched, an archive of about {outline.archive_bytes:,}; {outline.out_free:,} free in {outline.out.parent}"

@@ -23,6 +23,8 @@ from typing import BinaryIO
 from urllib.parse import parse_qs, unquote, urlsplit
 
 BLOCK = 64 * 1024
+BRANCHES = ("main", "refs/convert/parquet")
+"""All of them have the same files."""
 
 
 @dataclass
@@ -146,7 +148,7 @@ class Handler(BaseHTTPRequestHandler):
         if folder is None:
             return
         commit = commit_of(folder)
-        if revision not in ("main", commit):
+        if revision not in (*BRANCHES, commit):
             self._error(404, "RevisionNotFound")
             return
         if verb == "revision":
@@ -179,7 +181,7 @@ class Handler(BaseHTTPRequestHandler):
         folder = self._repository(kind, repo)
         if folder is None:
             return
-        if revision not in ("main", commit_of(folder)):
+        if revision not in (*BRANCHES, commit_of(folder)):
             self._error(404, "RevisionNotFound")
             return
         token = self.server.faults.guarded.get(repo, "")

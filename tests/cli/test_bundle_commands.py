@@ -107,7 +107,8 @@ def test_a_zip_bomb_inside_a_bundle_stops_a_run_by_its_name(lbx: Lbx, answers: P
     data = tmp_path / "recipe/LongBench"
     data.mkdir(parents=True)
     with zipfile.ZipFile(data / "data.zip", "w") as archive:
-        archive.writestr("data/qasper.jsonl", "{}\n")
+        row = {"input": "Who?", "context": "Ann came.", "answers": ["Ann"], "length": 2}
+        archive.writestr("data/qasper.jsonl", json.dumps(row) + "\n")
     recipe = tmp_path / "recipe/r.toml"
     recipe.write_text(
         'name = "r"\n[[source]]\nkind = "path"\npath = "LongBench"\nrepo = "THUDM/LongBench"\ntype = "dataset"\n'

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from lbx.base.commands import as_command
-from lbx.base.errors import BundleError
+from lbx.base.errors import NoDataError
 from lbx.base.layout import Bundle
 from lbx.base.records import (
     PLAIN,
@@ -61,6 +61,8 @@ class Benchmark(ABC):
     """Raised whenever a change of code can change a score; stored beside every score."""
     recipe: ClassVar[str] = ""
     """What to bundle for it; "" where it needs no data."""
+    repositories: ClassVar[tuple[str, ...]] = ()
+    """Names that its dataset has, or had, on the hub."""
     known_tasks: ClassVar[tuple[str, ...]] = ()
     """Every task it has, in its paper's order, whether or not a bundle holds the data; () where it makes its own."""
     selections: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
@@ -104,16 +106,16 @@ class Benchmark(ABC):
         """Whether "all" means this family's tasks, too; not where it makes its samples, and nobody bundled it."""
         return True
 
-    def no_data(self, bundle: Bundle, what: str) -> BundleError:
+    def no_data(self, bundle: Bundle, what: str) -> NoDataError:
         """The error for a bundle without ``what``, this benchmark's data or official settings."""
-        return BundleError(
+        return NoDataError(
             f"The bundle at {bundle.root} does not hold {what}.",
             fix="Bundle it on a connected machine.",
             command=as_command("lbx", "bundle", self.recipe),
         )
 
     def official_file(self, bundle: Bundle, place: str) -> Path:
-        """A file that its authors' prompts and settings are read from. Raises BundleError where it is not there."""
+        """A file that its authors' prompts and settings are read from. Raises NoDataError where it is not there."""
         path = bundle.file(place)
         if path is None:
             raise self.no_data(bundle, f"data/files/{place}, which has official settings of {self.name}")

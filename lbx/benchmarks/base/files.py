@@ -58,6 +58,13 @@ class DataRow(NamedTuple):
             raise damaged(self.where, f"the field {name!r} is {type(value).__name__}, not {kind.__name__}")
         return value
 
+    def identifier(self, name: str) -> str:
+        """A row's name: text or a whole number. Raises BundleError."""
+        value = self.get(name, object)
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise damaged(self.where, f"the field {name!r} should be a text or a whole number")
+        return str(value)
+
 
 def damaged(where: str, what: str) -> BundleError:
     """The error for a data file that cannot be used."""
@@ -93,6 +100,12 @@ def while_unchanged(read: Callable[[Path, *More], T]) -> Callable[[Path, *More],
             return remembered(stat.st_mtime_ns, stat.st_size, path, *args)
 
     return looked_up
+
+
+def first_sign(path: Path) -> bytes:
+    """The first byte of a JSON file that is not white space. Raises BundleError."""
+    with _reading(str(path)), open_input(path) as file:
+        return file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()[:1]
 
 
 def read_jsonl(path: Path) -> Iterator[DataRow]:

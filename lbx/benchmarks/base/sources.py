@@ -1,7 +1,6 @@
 """A task's data in whichever form the bundle holds it: what the authors published, or the hub's parquet of it.
 
-The hub converts datasets to parquet on its branch ``refs/convert/parquet``, laid out as CONFIG/SPLIT/0000.parquet;
-sites whose mirror carries only that can bundle it, and get the same samples.
+Sites whose mirror carries only parquet can bundle that, and get the same samples.
 """
 
 from __future__ import annotations
@@ -12,11 +11,14 @@ from pathlib import Path
 from typing import Protocol
 
 from lbx.base.database import count_parquet_rows, parquet_rows
+from lbx.base.errors import BundleError
+from lbx.base.layout import Bundle
 from lbx.benchmarks.base.files import (
     DataRow,
     count_keys,
     count_zip_lines,
     damaged,
+    first_sign,
     read_json_array,
     read_jsonl,
     read_zip_jsonl,
@@ -91,6 +93,28 @@ class Parquet:
             raise damaged(str(self.paths[0].parent), str(exc)) from exc
 
 
+def json_rows(path: Path, key: str) -> Source:
+    """Rows of a JSON file: one array, or one object a line; ``key`` is a field that every object has."""
+    return JsonLines(path) if first_sign(path) == b"{" else JsonArray(path, key)
+
+
+def data_folder(bundle: Bundle, repositories: Sequence[str]) -> Path | None:
+    """Folder of a dataset, or None.
+
+    Args:
+        repositories: the names that it has, or had, on the hub.
+
+    Raises:
+        BundleError: the bundle holds it under several names.
+    """
+    held = {name: folder for name in repositories if (folder := bundle.snapshot("dataset", name))}
+    if len(held) > 1:
+        raise BundleError(
+            f"The bundle holds one dataset under several names: {' and '.join(held)}.", fix="Bundle one of them."
+        )
+    return next(iter(held.values()), None)
+
+
 def find(folder: Path | None, place: str, config: str, make: Callable[[Path], Source | None]) -> Source | None:
     """What ``make`` makes of the file at ``place`` in a data set's folder, else the parquet of ``config``."""
     if folder is None:
@@ -100,6 +124,23 @@ def find(folder: Path | None, place: str, config: str, make: Callable[[Path], So
 
 
 def find_parquet(folder: Path, config: str) -> Source | None:
-    """The shards of a configuration's only split, or None."""
-    paths = sorted((folder / config).glob("*/*.parquet"))
-    return Parquet(tuple(paths)) if paths else None
+    """The shards of a configuration's only split, or None.
+
+    The hub's branch ``refs/convert/parquet`` has CONFIG/SPLIT/0000.parquet. A dataset that was pushed to it as parquet
+    has CONFIG/SPLIT-00000-of-00001.parquet, in a folder "data" for the configuration "default".
+
+    Raises:
+        BundleError: there are several splits, or only a part of one.
+    """
+    splits: dict[str, list[Path]] = {}
+    for place in ("default", "data") if config == "default" else (config,):
+        for path in sorted((folder / place).glob("*/*.parquet")):
+            splits.setdefault(f"{place}/{path.parent.name}", []).append(path)
+        for path in sorted((folder / place).glob("*.parquet")):
+            splits.setdefault(f"{place}/{path.name.partition('-')[0]}", []).append(path)
+    if len(splits) > 1:
+        raise damaged(str(folder), f"it has several splits, {', '.join(sorted(splits))}")
+    for split in splits:
+        if "/partial-" in split:
+            raise damaged(str(folder), f"{split} holds only a part of the rows")
+    return next((Parquet(tuple(paths)) for paths in splits.values()), None)

@@ -38,7 +38,7 @@ from lbx.benchmarks.base.aggregates import Average, average, estimate, mean, num
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.results import ScoredRun, joined_tables
-from lbx.benchmarks.base.sources import JsonLines, Source, find
+from lbx.benchmarks.base.sources import JsonLines, Source, data_folder, find
 from lbx.benchmarks.leval.board import BOARDS
 from lbx.benchmarks.leval.judge import JUDGE, RATINGS
 from lbx.benchmarks.leval.paper import PAPER
@@ -82,6 +82,7 @@ class LEval(Benchmark):
     name = "leval"
     metric_version = 1
     recipe = "bundle/leval.toml"
+    repositories = (REPO,)
     paper = PAPER
     boards = BOARDS
     known_tasks = tuple(KINDS)
@@ -349,4 +350,4 @@ def _sample(task: str, question: LEvalQuestion) -> Sample:
 
 def _data(bundle: Bundle, task: str) -> Source | None:
     group = "Generation" if KINDS[task] in OPEN else "Exam"
-    return find(bundle.snapshot("dataset", REPO), f"LEval/{group}/{task}.jsonl", task, JsonLines)
+    return find(data_folder(bundle, LEval.repositories), f"LEval/{group}/{task}.jsonl", task, JsonLines)

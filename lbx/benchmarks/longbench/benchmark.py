@@ -42,7 +42,7 @@ from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.curves import LengthCurve
 from lbx.benchmarks.base.files import DataRow, damaged, read_json, zip_members
 from lbx.benchmarks.base.results import ScoredRun
-from lbx.benchmarks.base.sources import Source, ZippedJsonLines, find
+from lbx.benchmarks.base.sources import Source, ZippedJsonLines, data_folder, find
 from lbx.benchmarks.base.templates import fill_format
 from lbx.benchmarks.longbench.answers import (
     ODD_ANSWERS,
@@ -84,6 +84,7 @@ class LongBench(Benchmark):
     name = "longbench"
     metric_version = 2
     recipe = "bundle/longbench.toml"
+    repositories = (REPO, "zai-org/LongBench")
     paper = PAPER
     boards = BOARDS
     modes = frozenset({"rag"})
@@ -265,7 +266,7 @@ def _in_bucket(place: int, row: ScoredSample) -> bool:
 def _data(bundle: Bundle, task: str) -> Source | None:
     member = f"data/{task}.jsonl"
     return find(
-        bundle.snapshot("dataset", REPO),
+        data_folder(bundle, LongBench.repositories),
         "data.zip",
         task,
         lambda path: ZippedJsonLines(path, member) if member in zip_members(path) else None,
@@ -294,7 +295,7 @@ def make_sample(task: str, row: DataRow, number: int, classes: Sequence[str]) ->
     return Sample(
         benchmark=LongBench.name,
         task=task,
-        sample_id=str(row.values.get("_id") or f"{number:04d}"),
+        sample_id=f"{number:04d}" if row.values.get("_id") in (None, "") else row.identifier("_id"),
         context=context,
         question=question,
         references=accepted_answers(task, answers),

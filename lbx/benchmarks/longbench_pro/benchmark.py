@@ -40,6 +40,7 @@ from lbx.benchmarks.base.aggregates import task_score
 from lbx.benchmarks.base.benchmark import Benchmark, named_apart
 from lbx.benchmarks.base.files import DataRow, damaged
 from lbx.benchmarks.base.results import ScoredRun
+from lbx.benchmarks.base.sources import data_folder
 from lbx.benchmarks.longbench_pro.board import BOARDS
 from lbx.benchmarks.longbench_pro.data import Data, find_data
 from lbx.benchmarks.longbench_pro.groups import LANGUAGES, group_scores
@@ -86,6 +87,7 @@ class LongBenchPro(Benchmark):
     iterations = 3
     growing_result = MODEL_INFO
     recipe = "bundle/longbench_pro.toml"
+    repositories = (REPO,)
     paper = PAPER
     boards = BOARDS
     published = PUBLISHED
@@ -235,7 +237,7 @@ def _summary_scores(
 
 
 def _data(bundle: Bundle) -> Data | None:
-    return find_data(bundle.snapshot("dataset", REPO))
+    return find_data(data_folder(bundle, LongBenchPro.repositories))
 
 
 def _sample(task: str, row: DataRow, number: int) -> Sample:
@@ -252,7 +254,7 @@ def _sample(task: str, row: DataRow, number: int) -> Sample:
     return Sample(
         benchmark=LongBenchPro.name,
         task=task,
-        sample_id=_identifier(row),
+        sample_id=row.identifier("id"),
         context=row.get("context", str),
         question=row.get("question_nonthinking", str),
         references=references,
@@ -261,13 +263,6 @@ def _sample(task: str, row: DataRow, number: int) -> Sample:
         length_unit="tokens",
         meta=meta,
     )
-
-
-def _identifier(row: DataRow) -> str:
-    value = row.values.get("id")
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise damaged(row.where, "the field 'id' should be a text or a whole number")
-    return str(value)
 
 
 def _nominal_length(row: DataRow) -> int:

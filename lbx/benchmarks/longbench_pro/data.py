@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from lbx.base.inputs import open_input
 from lbx.benchmarks.base.files import DataRow, damaged
-from lbx.benchmarks.base.sources import JsonArray, JsonLines, Source, find_parquet
+from lbx.benchmarks.base.sources import Source, find_parquet, json_rows
 
 FILE = "longbench_pro.json"
 _FIELD = "secondary_task"
@@ -89,12 +89,7 @@ def find_data(folder: Path | None) -> Data | None:
     if not path.is_file():
         parquet = find_parquet(folder, "default")
         return Data(parquet, None) if parquet else None
-    return Data(JsonLines(path) if _first_sign(path) == b"{" else JsonArray(path, _FIELD), path)
-
-
-def _first_sign(path: Path) -> bytes:
-    with open_input(path) as file:
-        return file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    return Data(json_rows(path, _FIELD), path)
 
 
 def _parsed(path: Path, entry: RowSpan, content: bytes) -> DataRow:

@@ -43,7 +43,7 @@ from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.files import DataRow, read_text
 from lbx.benchmarks.base.results import ScoredRun
-from lbx.benchmarks.base.sources import JsonArray, Source, find
+from lbx.benchmarks.base.sources import Source, data_folder, find, json_rows
 from lbx.benchmarks.base.templates import fill_marks
 from lbx.benchmarks.longbench_v2.board import BOARDS
 from lbx.benchmarks.longbench_v2.paper import PAPER
@@ -87,6 +87,7 @@ class LongBenchV2(Benchmark):
     name = "longbench_v2"
     metric_version = 1
     recipe = "bundle/longbench_v2.toml"
+    repositories = (REPO, "zai-org/LongBench-v2")
     paper = PAPER
     boards = BOARDS
     published = PUBLISHED
@@ -308,7 +309,8 @@ def _group(
 
 
 def _data(bundle: Bundle) -> Source | None:
-    return find(bundle.snapshot("dataset", REPO), "data.json", "default", lambda path: JsonArray(path, "_id"))
+    folder = data_folder(bundle, LongBenchV2.repositories)
+    return find(folder, "data.json", "default", lambda path: json_rows(path, "_id"))
 
 
 def _samples(task: str, source: Source) -> Iterator[Sample]:
@@ -330,7 +332,7 @@ def _sample(task: str, row: DataRow) -> Sample:
     return Sample(
         benchmark=LongBenchV2.name,
         task=task,
-        sample_id=row.get("_id", str),
+        sample_id=row.identifier("_id"),
         context=context,
         question=row.get("question", str),
         references=(row.get("answer", str),),

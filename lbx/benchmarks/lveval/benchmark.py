@@ -40,7 +40,7 @@ from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark
 from lbx.benchmarks.base.files import DataRow, damaged, zip_members
 from lbx.benchmarks.base.literals import read_literals
 from lbx.benchmarks.base.results import ScoredRun, table
-from lbx.benchmarks.base.sources import Source, ZippedJsonLines, find
+from lbx.benchmarks.base.sources import Source, ZippedJsonLines, data_folder, find
 from lbx.benchmarks.base.templates import fill_format
 from lbx.benchmarks.lveval.board import BOARDS
 from lbx.benchmarks.lveval.paper import PAPER
@@ -79,6 +79,7 @@ class LVEval(Benchmark):
     name = "lveval"
     metric_version = 1
     recipe = "bundle/lveval.toml"
+    repositories = (REPO,)
     paper = PAPER
     boards = BOARDS
     published = PUBLISHED
@@ -237,7 +238,7 @@ def _data(bundle: Bundle, task: str) -> Source | None:
         member = next((name for name in zip_members(path) if PurePosixPath(name).name == f"{task}.jsonl"), None)
         return ZippedJsonLines(path, member) if member else None
 
-    return find(bundle.snapshot("dataset", REPO), f"{split_task(task)[0]}.zip", task, member_of)
+    return find(data_folder(bundle, LVEval.repositories), f"{split_task(task)[0]}.zip", task, member_of)
 
 
 def _sample(task: str, row: DataRow, number: int) -> Sample:

@@ -48,6 +48,7 @@ class Outline(Evidence):
         work, work_free: folder that takes the downloads, bytes free on its disk.
         out, out_free: folder that takes the archive, bytes free on its disk.
         one_disk: both are on the same file system.
+        unread: datasets that no built-in benchmark reads.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Outline(Evidence):
     out: Path
     out_free: int
     one_disk: bool
+    unread: Sequence[str] = ()
 
 
 def require_space(outline: Outline) -> None:

@@ -28,6 +28,7 @@ from lbx.bundle.making.archive import Writing, write_archive
 from lbx.bundle.making.delta import BaseBundle, HeldFile, read_base
 from lbx.bundle.making.fetch import Download, Fetched, Fetcher
 from lbx.bundle.making.file_plan import Planned, PlannedFile, Planner, refusal
+from lbx.bundle.making.first_rows import check_first_rows, unread_datasets
 from lbx.bundle.making.hub import Hub
 from lbx.bundle.making.outline import Outline, SourceSummary, label, require_space
 from lbx.bundle.making.recipe import Recipe
@@ -43,6 +44,8 @@ from lbx.bundle.volumes import publish, render_sums
 
 OnOutline = Callable[[Outline], None]
 Content = Fetched | HeldFile
+
+_LINKS = "links"
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,7 @@ def create(
             on_outline(job.outline)
         require_space(job.outline)
         contents, coded = _fetch_all(job, progress)
+        check_first_rows(job.planned, contents, job.shop.drafts / _LINKS)
         sources = [_described(entry, contents, coded) for entry in job.planned]
         made = _write(job, sources, contents, writing, out_dir, epoch=epoch, progress=progress)
         clear(job.shop)
@@ -200,6 +204,7 @@ def _plan(recipe: Recipe, held: BaseBundle | None, shop: Workshop, fetcher: Fetc
         out=shop.drafts,
         out_free=shutil.disk_usage(shop.drafts).free,
         one_disk=shop.store.stat().st_dev == shop.drafts.stat().st_dev,
+        unread=unread_datasets(planned),
     )
     return BundleJob(recipe, held, shop, fetcher, planned, outline)
 

@@ -1,0 +1,96 @@
+"""Reads a row of every benchmark task from what was fetched, with the code that reads it inside the gap."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+from lbx.base.errors import BundleError, NoDataError, UsageError
+from lbx.base.inputs import SMALL, read_input
+from lbx.base.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.base.outputs import link_files, write_whole
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.bundle.making.delta import HeldFile
+from lbx.bundle.making.fetch import Fetched
+from lbx.bundle.making.file_plan import Planned
+
+_READERS = {repository: family for family in BENCHMARKS.values() for repository in family.repositories}
+
+
+def unread_datasets(planned: Sequence[Planned]) -> list[str]:
+    """Datasets that no built-in benchmark reads."""
+    return [name for name in _datasets(planned) if name not in _READERS]
+
+
+def check_first_rows(planned: Sequence[Planned], contents: Mapping[str, Fetched | HeldFile], folder: Path) -> None:
+    """Read the first row of every task whose data is new in this bundle; a base's were read when it was made.
+
+    Args:
+        contents: payload files by their path in the bag.
+        folder: a place for links to them; it is removed again.
+
+    Raises:
+        UsageError: a row cannot be read, or a benchmark's dataset has no data that it reads.
+    """
+    by_family: dict[Benchmark, list[str]] = {}
+    for name in _datasets(planned):
+        if name in _READERS:
+            by_family.setdefault(_READERS[name], []).append(name)
+    for family, names in by_family.items():
+        files = {
+            path: content
+            for name in names
+            for path, content in contents.items()
+            if path.startswith(f"{HUB}/{repo_folder('dataset', name)}/")
+        }
+        fetched = {path: content.path for path, content in files.items() if isinstance(content, Fetched)}
+        if len(fetched) == len(files):
+            with _linked(folder, fetched) as bundle:
+                _read_rows(family, bundle, " and ".join(names))
+
+
+def _datasets(planned: Sequence[Planned]) -> list[str]:
+    return [entry.record["repo"] for entry in planned if entry.record.get("type") == "dataset"]
+
+
+@contextmanager
+def _linked(folder: Path, files: Mapping[str, Path]) -> Iterator[Bundle]:
+    """A bundle whose data files are links; what names a commit must lie in it."""
+    shutil.rmtree(folder, ignore_errors=True)  # of a command that was killed
+    tags = {BUNDLE_JSON: b"{}", TAG_MANIFEST: b""}
+    refs = {path: read_input(file, SMALL) for path, file in files.items() if "/refs/" in path}
+    try:
+        for place, content in {**tags, **refs}.items():
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / place, content)
+        link_files(folder, {path: file for path, file in files.items() if path not in refs})
+        yield Bundle(folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _read_rows(family: Benchmark, bundle: Bundle, dataset: str) -> None:
+    read = 0
+    for task in family.known_tasks:
+        cause = "It has no row."
+        try:
+            found = sum(1 for _ in islice(family.samples(bundle, task), 1))
+        except NoDataError:
+            continue
+        except BundleError as exc:
+            found, cause = 0, exc.cause.replace(f"{bundle.root}/", "")
+        if not found:
+            raise UsageError(
+                f"{family.name}/{task} cannot be read from the dataset {dataset}: {cause}",
+                fix="Nothing was bundled. Ask for another `revision` of it, or for other `files`.",
+            )
+        read += found
+    if not read:
+        raise UsageError(
+            f"{family.name} reads none of its files from the dataset {dataset}: they are not laid out as it knows.",
+            fix=f"Ask for the files that {family.recipe} names, or for parquet as docs/bundling.md lists it.",
+        )

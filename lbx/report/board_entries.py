@@ -96,7 +96,7 @@ def _of_run(
             figures[line] = value
         if official is None:
             lacking.add(line)
-    # An answer may have no part in a number: LongBench v2 drops those without a character.
+    # Where all samples have an answer, some answers may have no part in a number.
     note = _part(*done.get((run["run_id"], benchmark, None), (0, 0))) or _part(numbered, asked)
     if run["status"] == "running":
         note = "; ".join(filter(None, ("running", note)))

@@ -184,7 +184,7 @@ def without(name: str) -> dict[str, Any]:
         (without("context"), r"line 4 is damaged: the field 'context' is missing"),
         (without("question_thinking"), r"line 4 is damaged: the field 'question_thinking' is missing"),
         (without("secondary_task"), r"line 4 is damaged: the field 'secondary_task' is missing"),
-        (without("id"), r"line 4 is damaged: the field 'id' should be a text"),
+        (without("id"), r"line 4 is damaged: the field 'id' is missing"),
         (data_row(1, id=True), r"line 4 is damaged: the field 'id' should be a text"),
         (data_row(1, language="French"), r"line 4 is damaged: the language 'French'"),
         (data_row(1, answer=None), r"line 4 is damaged: the field 'answer' should be a list"),

@@ -43,6 +43,11 @@ def test_an_array_read_in_pieces(
         ('[\n{"a": 1},\n{"a": ?}]', "line 3", "Expecting value"),
         ('[\n{"a": 1},\n{"a":', "line 3", "Expecting value"),
         ('[\n{"a": 1}\n', "line 3", "too early"),
+        ('[\n{"a": 1}\n]\n[{"a": 2}]', "line 4", "more follows the array"),
+        ('[]\n[{"a": 2}]', "line 2", "more follows the array"),
+        ('[{"a": 1}] {"a": 2}', "line 1", "more follows the array"),
+        ('[{"a": 1}]]', "line 1", "more follows the array"),
+        ('[{"a": 1},\n{"a": {"b": 1, "b": 2}}]', "line 2", "the field 'b' appears twice in one object"),
         ("[\n1]", "line 2", "JSON int"),
         ("", "line 1", "begin with"),
         (b"[\xff]", "", "UTF-8"),
@@ -62,6 +67,8 @@ def test_a_damaged_array(tmp_path: Path, text: str | bytes, where: str, what: st
     [
         (b'{"a": 1}\n{"a": \n', "line 2", "Expecting value"),
         (b'{"a": 1}\n\n"a"\n', "line 3", "JSON str"),
+        (b'{"a": 1}\n{"a": 1, "b": 2, "a": 3}\n', "line 2", "the field 'a' appears twice in one object"),
+        (b'{"a": 1}\n{"a": 1} {"a": 3}\n', "line 2", "Extra data"),
         (b'{"a": "\xff"}', "line 1", "UTF-8"),
     ],
 )

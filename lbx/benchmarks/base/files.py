@@ -184,7 +184,7 @@ def _columns(names: list[str], place: str) -> list[str]:
 @while_unchanged
 def read_json(path: Path) -> dict[str, Any]:
     """A small JSON file that holds one object. Raises BundleError."""
-    return _row(str(path), json.loads(_small(path))).values
+    return _row(str(path), _DECODER.decode(_small(path))).values
 
 
 @while_unchanged
@@ -280,10 +280,25 @@ def _rows(file: Iterable[bytes], where: str) -> Iterator[DataRow]:
             continue
         place = f"{where}, line {number}"
         try:
-            values = json.loads(_text(line, place))
+            values = _DECODER.decode(_text(line, place))
         except json.JSONDecodeError as exc:
             raise damaged(place, f"{exc.msg} at column {exc.colno}") from exc
+        except (ValueError, RecursionError) as exc:
+            raise damaged(place, f"its JSON cannot be read ({exc})") from exc
         yield _row(place, values)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Raises ValueError if a field appears twice: Python would keep the last value in silence."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the field {repeated!r} appears twice in one object")
+    return values
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def _row(place: str, values: object) -> DataRow:
@@ -306,20 +321,21 @@ class _Array:
 
     def rows(self) -> Iterator[DataRow]:
         if self._sign() != "[":
-            raise self._damaged("it should begin with '['")
+            raise self._damaged("it should begin with '[': one array of objects. JSON lines are named *.jsonl")
         self._at += 1
+        sign = ","
         if self._sign() == "]":
-            return
-        while True:
+            sign, self._at = "]", self._at + 1
+        while sign != "]":
             self._sign()
             place = f"{self._where}, line {self._line}"
             yield _row(place, self._value())
             sign = self._sign()
             self._at += 1
-            if sign == "]":
-                return
-            if sign != ",":
+            if sign not in ("]", ","):
                 raise self._damaged("it ends too early" if not sign else "',' or ']' should follow an object")
+        if self._sign():
+            raise self._damaged("more follows the array, and would not be read: put all objects into one array")
 
     def _sign(self) -> str:
         """The next sign that is no white space, "" at the end; it stays unread."""
@@ -334,12 +350,14 @@ class _Array:
     def _value(self) -> object:
         while True:
             try:
-                value, end = json.JSONDecoder().raw_decode(self._text, self._at)
+                value, end = _DECODER.raw_decode(self._text, self._at)
             except json.JSONDecodeError as exc:
                 if self._more():
                     continue
                 line = self._line + self._text.count("\n", self._at, exc.pos)
                 raise damaged(f"{self._where}, line {line}", exc.msg) from exc
+            except (ValueError, RecursionError) as exc:
+                raise self._damaged(f"its JSON cannot be read ({exc})") from exc
             self._line += self._text.count("\n", self._at, end)
             self._at = end
             return value

@@ -127,13 +127,42 @@ def test_what_will_not_pass_is_asked_once(serve: Any, status: int, body: Any, er
 
 
 @pytest.mark.parametrize(
+    ("body", "error", "message"),
+    [
+        ({"error": "odd"}, BackendError, "failed at t/t/1 .400: odd"),
+        ({"error": {"code": 500, "message": "out of memory"}}, BackendError, "500: out of memory"),
+        ({"error": {"code": 400, "message": "exceeds the context size"}}, PromptError, "400: exceeds the context size"),
+        ({"error": {"code": "bad", "message": "no such key"}, "choices": []}, BackendError, "400: no such key"),
+        ({"object": "error", "message": "odd", "error": None, "code": 40303}, BackendError, "400: odd"),
+        ({"error": {"code": 401, "message": "bad key"}}, EndpointError, "refuses the key .401: bad key"),
+    ],
+)
+def test_an_error_with_the_status_of_success_fails_in_the_servers_words(
+    serve: Any, body: Any, error: Any, message: str
+) -> None:
+    _, backend = serve(lambda *_: (200, {}, body))
+    with pytest.raises(error, match=message):
+        complete(backend, asked())
+
+
+def test_an_answer_beside_an_empty_error_is_an_answer(serve: Any) -> None:
+    status, headers, body = chatted("yes")
+    _, backend = serve(lambda *_: (status, headers, {**body, "error": None}))
+    assert complete(backend, asked()).text == "yes"
+
+
+def test_a_server_that_fails_with_the_status_of_success_takes_no_system_message(serve: Any) -> None:
+    _, backend = serve(lambda *_: (200, {}, {"error": {"code": 400, "message": "no system role"}}))
+    assert not backend.takes_system()
+
+
+@pytest.mark.parametrize(
     ("answer", "message"),
     [
         ((200, {}, "<html>a login page</html>"), "not JSON: '<html>a login page"),
         ((200, {}, '{"choices": [{"te'), "not JSON"),
         ((200, {}, [1]), "not an object"),
         ((200, {}, {"choices": []}), "no choices"),
-        ((200, {}, {"error": "odd"}), "no choices"),
         ((200, {}, {"choices": [{"index": 0}]}), "not text"),
         ((200, {}, {"choices": [{"message": {"content": ["a"]}}]}), "not text"),
         (chatted("half", "abort"), "did not finish the answer .abort"),

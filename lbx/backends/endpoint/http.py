@@ -195,10 +195,11 @@ class Server:
             except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
                 raise UnreachableError(_reason(exc)) from exc
             else:
-                if response.status < 300:
+                status = _status(response)
+                if status < 300:
                     return response
-                problem, wait = self._problem(response, unready_only), _asked_delay(response)
-                if isinstance(problem, RefusedError) and not self._may_pass(response.status, unready_only):
+                problem, wait = self._problem(status, response), _asked_delay(response)
+                if isinstance(problem, RefusedError) and not self._may_pass(status, unready_only):
                     raise problem
             failed += 1
             delay = min(MAX_DELAY_S, FIRST_DELAY_S * 2 ** (failed - 1)) * random.SystemRandom().uniform(0.5, 1)
@@ -214,11 +215,11 @@ class Server:
         if start > now and self._stopping.wait(start - now):
             raise UnreachableError("the run has ended")
 
-    def _problem(self, response: HttpResponse, unready_only: bool) -> Exception:
+    def _problem(self, status: int, response: HttpResponse) -> Exception:
         message = self._said(response)
-        if response.status in _UNAVAILABLE:
-            return UnreachableError(f"{response.status}: {message}" if message else str(response.status))
-        return RefusedError(response.status, message)
+        if status in _UNAVAILABLE:
+            return UnreachableError(f"{status}: {message}" if message else str(status))
+        return RefusedError(status, message)
 
     @staticmethod
     def _may_pass(status: int, unready_only: bool) -> bool:
@@ -253,6 +254,21 @@ def _key(variable: str) -> str:
     if not key.isascii() or not key.isprintable():
         raise UsageError(f"The key in the environment variable {variable} has characters that no HTTP header may have.")
     return key
+
+
+def _status(response: HttpResponse) -> int:
+    """Status of a response; of an error in a body with the status of success, the error's own code or 400."""
+    if response.status >= 300 or b'"error"' not in response.body:
+        return response.status
+    try:
+        body = response.json()
+    except ValueError:
+        return response.status
+    failed = isinstance(body, dict) and (body.get("error") or body.get("object") == "error")
+    if not failed or body.get("choices"):
+        return response.status
+    code = body["error"].get("code") if isinstance(body.get("error"), dict) else body.get("code")
+    return code if type(code) is int and 400 <= code < 600 else 400
 
 
 def _asked_delay(response: HttpResponse) -> float:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+BLANK = r"[\s\x0B\x1C-\x1F\x85\p{Z}]*"
+"""Pattern in SQL of the texts that ``str.strip`` empties."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -75,6 +78,12 @@ MARKS: Sequence[Mark] = (
         "answers ran into their length limit",
         "{g}.finish_reason = 'length' AND {g}.reasoning_closed IS DISTINCT FROM false", 2, listed="out of tokens",
         of_answer="the answer reached its token limit",
+    ),
+    Mark(
+        "empty_answers", "answer empty", "answers empty", "the answer is empty", "answers were empty",
+        "{g}.error IS NULL AND {g}.reasoning_closed IS DISTINCT FROM false "
+        f"AND regexp_full_match(coalesce({{g}}.output, ''), '{BLANK.replace('{', '{{').replace('}', '}}')}')", 2,
+        severity="fault", listed="empty", of_answer="the answer is empty",
     ),
     Mark(
         "stop_in_reasoning", "stop string in reasoning", "stop string in reasoning",

@@ -130,6 +130,13 @@ def finish(
                 f"{outcome.unclosed:,} answers are empty because their budget ran out inside the reasoning: give it "
                 "more (--thinking-tokens N), or ask for less (--reasoning-effort low) or none (--no-thinking)."
             )
+        if outcome.empty:
+            only = f"; {outcome.only_reasoning:,} of them hold reasoning alone" if outcome.only_reasoning else ""
+            note(
+                f"{outcome.empty:,} of {counted(outcome.answered, 'answer')} are empty{only}. A server may put answers "
+                "into its reasoning field, or drop them: look at one with "
+                f"{as_command('lbx', 'show', output)}, then ask again with --retry-empty."
+            )
         if outcome.unextracted:
             note(
                 f"No answer could be extracted from {outcome.unextracted:,} of {counted(outcome.answered, 'output')}; "

@@ -34,7 +34,9 @@ class Outcome:
     Attributes:
         answered, failed: now.
         unclosed: of those answered, how many spent their whole budget on reasoning.
-        unextracted: and in how many the headline's metric found no answer.
+        empty: of the others answered, how many hold no text.
+        only_reasoning: how many of the empty ones hold reasoning.
+        unextracted: of those answered, in how many the headline's metric found no answer.
         found: done by an earlier call.
         failures: how many the results file holds of this run.
         samples: of the tasks that were asked, those that have an answer in the results file.
@@ -47,6 +49,8 @@ class Outcome:
     answered: int = 0
     failed: int = 0
     unclosed: int = 0
+    empty: int = 0
+    only_reasoning: int = 0
     unextracted: int = 0
     found: int = 0
     failures: int = 0
@@ -64,6 +68,9 @@ class Outcome:
             return
         self.answered += 1
         self.unclosed += row.reasoning_closed is False
+        if row.reasoning_closed is not False and not (row.output or "").strip():
+            self.empty += 1
+            self.only_reasoning += bool(row.reasoning)
         self.prompt_tokens += row.prompt_tokens or 0
         self.output_tokens += row.output_tokens or 0
         self.computed_tokens += (row.prompt_tokens or 0) - (row.cached_tokens or 0) + (row.output_tokens or 0)

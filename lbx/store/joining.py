@@ -13,8 +13,8 @@ from pathlib import Path
 import duckdb
 
 from lbx.base.errors import StoreError
+from lbx.base.marks import BLANK
 from lbx.store import numbers
-from lbx.store.store import BLANK
 
 ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
 _ANSWER = ", ".join(ANSWER)

@@ -19,6 +19,7 @@ import duckdb
 from lbx.base.database import RESULTS, attach, files_of
 from lbx.base.errors import StoreError
 from lbx.base.interrupts import uninterrupted
+from lbx.base.marks import BLANK
 from lbx.base.records import SampleKey
 from lbx.store import numbers
 from lbx.store.contents import refuse_foreign
@@ -45,8 +46,6 @@ from lbx.store.snapshots import Snapshot, connect_to_read
 T = TypeVar("T")
 
 _FAILED = "error IS NOT NULL"
-BLANK = r"[\s\x0B\x1C-\x1F\x85\p{Z}]*"
-"""DuckDB's pattern of what ``str.strip`` leaves nothing of."""
 # Of a question that is asked in steps any of them counts: their answers may be joined with words between.
 _EMPTY = f"""error IS NULL AND len(list_filter(
     list_append(steps->>'$[*].output', output), lambda said: regexp_full_match(said, '{BLANK}'))) > 0"""

@@ -98,8 +98,8 @@ def truncation(place: str, rows: Iterable[Row]) -> Iterator[Claim]:
 
 
 MARKS = (
-    "empty_prompts", "failed", "doubled_bos", "reasoning_unclosed", "answers_cut", "stop_in_reasoning", "truncated",
-    "reference_cut", "official_errors", "unextracted", "partial",
+    "empty_prompts", "failed", "doubled_bos", "reasoning_unclosed", "answers_cut", "empty_answers", "stop_in_reasoning",
+    "truncated", "reference_cut", "official_errors", "unextracted", "partial",
 )  # fmt: skip
 
 

@@ -240,6 +240,10 @@ def marks(rows: Sequence[Answer]) -> dict[str, int | None]:
         "doubled_bos": known("bos_tokens", lambda row: row["bos_tokens"] > 1),
         "reasoning_unclosed": known("", lambda row: row["reasoning_closed"] is False, some=thought),
         "answers_cut": of_length if any(row.row["finish_reason"] is not None for row in rows) else None,
+        "empty_answers": sum(
+            not row.failed and row.row["reasoning_closed"] is not False and not (row.row["output"] or "").strip()
+            for row in rows
+        ),
         "stop_in_reasoning": known("stop_in_reasoning", lambda row: row["stop_in_reasoning"]),
         "truncated": known("truncated", lambda row: row["truncated"]),
         "tokens_cut": sum(row.row["tokens_cut"] or 0 for row in rows)

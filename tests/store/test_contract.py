@@ -70,7 +70,8 @@ COLUMNS = {
     ),
     "guards": (
         "run_id model backend benchmark task n empty_prompts failed doubled_bos reasoning_unclosed answers_cut "
-        "stop_in_reasoning truncated tokens_cut reference_cut official_errors partial lacks mode"
+        "stop_in_reasoning truncated tokens_cut reference_cut official_errors partial lacks mode "
+        "unextracted empty_answers"
     ),
     "leaderboard": (
         "run_id model backend benchmark tasks n score failed truncated status mode samples bundle_samples coverage "

@@ -63,6 +63,10 @@ MARKED: dict[str, dict[str, Any]] = {
     "failed": {"error": "no memory", "error_type": "BackendError"},
     "unclosed": SOUND | {"finish_reason": "length", "reasoning_closed": False},
     "unclosed by eos": SOUND | {"reasoning_closed": False},
+    "sound, too": SOUND,
+    "blank": SOUND | {"output": " \n\u3000"},
+    "blank behind reasoning": SOUND | {"output": "", "reasoning": "B", "reasoning_closed": True},
+    "blank, unclosed": SOUND | {"output": "", "reasoning": "so", "reasoning_closed": False},
     "long": SOUND | {"finish_reason": "length"},
     "long after reasoning": SOUND | {"finish_reason": "length", "reasoning_closed": True},
     "stop": SOUND | {"stop_in_reasoning": True, "reasoning_closed": True},
@@ -86,12 +90,13 @@ def test_every_mark_is_counted_once(store: Store) -> None:
     put(store, MARKED, scores)
     (row,) = store.query("SELECT * FROM guards").dicts()
     assert {name: row[name] for name in row if name not in ("run_id", "model", "backend", "benchmark", "task")} == {
-        "n": 16,
+        "n": 20,
         "empty_prompts": 1,
         "failed": 2,
         "doubled_bos": 1,
-        "reasoning_unclosed": 2,
+        "reasoning_unclosed": 3,
         "answers_cut": 2,
+        "empty_answers": 2,
         "stop_in_reasoning": 1,
         "truncated": 3,
         "tokens_cut": 137,
@@ -105,17 +110,17 @@ def test_every_mark_is_counted_once(store: Store) -> None:
     (shown,) = read(store, "task_scores").dicts()
     assert shown["partial"] is True
     assert shown["marks"] == (
-        "prompt empty 6.25%; failed 12.5%; doubled BOS 6.25%; reasoning unclosed 12.5%; answer at its limit 12.5%; "
-        "stop string in reasoning 6.25%; prompt cut 18.8%; reference cut away 6.25%; official script stops 6.25%; "
-        "nothing extracted 6.25%; partial: no embedding model"
+        "prompt empty 5%; failed 10%; doubled BOS 5%; reasoning unclosed 15%; answer at its limit 10%; "
+        "answer empty 10%; stop string in reasoning 5%; prompt cut 15%; reference cut away 5%; "
+        "official script stops 5%; nothing extracted 5%; partial: no embedding model"
     )
     (cut,) = read(store, "truncation").dicts()
-    assert (cut["n"], cut["truncated"], cut["mean_tokens_cut"]) == (13, 3, 137 / 3)
+    assert (cut["n"], cut["truncated"], cut["mean_tokens_cut"]) == (17, 3, 137 / 3)
 
 
 def test_what_an_import_does_not_say_is_no_mark(store: Store) -> None:
     begin(store, "r1")
-    put(store, {"a": {"output": "x"}, "b": {"output": ""}}, {"a": {}, "b": {"score": 0.0}})
+    put(store, {"a": {"output": "x"}, "b": {"output": "y"}}, {"a": {}, "b": {"score": 0.0}})
     (row,) = store.query("SELECT * FROM guards").dicts()
     unknown = {
         "doubled_bos", "reasoning_unclosed", "answers_cut", "stop_in_reasoning", "truncated", "tokens_cut",

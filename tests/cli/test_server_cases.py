@@ -1,0 +1,102 @@
+"""Servers of the shared cases that answer in unusual ways: what a run says of them and stores."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from command_line import Lbx
+
+Serve = Callable[[str], Path]
+Bundled = Callable[[str], Path]
+
+
+@pytest.fixture
+def serve(shared: Callable[[str], Path], tmp_path: Path) -> Iterator[Serve]:
+    """serve(kind) -> the card of a server that answers in this way."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(kind: str) -> Path:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        command = [sys.executable, str(shared("cases/endpoint/server.py")), kind, str(port)]
+        started.append(subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL))
+        while not _listens(port):
+            assert started[-1].poll() is None, "the server has ended"
+            time.sleep(0.02)
+        card = tmp_path / f"{kind}.toml"
+        card.write_text(f'backend = "endpoint"\n[options]\nurl = "http://127.0.0.1:{port}/v1"\nretries = 1\n')
+        return card
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return not probe.connect_ex(("127.0.0.1", port))
+
+
+@pytest.fixture
+def bundled(shared: Callable[[str], Path], lbx: Lbx, tmp_path: Path) -> Bundled:
+    """bundled(case) -> the unpacked bundle of a case's benchmark."""
+
+    def make(case: str) -> Path:
+        for command in (
+            ("bundle", shared(f"cases/{case}") / "benchmark.toml", "-o", tmp_path / "out", "--name", case),
+            ("unpack", tmp_path / "out" / f"{case}.tar", "--to", tmp_path / case, "--allow-unsigned"),
+        ):
+            done = lbx(*command)
+            assert done.returncode == 0, done.stderr
+        return tmp_path / case
+
+    return make
+
+
+@pytest.mark.parametrize("kind", ["inreasoning", "nullboth"])
+def test_empty_answers_are_counted_and_marked(
+    lbx: Lbx, bundled: Bundled, serve: Serve, tmp_path: Path, kind: str
+) -> None:
+    out = tmp_path / "r.duckdb"
+    done = lbx("run", "-b", bundled("think"), "-m", serve(kind), "-t", "all", "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert "8 answered, 0 failed" in done.stdout
+    said = " ".join(done.stderr.split())
+    assert "8 of 8 answers are empty" in said and "--retry-empty" in said
+    assert ("8 of them hold reasoning alone" in said) is (kind == "inreasoning")
+    (row,) = json.loads(lbx("sql", out, "SELECT empty_answers, reasoning_unclosed FROM guards", "-f", "json").stdout)
+    assert row == {"empty_answers": 8, "reasoning_unclosed": 0}
+    assert "answers empty" in lbx("report", out, "guards").stdout
+
+
+def test_unclosed_reasoning_is_not_called_empty_as_well(
+    lbx: Lbx, bundled: Bundled, serve: Serve, tmp_path: Path
+) -> None:
+    out = tmp_path / "r.duckdb"
+    done = lbx("run", "-b", bundled("think"), "-m", serve("cutreason"), "-t", "all", "-o", out)
+    assert "budget ran out inside the reasoning" in done.stderr
+    assert "answers are empty:" not in done.stderr
+    (row,) = json.loads(lbx("sql", out, "SELECT empty_answers, reasoning_unclosed FROM guards", "-f", "json").stdout)
+    assert row == {"empty_answers": 0, "reasoning_unclosed": 8}
+
+
+@pytest.mark.parametrize("case", ["think", "template"], ids=["without a system message", "with a system message"])
+def test_an_error_with_the_status_of_success_fails_samples_in_the_servers_words(
+    lbx: Lbx, bundled: Bundled, serve: Serve, tmp_path: Path, case: str
+) -> None:
+    out = tmp_path / "r.duckdb"
+    done = lbx("run", "-b", bundled(case), "-m", serve("error200"), "-t", "all", "-o", out)
+    assert done.returncode == 3, done.stderr
+    errors = json.loads(lbx("sql", out, "SELECT error, error_type FROM generations", "-f", "json").stdout)
+    assert len(errors) == (8 if case == "think" else 1)
+    for error in errors:
+        assert error["error_type"] == "PromptError"
+        assert "the request exceeds the available context size. try increasing the context size" in error["error"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from lbx.backends.scripted import BOS, EOS, ByteTokenizer
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
 from lbx.prompting.prompter import ChatTemplate, Prompter, knows_switch
+from lbx.prompting.wrapping import Wrapper
 
 KEY = SampleKey("b", "t", "s")
 TEMPLATE = "{{ bos_token }}user: {% for m in messages %}{{ m.content | trim }}{% endfor %}{{ eos_token }}answer:"
@@ -380,6 +383,68 @@ def test_turns_are_messages_of_their_own_behind_the_document() -> None:
     assert request.turns == (), "the template has put them in"
     last = prompter(template=SYSTEM_LAST).request(KEY, prompt("d", system="S", turns=("One", "Two")), Sampling())
     assert read(last.token_ids) == "«s»Read: d Question?One«/s»S Two"
+
+
+EDITS = "U:{{ messages[0].content | replace('think', '') | upper if 'think' in messages[0].content else messages[0].content }} A:"
+
+
+def test_a_document_reaches_the_model_as_written() -> None:
+    request = prompter(template=EDITS).request(KEY, prompt("I think so"), Sampling())
+    assert read(request.token_ids) == "«s»U:Read: I think so Question? A:"
+    turned = TURNED.replace("| trim", "| replace('think', '')")
+    request = prompter(template=turned).request(KEY, prompt("think", turns=("I think.", "You think?")), Sampling())
+    assert "user: Read: think Question?«/s»«s»assistant: I think.«/s»«s»user: You think?«/s»" in read(request.token_ids)
+
+
+@pytest.mark.parametrize("document", ["/think about it", "/no_think", "see docs/thinking", "<think>", "plain"])
+def test_a_document_that_spells_a_templates_switch_changes_nothing_else(
+    shared: Callable[[str], Path], document: str
+) -> None:
+    source = shared("cases/templates/NVIDIA-Nemotron-Nano-v2.jinja").read_text("utf-8")
+    request = prompter(template=source).request(KEY, prompt(document), Sampling())
+    assert f"<SPECIAL_11>User\nRead: {document} Question?\n<SPECIAL_11>Assistant\n<think>\n" in read(request.token_ids)
+    assert request.opens_reasoning
+
+
+WHITE = st.text(st.sampled_from(" \n\t\u3000\x0b\x1c"), max_size=4)
+
+
+@given(
+    lead=WHITE,
+    words=st.text(st.sampled_from("ab \n<s>"), min_size=1, max_size=8),
+    trail=WHITE,
+    kept=st.sampled_from(["", " | trim", ".strip()", ".strip('\n')", ".lstrip()", ".rstrip(' ')", "[:0] ~ m.content"]),
+)
+def test_white_space_around_a_message_is_the_templates_business(lead: str, words: str, trail: str, kept: str) -> None:
+    template = ChatTemplate("{% for m in messages %}<s>U: {{ m.content" + kept + " }}</s>A:{% endfor %}")
+    text = lead + words.strip() + trail
+    wrapped = Wrapper(ByteTokenizer(), template).wrap(text, chat=True)
+    assert wrapped.text == template.render(text)
+    assert wrapped.text[wrapped.begin :].startswith(wrapped.content + "</s>A:")
+
+
+def test_a_message_whose_white_space_changes_the_frame_fails_alone() -> None:
+    source = "{% if messages[0].content.startswith(' ') %}!{% endif %}U:{{ messages[0].content }} A:"
+    made = prompter(template=source)
+    assert read(made.request(KEY, prompt("abc"), Sampling()).token_ids) == "«s»U:Read: abc Question? A:"
+    with pytest.raises(PromptError, match="white space around"):
+        made.request(KEY, prompt("abc", before=" "), Sampling())
+
+
+def test_a_template_that_repeats_the_message_is_an_error() -> None:
+    with pytest.raises(BackendError, match="does not put the user's message"):
+        prompter(template="{{ messages[0].content }} {{ messages[0].content }}").request(KEY, prompt("a"), Sampling())
+
+
+@pytest.mark.parametrize(
+    "template", [None, TEMPLATE, "{{ raise_exception('no system') if messages[1] }}U:{{ messages[0].content }}"]
+)
+@pytest.mark.parametrize("gap", ["", "\n\n"])
+def test_a_system_message_in_the_text_stands_before_its_gap(template: str | None, gap: str) -> None:
+    asked = prompt("abc", system="Be brief.", system_gap=gap, chat=template is not None)
+    request = prompter(template=template).request(KEY, asked, Sampling())
+    assert request.system_place == "text"
+    assert f"Be brief.{gap}Read: abc" in read(request.token_ids)
 
 
 def test_turns_stand_in_the_text_where_nobody_takes_messages() -> None:

@@ -154,8 +154,9 @@ class Prompt:
             reasoning budget is added.
         truncation: the benchmark's own rule for a prompt that is too long.
         chat: False where the benchmark feeds the bare text even to chat models (few-shot and code tasks).
-        system: the system message: a message of its own where the model's chat template takes one, else it stands
-            directly before the text.
+        system: the system message: a message of its own where the model's chat template takes one, else it precedes
+            the text.
+        system_gap: what separates the system message from the text it precedes.
         turns: messages behind the text, the assistant's and the user's by turns, the last the user's: of a model's chat
             template messages of their own, else they stand behind the text, a blank line before each.
         stop: strings that end the answer; they are not part of it.
@@ -178,6 +179,7 @@ class Prompt:
     truncation: Truncation
     chat: bool = True
     system: str = ""
+    system_gap: str = ""
     turns: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     stop_tokens: tuple[str, ...] = ()
@@ -191,6 +193,13 @@ class Prompt:
     @property
     def text(self) -> str:
         return self.before + self.document + self.after
+
+    @property
+    def system_in_text(self) -> Prompt:
+        """The same with its system message in the text."""
+        if not self.system:
+            return self
+        return replace(self, system="", before=self.system + self.system_gap + self.before)
 
     @property
     def in_one_message(self) -> Prompt:

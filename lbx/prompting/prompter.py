@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lbx.base.errors import EmptyPromptError, PromptError
 from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation, sha256_text
@@ -126,7 +126,7 @@ class Prompter:
         budget = _Budget(self._window, answer, self._thinking_tokens if apart else 0)
         place = self._wrapper.system_place(prompt.system, chat=prompt.chat)
         if place == "text":
-            prompt = replace(prompt, system="", before=prompt.system + prompt.before)
+            prompt = prompt.system_in_text
         if not (prompt.chat and self._takes_turns):
             prompt = prompt.in_one_message
         cut, wrapped, ids = self._fit(key, prompt, budget)

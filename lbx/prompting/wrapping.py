@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from lbx.base.errors import BackendError
+from lbx.base.errors import BackendError, PromptError
 from lbx.prompting.chat_template import TEMPLATE_FIX, ChatTemplate
 from lbx.prompting.reasoning import Marks
 
@@ -132,41 +132,45 @@ class Wrapper:
             system: a message that ``system_place`` has found a place for.
             turns: see ``Prompt.turns``.
 
+        The template renders a short text in the place of each message, between the message's own white space: it
+        may drop that, but never changes or reacts to the words.
+
         Raises:
-            BackendError: the template fails, or changes what the user says.
+            BackendError: the template fails, or leaves out or repeats what the user says.
+            PromptError: the template wraps this text in another way because of the white space around it.
         """
         if not chat or self._template is None:
             return Wrapped(tuple(_Part(one, template=False) for one in (system, text, *turns)), user=1)
         if turns:
             return self._wrap_turns(text, system, turns)
         frame = self._frame(system)
-        rendered = self._template.render(text, system)
-        before, after = ("", "") if frame is None else ("".join(part.text for part in frame[0]), frame[1])
-        if frame is None or not rendered.startswith(before) or not rendered.endswith(after):
+        if frame is None:
             raise _changed("the user's message")
+        edges, words = _edges(text)
+        before, after = "".join(part.text for part in frame[0]), frame[1]
+        rendered = self._template.render(edges.format(_USER), system).replace(_USER, words)
+        if not rendered.startswith(before) or not rendered.endswith(after):
+            raise PromptError(
+                "The model's chat template wraps this prompt differently because of the white space around it.",
+                fix=TEMPLATE_FIX,
+            )
         content = _Part(rendered[len(before) : len(rendered) - len(after)], template=False)
         return Wrapped((*frame[0], content, _Part(after, template=True)), user=len(frame[0]))
 
     def _wrap_turns(self, text: str, system: str, turns: Sequence[str]) -> Wrapped:
-        """A conversation. Each message stands as it is, or without the white space around it, as templates like it."""
         assert self._template is not None  # without one nothing is wrapped
-        texts = [system, text, *turns]
-        marks = [f"\ue004{number}\ue005" if number or system else "" for number in range(len(texts))]
-        pieces = _MARK.split(self._template.render(marks[1], marks[0], marks[2:]))
-        rendered = self._template.render(text, system, turns)
-        parts, at = [], 0
-        for place, piece in enumerate(pieces):
-            content = texts[int(piece)] if place % 2 else piece
-            after = pieces[place + 1] if place % 2 else ""
-            kinds = (content, content.strip(), content.lstrip(), content.rstrip()) if place % 2 else (content,)
-            stands = next((one for one in kinds if rendered.startswith(one + after, at)), None)
-            if stands is None:
-                raise _changed("the messages of a conversation")
-            parts.append(_Part(stands, template=not place % 2))
-            at += len(stands)
-        if at < len(rendered) or sorted(map(int, pieces[1::2])) != [n for n, mark in enumerate(marks) if mark]:
+        edges, words = zip(*map(_edges, (system, text, *turns)), strict=True)
+        marks = [one.format(f"\ue004{number}\ue005") for number, one in enumerate(edges)]
+        first = marks[0] if system else ""
+        pieces = _MARK.split(self._template.render(marks[1], first, marks[2:]))
+        found = [int(number) for number in pieces[1::2]]
+        if sorted(found) != list(range(0 if system else 1, len(marks))):
             raise _changed("the messages of a conversation")
-        return Wrapped(tuple(parts), user=2 * pieces[1::2].index("1") + 1)
+        parts = [
+            _Part(words[int(piece)], template=False) if place % 2 else _Part(piece, template=True)
+            for place, piece in enumerate(pieces)
+        ]
+        return Wrapped(tuple(parts), user=2 * found.index(1) + 1)
 
     def _frame(self, system: str) -> tuple[tuple[_Part, ...], str] | None:
         """What stands before the user's words, and after them; None where the template leaves one of the two out."""
@@ -177,15 +181,17 @@ class Wrapper:
     def _take_apart(self, system: str) -> tuple[tuple[_Part, ...], str] | None:
         assert self._template is not None  # without one nothing is wrapped
         if not system:
-            before, user, after = self._template.render(_USER).partition(_USER)
-            return ((_Part(before, template=True),), after) if user else None
+            before, *rest = self._template.render(_USER).split(_USER)
+            return ((_Part(before, template=True),), rest[0]) if len(rest) == 1 else None
         try:
             start, user, rest = self._template.render(_USER, _SYSTEM).partition(_SYSTEM)
             before, _, after = self._template.render(_USER, system).partition(_USER)
         except BackendError:  # it refuses system messages, or ends on them
             return None
         end = rest.partition(_USER)[0]
-        if not user or _USER not in rest or not before.startswith(start) or not before.endswith(end):
+        if not user or rest.count(_USER) != 1 or not before.startswith(start) or not before.endswith(end):
+            return None
+        if not end:  # no role apart from the user's
             return None
         head = before[len(start) : len(before) - len(end)]
         if head.strip() != system.strip():
@@ -230,6 +236,13 @@ class Wrapper:
         if ids[: len(prefix)] == prefix:
             return ids
         return prefix + ids[ids[:1] == prefix[:1] :]
+
+
+def _edges(text: str) -> tuple[str, str]:
+    """Format of a text's white space around its words, and the words."""
+    words = text.strip()
+    lead = len(text) - len(text.lstrip())
+    return f"{text[:lead]}{{}}{text[lead + len(words) :]}", words
 
 
 def _changed(what: str) -> BackendError:

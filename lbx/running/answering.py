@@ -270,7 +270,7 @@ def reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) -> 
         return None
     # What stands around the document is no evidence: a multiple-choice question spells out its own answer. A cut may
     # go into it, so what is left of it is what agrees from either end.
-    before = (prompt.system if request.system_place == "text" else "") + prompt.before
+    before = (prompt.system_in_text if request.system_place == "text" else prompt).before
     kept = request.kept[_agreeing(request.kept, before) :]
     after = prompt.in_one_message.after
     after = after if kept.endswith(after) else prompt.after  # messages of their own are not in what is kept

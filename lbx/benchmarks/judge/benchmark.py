@@ -195,6 +195,7 @@ class Judging(Benchmark):
             max_new_tokens=rubric.max_new_tokens,
             truncation=Truncation.DOCUMENT_MIDDLE if rubric.shows_document else Truncation.REFUSE,
             system=rubric.system,
+            system_gap="\n\n",
             source=rubric.source,
         )
 

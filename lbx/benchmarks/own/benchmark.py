@@ -102,6 +102,7 @@ class OwnBenchmark(Benchmark):
             truncation=TRUNCATIONS[own.truncation],
             chat=own.chat,
             system=own.system,
+            system_gap="\n\n",
             turns=tuple(text for pair in zip(turns[1::2], messages, strict=True) for text in pair),
             stop=tuple(sample.meta.get("stop", own.stop)),
             source=self._source,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -29,6 +29,7 @@ _LONGEST = 1 << 20
 _LONGEST_GGUF, _LONGEST_JSON = 1 << 27, 1 << 25
 """Bytes before the first tensor. A vocabulary of a million tokens takes 40 MB, 100,000 tensors take 12 MB."""
 _MOST_DIMENSIONS = 8
+_TOKENS = "tokenizer.ggml.tokens"
 _ALIGNMENT = "general.alignment", 32
 _DAMAGED = (OSError, ValueError, OverflowError, RecursionError, struct.error)
 MOST_TOKENS = 1 << 28
@@ -113,6 +114,42 @@ def gguf_tensors(path: Path) -> list[GgufTensor] | None:
             return _gguf_header(file)[1]
     except _DAMAGED:
         return None
+
+
+def gguf_vocabulary(path: Path, names: Mapping[int, str]) -> bytes:
+    """A .gguf file's keys as a file without tensors, with other texts for the tokens of these ids.
+
+    Raises:
+        OSError, ValueError, struct.error: the header cannot be read.
+    """
+    parts = []
+    with open_input(path) as file:
+        _, keys = _gguf_counts(file)
+        for _ in range(keys):
+            begin = file.tell()
+            key, kind = _text(file), int(_number(file, "I"))
+            if key == _TOKENS:
+                parts.append(_renamed_tokens(file, begin, names))
+                continue
+            _value(file, kind)
+            end = file.tell()
+            file.seek(begin)
+            entry = file.read(end - begin)
+            if not key.startswith("split."):  # the copy is whole
+                parts.append(entry)
+    return struct.pack("<4sIQQ", _MAGIC, _VERSIONS[-1], 0, len(parts)) + b"".join(parts)
+
+
+def _renamed_tokens(file: BinaryIO, begin: int, names: Mapping[int, str]) -> bytes:
+    """The key of the tokens from its begin, the file open behind the type of its value."""
+    _number(file, "I")
+    (count,) = _LENGTH.unpack(file.read(_LENGTH.size))
+    start = file.tell()
+    file.seek(begin)
+    head = file.read(start - begin)
+    texts = (_bytes_of_text(file) for _ in range(count))
+    renamed = (names[i].encode() if i in names else text for i, text in enumerate(texts))
+    return head + b"".join(_LENGTH.pack(len(text)) + text for text in renamed)
 
 
 def _gguf_spans(file: BinaryIO, size: int) -> TensorTable:

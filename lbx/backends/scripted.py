@@ -31,6 +31,7 @@ from lbx.base.tables import check_keys, from_table, typed
 from lbx.base.version import __version__
 from lbx.inference.decoding import Decoding, check_fits
 from lbx.inference.model import BackendInfo, RequestResult
+from lbx.prompting.control_tokens import encode_apart
 from lbx.prompting.reasoning import choose_marks
 
 WINDOW = 1_000_000
@@ -67,6 +68,11 @@ class ByteTokenizer:
     @property
     def control_tokens(self) -> Mapping[str, int]:
         return _CONTROL
+
+    hidden_tokens = control_tokens
+
+    def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
+        return encode_apart(self, pieces)
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         if not special or "<" not in text:

@@ -141,7 +141,7 @@ class Decoding:
         self._watch = watch
         self._request = request
         self._tokenizer = tokenizer
-        controls = tokenizer.control_tokens if request.stop else {}  # never seen in a text
+        controls = tokenizer.hidden_tokens if request.stop else {}  # never seen in a text
         self._eos_ids = frozenset(eos_ids) | {controls[stop] for stop in request.stop if stop in controls}
         self._block = ReasoningBlock(tokenizer, opened=request.opens_reasoning)
         self._stop_tokens = stop_ids(request.stop_tokens, tokenizer)

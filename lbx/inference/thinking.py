@@ -22,7 +22,7 @@ class Tail:
     def __init__(self, strings: Sequence[str], tokenizer: Tokenizer) -> None:
         self._strings = tuple(strings)
         self._tokenizer = tokenizer
-        self._silent = frozenset(tokenizer.control_tokens.values())
+        self._silent = frozenset(tokenizer.hidden_tokens.values())
         # A token that is no control token stands for at least one byte, so this many tokens hold any of the strings;
         # a few more, because the first of them may begin inside a character or lose its leading space.
         self._length = max((len(s.encode("utf-8", "replace")) for s in self._strings), default=0) + 5
@@ -121,7 +121,7 @@ class Mark:
     """
 
     def __init__(self, text: str, tokenizer: Tokenizer, stand_in: str) -> None:
-        controls = any(control in text for control in tokenizer.control_tokens)
+        controls = any(control in text for control in tokenizer.hidden_tokens)
         self.ids = tokenizer.encode(text, special=True) if controls else []
         self.text = stand_in if self.ids else text
         self.plain = tokenizer.decode(self.ids)

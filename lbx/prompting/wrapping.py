@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from lbx.base.errors import BackendError, PromptError
@@ -43,6 +44,11 @@ class Tokenizer(Protocol):
         ...
 
     @property
+    def hidden_tokens(self) -> Mapping[str, int]:
+        """Text -> id of the control tokens that ``decode`` leaves out."""
+        ...
+
+    @property
     def chat_template(self) -> str | None:
         """The model's Jinja chat template, or None for a base model."""
         ...
@@ -56,8 +62,12 @@ class Tokenizer(Protocol):
         """Token ids of the text. special=True turns control tokens' texts into their ids; False keeps them text."""
         ...
 
+    def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
+        """Token ids of texts and control tokens (by id) in one sequence. No text becomes a control token."""
+        ...
+
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of the ids, control tokens left out, spaces untouched."""
+        """Text of the ids, hidden tokens left out, spaces untouched."""
         ...
 
 
@@ -110,8 +120,8 @@ class Wrapper:
         self._template = template
         self._sends_system = sends_system
         self._frames: dict[str, tuple[tuple[_Part, ...], str] | None] = {}
-        controls = sorted(tokenizer.control_tokens, key=len, reverse=True)
-        self._control_pattern = re.compile("|".join(map(re.escape, controls))) if controls else None
+        self._controls = frozenset(tokenizer.control_tokens.values())
+        self._controls_in: dict[str, list[int]] = {}
 
     def system_place(self, system: str, *, chat: bool) -> str | None:
         """Where a system message stands: in a "message" of its own, or as "text"; None for an empty one."""
@@ -199,32 +209,48 @@ class Wrapper:
         return (_Part(start, template=True), _Part(head, template=False), _Part(end, template=True)), after
 
     def encode(self, wrapped: Wrapped) -> list[int]:
-        """Token ids, with control tokens only where the template has them, never where a text spells one."""
-        encode = self._tokenizer.encode
-        if not any(part.template for part in wrapped.parts):
-            return self.with_prefix(encode(wrapped.text, special=False))
-        texts = [part.text for part in wrapped.parts if not part.template]
-        if self._control_pattern is None or not any(map(self._control_pattern.search, texts)):
-            return self.with_prefix(encode(wrapped.text, special=True))
-        ids: list[int] = []
-        for text, control in self._pieces(wrapped):
-            ids += [control] if control is not None else encode(text, special=False)
+        """Token ids, with the template's control tokens and no others.
+
+        Raises:
+            PromptError: the tokenizer has no other tokens for a control token that a text spells.
+        """
+        has_template = any(part.template for part in wrapped.parts)
+        ids = self._tokenizer.encode(wrapped.text, special=has_template)
+        wanted = [token for part in wrapped.parts if part.template for token in self._controls_of(part.text)]
+        if self._controls_among(ids) != wanted:
+            ids = self._tokenizer.encode_pieces(list(self._pieces(wrapped)))
+            if self._controls_among(ids) != wanted:
+                raise PromptError(
+                    "The prompt's text spells control tokens, and the model's tokenizer cannot read them as text.",
+                    fix="Remove them from the document.",
+                )
         return self.with_prefix(ids)
 
-    def _pieces(self, wrapped: Wrapped) -> Iterator[tuple[str, int | None]]:
-        """The text cut at the template's control tokens: (text, None) and (token, id), in order."""
-        assert self._control_pattern is not None  # the caller has searched with it
+    def _controls_among(self, ids: Sequence[int]) -> list[int]:
+        return [token for token in ids if token in self._controls]
+
+    def _controls_of(self, text: str) -> list[int]:
+        """Control tokens in a part of the template."""
+        if text not in self._controls_in:
+            self._controls_in[text] = self._controls_among(self._tokenizer.encode(text, special=True))
+        return self._controls_in[text]
+
+    def _pieces(self, wrapped: Wrapped) -> Iterator[str | int]:
+        """The text, cut at the template's control tokens, and their ids."""
         waiting = ""
         for part in wrapped.parts:
             at = 0
             for match in self._control_pattern.finditer(part.text) if part.template else ():
-                if waiting + part.text[at : match.start()]:
-                    yield waiting + part.text[at : match.start()], None
-                yield match.group(), self._tokenizer.control_tokens[match.group()]
+                yield waiting + part.text[at : match.start()]
+                yield self._tokenizer.control_tokens[match.group()]
                 waiting, at = "", match.end()
             waiting += part.text[at:]
-        if waiting:
-            yield waiting, None
+        yield waiting
+
+    @cached_property
+    def _control_pattern(self) -> re.Pattern[str]:
+        texts = sorted(self._tokenizer.control_tokens, key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, texts)) or "(?!)")
 
     def with_prefix(self, ids: list[int]) -> list[int]:
         """What the model expects before plain text once, whether or not its template writes it too."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from lbx.prompting.control_tokens import encode_apart
 from lbx.prompting.reasoning import THINK, Marks
 
 
@@ -19,6 +20,7 @@ class PieceTokenizer:
         names = [*pieces, *controls]
         self.pieces = [p.encode() if isinstance(p, str) else p for p in names]
         self.control_tokens: Mapping[str, int] = {c: len(pieces) + n for n, c in enumerate(controls)}
+        self.hidden_tokens = self.control_tokens
         self.reasoning_marks = marks
 
     def encode(self, text: str, *, special: bool) -> list[int]:
@@ -30,6 +32,9 @@ class PieceTokenizer:
             ids.append(max(fitting, key=lambda n: len(self.pieces[n])))
             data = data[len(self.pieces[ids[-1]]) :]
         return ids
+
+    def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
+        return encode_apart(self, pieces)
 
     def decode(self, ids: Sequence[int]) -> str:
         silent = self.control_tokens.values()

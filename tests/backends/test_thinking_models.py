@@ -29,7 +29,7 @@ def written(tiny_hf, tiny_gguf, tmp_path, kind: str, chat: str):
 
 def test_added_tokens_are_the_marks(backend):
     assert backend.tokenizer.reasoning_marks == THINK
-    assert len(backend.tokenizer.encode("<think>", special=False)) == 1
+    assert len(backend.tokenizer.encode("<think>", special=True)) == 1
 
 
 @pytest.mark.parametrize(
@@ -47,23 +47,23 @@ def test_added_tokens_are_the_marks(backend):
 )
 @pytest.mark.parametrize("opened", [False, True])
 def test_real_tokenizers_split_like_the_whole_text(backend, text, opened):
-    said = say(backend, text, opens_reasoning=opened)
+    said = say(backend, text, special=True, opens_reasoning=opened)
     assert (said.reasoning, said.text) == split_reasoning(text, opened=opened)
-    assert said.output_tokens == len(backend.tokenizer.encode(text, special=False))
+    assert said.output_tokens == len(backend.tokenizer.encode(text, special=True))
     assert said.finish_reason == "stop"
 
 
 def test_budgets_and_stop_strings_on_real_tokenizers(backend):
     encode = backend.tokenizer.encode
     block, tail = "<think>fog\nover the harbour</think>", "\n\nThe ship\nleft."
-    inside = len(encode(block, special=False))
-    said = say(backend, block + tail, stop=("\n",), min_new_tokens=1, thinking_tokens=inside)
+    inside = len(encode(block, special=True))
+    said = say(backend, block + tail, special=True, stop=("\n",), min_new_tokens=1, thinking_tokens=inside)
     assert (said.text, said.reasoning) == ("The ship", "fog\nover the harbour")
     assert (said.reasoning_tokens, said.stop_in_reasoning, said.reasoning_closed) == (inside, True, True)
-    short = say(backend, block + tail, thinking_tokens=inside - 1)
+    short = say(backend, block + tail, special=True, thinking_tokens=inside - 1)
     assert (short.text, short.finish_reason, short.output_tokens) == ("", "length", inside - 1)
     assert (short.reasoning, short.reasoning_closed) == ("fog\nover the harbour", False)
-    cut = say(backend, block + "The ship left.", thinking_tokens=inside, max_new_tokens=2)
+    cut = say(backend, block + "The ship left.", special=True, thinking_tokens=inside, max_new_tokens=2)
     assert cut.text == backend.tokenizer.decode(encode("The ship left.", special=False)[:2])
     assert (cut.output_tokens, cut.finish_reason) == (inside + 2, "length")
 

@@ -158,9 +158,7 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
     stopped = _up_to_stop(request, behind, tokenizer)
     return Completion(
         text=answer if stopped is None else before + stopped,
-        output_tokens=len(tokenizer.encode(text, special=False))
-        if reply.output_tokens is None
-        else reply.output_tokens,
+        output_tokens=len(tokenizer.encode(text, special=True)) if reply.output_tokens is None else reply.output_tokens,
         finish_reason=reply.finish_reason if stopped is None else "stop",
         reasoning=reasoning,
         reasoning_tokens=_reasoning_tokens(reply, reasoning, tokenizer),

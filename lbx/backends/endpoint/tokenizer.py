@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +11,11 @@ from lbx.backends.hf.files import refuse_unsound
 from lbx.backends.hf.library import go_offline, quiet, read_tokenizer, refuse_without_tokenizer, warnings_if
 from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template
 from lbx.backends.llama.formats import check_gguf
-from lbx.backends.llama.library import library, log
+from lbx.backends.llama.library import library, load_vocabulary, log
 from lbx.backends.llama.tokenizer import LlamaTokenizer
 from lbx.backends.llama.tokenizer import own_chat_template as template_of_gguf
-from lbx.base.errors import BackendError
 from lbx.base.records import encodable
+from lbx.prompting.control_tokens import encode_apart
 from lbx.prompting.prompter import Tokenizer
 from lbx.prompting.reasoning import choose_marks
 
@@ -39,8 +38,13 @@ class CharacterTokenizer:
     def control_tokens(self) -> Mapping[str, int]:
         return {}
 
+    hidden_tokens = control_tokens
+
     def encode(self, text: str, *, special: bool) -> list[int]:
         return list(map(ord, encodable(text)))
+
+    def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
+        return encode_apart(self, pieces)
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))
@@ -101,17 +105,9 @@ def _from_gguf(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> t
     check_gguf(place)
     log.debug = debug
     llama_cpp = library()
-    params = llama_cpp.llama_model_default_params()
-    params.vocab_only = True
-    log.clear()
-    model = llama_cpp.llama_model_load_from_file(os.fsencode(place), params)
-    if not model:
-        raise BackendError(
-            f"llama.cpp cannot read the tokenizer of {place}: {log.said()}.",
-            fix="The file may be cut off: compare its size and hash with the source's.",
-        )
+    model = load_vocabulary(llama_cpp, place)
     template = chat.choose(template_of_gguf(llama_cpp, model)) if own_template else None
-    return LlamaTokenizer(llama_cpp, model, template, chat.reasoning), lambda: llama_cpp.llama_model_free(model)
+    return LlamaTokenizer(llama_cpp, model, place, template, chat.reasoning), lambda: llama_cpp.llama_model_free(model)
 
 
 def _from_folder(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> HfTokenizer:

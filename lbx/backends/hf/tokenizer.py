@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from lbx.base.records import encodable
+from lbx.prompting.control_tokens import encode_apart, is_control_token
 from lbx.prompting.reasoning import choose_marks
 
 
@@ -23,7 +26,7 @@ class HfTokenizer:
 
     def __init__(self, tokenizer: Any, chat_template: str | None, reasoning: tuple[str, str] | None = None) -> None:
         self._tokenizer = tokenizer
-        self._rust = tokenizer.backend_tokenizer if getattr(tokenizer, "is_fast", False) else None
+        self._rust: Any = tokenizer.backend_tokenizer if getattr(tokenizer, "is_fast", False) else None
         if self._rust is not None:
             self._rust.no_truncation()
             self._rust.no_padding()
@@ -50,11 +53,61 @@ class HfTokenizer:
 
     @cached_property
     def control_tokens(self) -> Mapping[str, int]:
+        return self.hidden_tokens | {
+            token.content: number
+            for number, token in self._tokenizer.added_tokens_decoder.items()
+            if is_control_token(token.content, self.chat_template)
+        }
+
+    @cached_property
+    def hidden_tokens(self) -> dict[str, int]:
         added = self._tokenizer.added_tokens_decoder
         return {token.content: number for number, token in added.items() if token.special and token.content}
 
+    @cached_property
+    def _control_ids(self) -> frozenset[int]:
+        return frozenset(self.control_tokens.values())
+
     def encode(self, text: str, *, special: bool) -> list[int]:
-        return self._encode(encodable(text), split=not special, add=False)
+        ids = self._encode(encodable(text), split=not special, add=False)
+        if special or self._rust is None or self._control_ids.isdisjoint(ids):
+            return ids
+        return self.encode_pieces([text])
+
+    def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
+        if self._rust is None:
+            return encode_apart(self, pieces)
+        text = "".join(self._aliases[piece] if isinstance(piece, int) else encodable(piece) for piece in pieces)
+        return list(self._aliased.encode(text, add_special_tokens=False).ids)
+
+    @cached_property
+    def _aliases(self) -> Mapping[int, str]:
+        """Texts for the control tokens that no document can know."""
+        secret = secrets.token_hex(8)
+        return {number: f"<{secret}-{number}>" for number in self._control_ids}
+
+    @cached_property
+    def _aliased(self) -> Any:
+        """The same tokenizer with control tokens under their aliases.
+
+        What they take of the white space around them, and where a text gets a leading space, stays the tokenizer's own.
+        """
+        table = json.loads(self._rust.to_str())
+        names = {text: self._aliases[number] for text, number in self.control_tokens.items()}
+        for token in table["added_tokens"]:
+            token["content"] = names.get(token["content"], token["content"])
+        model = table["model"]
+        vocab = model["vocab"]
+        if isinstance(vocab, dict):
+            model["vocab"] = {names.get(text, text): number for text, number in vocab.items()}
+        else:
+            model["vocab"] = [[names.get(text, text), score] for text, score in vocab]
+        if "merges" in model:
+            model["merges"] = [pair for pair in model["merges"] if names.keys().isdisjoint((*pair, "".join(pair)))]
+        if model.get("unk_token") in names:
+            model["unk_token"] = names[model["unk_token"]]
+        table["post_processor"] = None
+        return type(self._rust).from_str(json.dumps(table))
 
     def decode(self, ids: Sequence[int]) -> str:
         if self._rust is not None:

@@ -92,7 +92,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         room = room_for(llama_cpp, model, card, options, window, padding=padding)
         check_memory(llama_cpp, model, card, options, room)
         own = own_chat_template(llama_cpp, model)
-        tokenizer = LlamaTokenizer(llama_cpp, model, card.chat.choose(own), card.chat.reasoning)
+        tokenizer = LlamaTokenizer(llama_cpp, model, weights, card.chat.choose(own), card.chat.reasoning)
         memory = LlamaSequences(
             llama_cpp,
             lambda cells: make_context(llama_cpp, model, card, options, room._replace(context_cells=cells)),

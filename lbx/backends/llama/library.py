@@ -135,6 +135,24 @@ def load_model(llama_cpp: Any, path: Path, *, n_gpu_layers: int, repack: bool) -
     return model
 
 
+def load_vocabulary(llama_cpp: Any, path: Path) -> Any:
+    """A pointer to the vocabulary in a GGUF file, without the weights; the caller frees it.
+
+    Raises:
+        BackendError: llama.cpp refuses the file.
+    """
+    params = llama_cpp.llama_model_default_params()
+    params.vocab_only = True
+    log.clear()
+    model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
+    if not model:
+        raise BackendError(
+            f"llama.cpp cannot read the tokenizer of {path}: {log.said()}.",
+            fix="The file may be cut off: compare its size and hash with the source's.",
+        )
+    return model
+
+
 @functools.cache
 def variants_tried() -> tuple[Trial, tuple[Trial, ...]]:
     """The CPU variant that is used, and those that were passed over for it.

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-import re
+import secrets
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from lbx.backends.headers import gguf_vocabulary
+from lbx.backends.llama.library import load_vocabulary
 from lbx.base.errors import BackendError
 from lbx.base.records import encodable
+from lbx.prompting.control_tokens import is_control_token
 from lbx.prompting.reasoning import choose_marks
 
 _PRINTED = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>")
-"""Control tokens of gpt-oss's messages. llama.cpp makes tokens of these names the user's, whatever the file says, so as
-to print them: it would take a text that spells one for the token, and show it in answers."""
-_PRINTED_PARTS = re.compile("(?<=<[|])(?=(?:start|end|message|channel|constrain)[|]>)")
-"""Where to cut such a text so that no piece spells one: these vocabularies' splitters begin a word here, too."""
+"""Control tokens of gpt-oss, which llama.cpp prints whatever the file says: answers would show them."""
+_WHITE = " \t\n\v\f\r"
 
 
 class LlamaTokenizer:
@@ -27,16 +30,24 @@ class LlamaTokenizer:
         model: its model pointer; it must outlive the tokenizer.
         chat_template: the template to use, or None.
         reasoning: the marks that the model card names.
+        file: where the model comes from.
     """
 
     def __init__(
-        self, llama_cpp: Any, model: Any, chat_template: str | None, reasoning: tuple[str, str] | None = None
+        self,
+        llama_cpp: Any,
+        model: Any,
+        file: Path,
+        chat_template: str | None,
+        reasoning: tuple[str, str] | None = None,
     ) -> None:
         self._lib = llama_cpp
+        self._file = file
         self._open_vocab: Any = llama_cpp.llama_model_get_vocab(model)
         self.size: int = llama_cpp.llama_vocab_n_tokens(self._vocab)
         self.chat_template = chat_template
         self._pieces = dict.fromkeys(self._printed.values(), b"")
+        self._text_model: Any = None
         prefix = metadata(llama_cpp, model, "tokenizer.ggml.add_space_prefix")
         sentencepiece = llama_cpp.llama_vocab_type(self._vocab) in (
             llama_cpp.LLAMA_VOCAB_TYPE_SPM,
@@ -54,6 +65,9 @@ class LlamaTokenizer:
     def close(self) -> None:
         """The model is about to be freed, and its vocabulary with it."""
         self._open_vocab = None
+        if self._text_model is not None:
+            self._lib.llama_model_free(self._text_model)
+            self._text_model = None
 
     @property
     def bos_id(self) -> int | None:
@@ -77,19 +91,28 @@ class LlamaTokenizer:
 
     @cached_property
     def control_tokens(self) -> Mapping[str, int]:
+        return {**self.hidden_tokens, **self._unflagged}
+
+    @cached_property
+    def hidden_tokens(self) -> Mapping[str, int]:
         marks = self._lib.LLAMA_TOKEN_ATTR_CONTROL | self._lib.LLAMA_TOKEN_ATTR_UNKNOWN
-        attribute, vocab = self._lib.llama_vocab_get_attr, self._vocab
-        marked = {text: i for i in range(self.size) if attribute(vocab, i) & marks and (text := self._text(i))}
-        return {**marked, **self._printed}
+        return {**self._texts(marks), **self._printed}
+
+    @cached_property
+    def _unflagged(self) -> Mapping[str, int]:
+        """Control tokens that llama.cpp takes for text tokens, and finds in every text."""
+        added = self._texts(self._lib.LLAMA_TOKEN_ATTR_USER_DEFINED)
+        return {text: number for text, number in added.items() if is_control_token(text, self.chat_template)}
 
     @cached_property
     def _printed(self) -> Mapping[str, int]:
-        """Control tokens that llama.cpp prints."""
-        if self._lib.llama_vocab_type(self._vocab) != self._lib.LLAMA_VOCAB_TYPE_BPE:
-            return {}
-        printed, attribute = self._lib.LLAMA_TOKEN_ATTR_USER_DEFINED, self._lib.llama_vocab_get_attr
-        tokens = ((text, tokenize(self._lib, self._vocab, text, ends=False, special=True)) for text in _PRINTED)
-        return {text: ids[0] for text, ids in tokens if len(ids) == 1 and attribute(self._vocab, ids[0]) & printed}
+        is_bpe = self._lib.llama_vocab_type(self._vocab) == self._lib.LLAMA_VOCAB_TYPE_BPE
+        return {text: number for text, number in self._unflagged.items() if is_bpe and text in _PRINTED}
+
+    def _texts(self, attributes: int) -> dict[str, int]:
+        """Text -> id of the tokens with one of these attributes."""
+        attribute, vocab = self._lib.llama_vocab_get_attr, self._vocab
+        return {text: i for i in range(self.size) if attribute(vocab, i) & attributes and (text := self._text(i))}
 
     @cached_property
     def eos_ids(self) -> frozenset[int]:
@@ -100,9 +123,39 @@ class LlamaTokenizer:
         return frozenset(ends - gaps | {self._lib.llama_vocab_eos(vocab)} - {self._lib.LLAMA_TOKEN_NULL})
 
     def encode(self, text: str, *, special: bool) -> list[int]:
-        pieces = _PRINTED_PARTS.split(text) if self._printed and not special else (text,)
-        parts = (tokenize(self._lib, self._vocab, piece, ends=False, special=special) for piece in pieces if piece)
-        return [token for part in parts for token in part]
+        ids = tokenize(self._lib, self._vocab, text, ends=False, special=special)
+        if special or not self._unflagged or self._unflagged_ids.isdisjoint(ids):
+            return ids
+        return tokenize(self._lib, self._text_vocab, text, ends=False, special=False)
+
+    def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
+        ids: list[int] = []
+        for before, piece, after in zip((None, *pieces), pieces, (*pieces[1:], None), strict=False):
+            if isinstance(piece, int):
+                ids.append(piece)
+                continue
+            text = piece.lstrip(_WHITE) if self._takes_space(before, self._lib.LLAMA_TOKEN_ATTR_RSTRIP) else piece
+            text = text.rstrip(_WHITE) if self._takes_space(after, self._lib.LLAMA_TOKEN_ATTR_LSTRIP) else text
+            ids += self.encode(text, special=False) if text else ()
+        return ids
+
+    def _takes_space(self, piece: str | int | None, side: int) -> bool:
+        return isinstance(piece, int) and bool(self._lib.llama_vocab_get_attr(self._vocab, piece) & side)
+
+    @cached_property
+    def _unflagged_ids(self) -> frozenset[int]:
+        return frozenset(self._unflagged.values())
+
+    @cached_property
+    def _text_vocab(self) -> Any:
+        """The vocabulary with the unflagged control tokens renamed, so that no text spells them."""
+        secret = secrets.token_hex(8)
+        names = {number: f"<{secret}-{number}>" for number in self._unflagged_ids}
+        with tempfile.NamedTemporaryFile(suffix=".gguf") as copy:
+            copy.write(gguf_vocabulary(self._file, names))
+            copy.flush()
+            self._text_model = load_vocabulary(self._lib, Path(copy.name))
+        return self._lib.llama_model_get_vocab(self._text_model)
 
     def decode(self, ids: Sequence[int]) -> str:
         # llama_detokenize would also "clean up" spaces before punctuation for some vocabularies: that changes text.

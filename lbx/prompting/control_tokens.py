@@ -1,0 +1,47 @@
+"""Control tokens: which added tokens are some though their file does not flag them, and texts between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+_HTML = frozenset(
+    """
+    a abbr b big blockquote body br button caption center cite code col dd del div dl dt em footer form h1 h2 h3 h4
+    h5 h6 head header hr html i iframe img input ins kbd label li link main meta nav ol option p pre q s samp script
+    section select small span strike strong style sub summary sup svg table tbody td textarea tfoot th thead title
+    tr tt u ul var
+    """.split()  # noqa: SIM905
+)
+_TAG = re.compile(r"</?([a-z]+[1-6]?)/?>")
+_WORDS = re.compile(r"[\w\s▁]*")
+_BRACKETS = frozenset("<>[]|｜")
+
+
+def is_control_token(text: str, chat_template: str | None) -> bool:
+    """Whether an added token without the special flag steers the model, like the role tokens of DeepSeek and Command R.
+
+    The others shorten texts: words, runs of blanks (Phi-2, Gemma), HTML tags (Gemma). A document is read with them.
+
+    Args:
+        chat_template: Jinja source of the template in use, or None.
+    """
+    if _WORDS.fullmatch(text) or not any(map(str.isalnum, text)):
+        return False
+    if text in (chat_template or ""):
+        return True
+    tag = _TAG.fullmatch(text)
+    if tag and tag[1] in _HTML:
+        return False
+    return not _BRACKETS.isdisjoint(text)
+
+
+class _Encoder(Protocol):
+    def encode(self, text: str, *, special: bool) -> list[int]: ...
+
+
+def encode_apart(tokenizer: _Encoder, pieces: Sequence[str | int]) -> list[int]:
+    """Token ids of texts and control tokens in order, where a control token changes no text around it."""
+    parts = ([piece] if isinstance(piece, int) else tokenizer.encode(piece, special=False) for piece in pieces)
+    return [token for part in parts for token in part]

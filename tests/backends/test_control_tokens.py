@@ -111,7 +111,8 @@ def test_the_frame_is_the_same_whatever_the_document_spells(
         ("<｜User｜>", True), ("<|USER_TOKEN|>", True), ("<think>", True), ("</tool_call>", True), ("[INST]", True),
         ("<dsml:", True), ("｜DSML｜", True), ("<unused7>", True), ("]~b]", True), ("/nothink", True),
         ("\n\n", False), ("▁▁▁", False), (" ", False), ("机器学习", False), ("the▁cat", False), ("user", False),
-        ("<table>", False), ("</h1>", False), ("</s>", False), ("</", False), ("||", False), ("{{", False), ("/think", False),
+        ("<table>", False), ("</h1>", False), ("</s>", False), ("</", False), ("||", False), ("{{", False),
+        ("/think", False),
     ],
 )  # fmt: skip
 def test_which_unflagged_tokens_are_control_tokens(text: str, is_control: bool) -> None:

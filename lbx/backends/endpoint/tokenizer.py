@@ -8,8 +8,8 @@ from pathlib import Path
 
 from lbx.backends.cards import Chat
 from lbx.backends.hf.files import refuse_unsound
-from lbx.backends.hf.library import go_offline, quiet, read_tokenizer, refuse_without_tokenizer, warnings_if
-from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template
+from lbx.backends.hf.library import go_offline, quiet, refuse_without_tokenizer, warnings_if
+from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template, read_tokenizer
 from lbx.backends.llama.formats import check_gguf
 from lbx.backends.llama.library import library, load_vocabulary, log
 from lbx.backends.llama.tokenizer import LlamaTokenizer

@@ -17,12 +17,11 @@ from lbx.backends.hf.library import (
     go_offline,
     long_from,
     quiet,
-    read_tokenizer,
     refuse_without_tokenizer,
     warnings_if,
 )
 from lbx.backends.hf.loading import default_cells, load_model
-from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template
+from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template, read_tokenizer
 from lbx.backends.hf.vocabulary import refuse_foreign_tokenizer
 from lbx.backends.options import AUTO, HfOptions, thread_count
 from lbx.backends.places import model_files

@@ -37,18 +37,19 @@ def refuse_unsound(folder: Path) -> None:
             f"{folder} has an adapter ({_ADAPTER}), which not every machine would add to the model.",
             fix="Merge it into the weights (peft: merge_and_unload), and name the folder with the merged model.",
         )
-    for key, value in _numbers(_read(folder / "config.json")):
+    for key, value in _numbers(read_json(folder / "config.json")):
         if (_COUNTED.search(key) and value > _MOST) or (_LENGTHS.search(key) and value > MOST_TOKENS):
             raise BackendError(f"{folder / 'config.json'} says {key} = {value:,}, which no model has.", fix=_DAMAGED)
     for path in sorted(folder.glob("*.index.json")):
-        index = _read(path)
+        index = read_json(path)
         named = index.get("weight_map") if isinstance(index, dict) else None
         for name in set(map(str, named.values())) if isinstance(named, dict) else ():
             if name != Path(name).name:
                 raise BackendError(f"{path} takes weights from {name!r}, out of the model's folder.", fix=_DAMAGED)
 
 
-def _read(path: Path) -> Any:
+def read_json(path: Path) -> Any:
+    """The value in a JSON file of a model's folder, or None where there is no such file. Raises BackendError."""
     try:
         return json.loads(read_input(path, _LIMIT))
     except FileNotFoundError:

@@ -77,21 +77,6 @@ def warnings_if(debug: bool) -> Iterator[None]:
         yield
 
 
-def read_tokenizer(transformers: Any, folder: Path) -> Any:
-    """The tokenizer of transformers in a folder. No code from the folder is run.
-
-    Raises:
-        BackendError: it is damaged, or needs code.
-    """
-    try:
-        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as exc:  # the tokenizers library raises bare Exception for a damaged file
-        raise BackendError(
-            f"The tokenizer in {folder} cannot be loaded: {first_line(exc)}",
-            fix="Its files may be damaged, or need code or a library that is not installed.",
-        ) from exc
-
-
 def quiet(transformers: Any, debug: bool) -> None:
     """Keep transformers' own log and progress bars off the terminal, unless they are asked for."""
     logging = transformers.utils.logging

@@ -6,11 +6,22 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from lbx.backends.hf.files import read_json
+from lbx.backends.hf.library import first_line
+from lbx.base.errors import BackendError
 from lbx.base.records import encodable
 from lbx.prompting.control_tokens import encode_apart, is_control_token
 from lbx.prompting.reasoning import choose_marks
+
+_PROBES = (
+    "Twenty-three boats (No. 70481) left the HARBOUR at 5:06; they'll be back.",
+    "  two spaces\n\n\tA tab, 三条船在清晨离开了港口。 Ångström\r\n",
+    "def f(x):\n    return x**2  # ⛵ été\u0301\n\n\n",
+)
+"""Texts that two tokenizers hardly cut into the same tokens."""
 
 
 class HfTokenizer:
@@ -133,3 +144,63 @@ def own_chat_template(tokenizer: Any) -> str | None:
     if isinstance(template, dict):
         template = template.get("default") or next(iter(template.values()), None)
     return template or None
+
+
+def read_tokenizer(transformers: Any, folder: Path) -> Any:
+    """The tokenizer of transformers in a folder, with the tokens of its tokenizer.json. No code from the folder is run.
+
+    Raises:
+        BackendError: it is damaged, or needs code.
+    """
+    options = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
+        if not _reads_as_written(transformers, tokenizer, folder / "tokenizer.json"):
+            written = transformers.PreTrainedTokenizerFast.from_pretrained(folder, **options)
+            for name in ("bos_token", "eos_token"):
+                if getattr(written, name) is None:
+                    setattr(written, name, getattr(tokenizer, name))
+            tokenizer = written
+    except Exception as exc:  # the tokenizers library raises bare Exception for a damaged file
+        raise BackendError(
+            f"The tokenizer in {folder} cannot be loaded: {first_line(exc)}",
+            fix="Its files may be damaged, or need code or a library that is not installed.",
+        ) from exc
+    _add_declared_bos(tokenizer, read_json(folder / "tokenizer_config.json"))
+    return tokenizer
+
+
+def _reads_as_written(transformers: Any, tokenizer: Any, file: Path) -> bool:
+    """Whether a tokenizer gives the ids of its tokenizer.json.
+
+    Since version 5, some classes of transformers split words and spaces by rules of their own instead of the file's:
+    Yi's texts would begin with a space, and GPT-4's would be split as GPT-2's.
+    """
+    if type(tokenizer) is transformers.PreTrainedTokenizerFast or not tokenizer.is_fast or not file.is_file():
+        return True
+    loaded = tokenizer.backend_tokenizer
+    written = type(loaded).from_file(str(file))
+    written.encode_special_tokens = loaded.encode_special_tokens
+    mark = next((str(token) for token in written.get_added_tokens_decoder().values() if token.special), "")
+    for one in (loaded, written):
+        one.no_truncation()
+        one.no_padding()
+    texts = (*_PROBES, f"a{mark}b{mark} c{mark}\nd")
+    return all(
+        loaded.encode(text, add_special_tokens=False).ids == written.encode(text, add_special_tokens=False).ids
+        for text in texts
+    )
+
+
+def _add_declared_bos(tokenizer: Any, config: Any) -> None:
+    """Put a BOS before texts, or none, as tokenizer_config.json declares: transformers 5 reads tokenizer.json alone.
+
+    In version 4 the general class ignored the declaration, so that its "no BOS" may contradict what a model was
+    trained with.
+    """
+    declared = config.get("add_bos_token") if isinstance(config, dict) else None
+    if not isinstance(declared, bool) or tokenizer.bos_token_id is None or not tokenizer.is_fast:
+        return
+    adds = tokenizer.backend_tokenizer.encode("a").ids[:1] == [tokenizer.bos_token_id]
+    if adds != declared and (declared or config.get("tokenizer_class") != "PreTrainedTokenizerFast"):
+        tokenizer.add_bos_token = declared

@@ -13,7 +13,18 @@ pytest.importorskip("transformers", reason="needs lbx[hf]")
 
 import torch
 from tiny import make_tokenizer
-from tiny_families.answers import CHUNK, card_of, hf_card, look, plain_model, prompts
+from tiny_families.answers import (
+    CHUNK,
+    NEAR_TIE,
+    NEW_TOKENS,
+    card_of,
+    crossing_prompts,
+    hf_card,
+    look,
+    plain_model,
+    prompts,
+    references,
+)
 from tiny_families.configs import FAMILIES, Family, decoders
 from tiny_families.excluded import EXCLUDED
 from tiny_families.known import NOT_LOADED
@@ -23,7 +34,7 @@ from tiny_families.shrinking import COMMON, WINDOW
 from lbx.backends import load, resolve_model
 from lbx.backends.hf.cache import make_cache
 from lbx.backends.hf.files import refuse_unsound
-from lbx.backends.hf.single import Forward
+from lbx.backends.hf.single import Forward, at_once
 from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.completing import complete
@@ -45,6 +56,8 @@ CHOSEN = {  # family: the attention that transformers has for it, and how it sha
     "llama4": ("sdpa", "yes"),  # chunks
     "glm_moe_dsa": ("sdpa", COPIES),  # an index of what to attend to
     "longrope": ("sdpa", COPIES),
+    "llama, longrope": ("sdpa", "depends on the length"),  # transformers keeps keys with short factors
+    "phimoe, longrope": ("sdpa", COPIES),
     "dynamic rope": ("sdpa", "depends on the length"),  # factors that outlive a prompt
     "hunyuan_vl": ("sdpa", "yes"),  # factors that files call dynamic, and are not
     "gemma4, with eyes": ("sdpa", "yes"),  # heads of two sizes; a vocabulary for each layer
@@ -95,10 +108,10 @@ def test_it_loads_and_answers_as_generate_does(name, made):
     attention, sharing = CHOSEN[name]
     found = look(made(name))
     assert found.good, found
-    assert (len(found.cold), len(found.after)) == (4, 5)
+    assert (len(found.cold), len(found.after)) == (11, 12)
     assert found.attention == attention
     if found.single is None:
-        assert (found.how, len(found.among)) == (sharing, 4)
+        assert (found.how, len(found.among)) == (sharing, 12)
     else:
         assert sharing in found.single
 
@@ -117,6 +130,21 @@ def test_the_other_families_answer_as_generate_does(name, made):
 def test_what_would_answer_otherwise_than_generate_is_refused(name, made):
     with pytest.raises(BackendError, match=REFUSED[name]):
         load(hf_card(made(name)))
+
+
+def test_phi_4_multimodal_keeps_the_prompt_that_generate_forgets(tmp_path):
+    """transformers drops its cache beyond the original length too, but then computes from the last token alone."""
+    folder = make(Family("phi4_multimodal", FAMILIES["longrope"].options), tmp_path / "model", make_tokenizer())
+    model, ids = plain_model(folder), list(crossing_prompts()[1])
+    backend = load(hf_card(folder))
+    answer = complete(backend, Request(SampleKey("a", "b", "c"), tuple(ids), NEW_TOKENS)).output_ids
+    backend.close()
+    assert len(ids) < WINDOW < len(ids) + len(answer)
+    for token in answer:
+        row = at_once(model, ids)[-1]
+        assert row.max() - row[token] <= NEAR_TIE * (row.max() - row.min())
+        ids.append(token)
+    assert tuple(references(model)[len(prompts()) + 1].tokens) != tuple(answer), "transformers has mended it"
 
 
 def test_an_encoder_is_refused(tmp_path):

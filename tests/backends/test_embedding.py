@@ -167,6 +167,26 @@ def test_neighbours_change_nothing_in_a_model_with_absolute_positions(real):
     assert close_to(real.embed(TEXTS), alone) < 1e-6
 
 
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "dynamic", "factor": 4.0},
+        {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8, "factor": 1.0},
+    ],
+    ids=lambda rope: rope["rope_type"],
+)
+def test_neighbours_change_nothing_where_the_rotary_embedding_depends_on_the_length(rope, card, damaged):
+    config = json.loads((damaged / "config.json").read_text())
+    config |= {"max_position_embeddings": 64, "rope_parameters": {"rope_theta": 10000.0} | rope}
+    (damaged / "config.json").write_text(json.dumps(config))
+    (damaged / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 128}))
+    texts = [SENTENCES[0], "\n".join(SENTENCES * 12), *SENTENCES[1:4]]
+    embedder = load_embedder(card("sentence_transformers", damaged))
+    together = embedder.embed(texts)
+    embedder.close()
+    assert close_to(together, np.vstack([official(damaged, [text], "left") for text in texts])) < 1e-5
+
+
 def test_left_padding_of_absolute_positions_is_refused(card, minilm):
     with pytest.raises(BackendError, match=r"would depend on the texts beside it.*'right' or 'auto'"):
         load_embedder(card("sentence_transformers", minilm, 'padding_side = "left"'))

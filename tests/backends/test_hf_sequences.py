@@ -427,6 +427,7 @@ STATES = {
     "lfm2": ("Lfm2Config", {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False}),
     "falcon-h1": ("FalconH1Config", MAMBA2 | {"mamba_d_ssm": 128, "head_dim": 16}),
 }
+PHI3_LONG = {"sliding_window": None, "original_max_position_embeddings": 256, "rope_parameters": LONGROPE}
 COPIED = {"bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4})}
 PHI3_LONG = {"sliding_window": None, "original_max_position_embeddings": 256, "rope_parameters": LONGROPE}
 
@@ -651,6 +652,23 @@ def test_longrope_shares_among_long_prompts_and_among_short_ones(tiny_hf, tmp_pa
     kept = [found[number].cached_tokens for number in range(len(requests))]
     assert sorted(kept) == [0, 0, 150, 150, 260, 260, 300, 300]
     assert sum(kept) == sum(map(len, (request.token_ids for request in requests))) - batch.prompt_tokens
+    backend.close()
+
+
+@pytest.mark.parametrize("sizes", [(256, 1, 1), (250, 20, 1), (100, 156, 1, 2)])
+def test_a_longrope_sequence_that_outgrows_the_short_factors_is_computed_again(sizes, tiny_hf, tmp_path):
+    backend = loaded(made("longrope", "Phi3Config", PHI3_LONG, tiny_hf, tmp_path), tmp_path)
+    memory, tokens, held = backend.sequences(), tokens_of(random.Random(4), 300), sizes[0]
+    fill(memory, 0, tokens[:held])
+    memory.fork(0, held, [1])
+    for size in sizes[1:]:
+        logits = fill(memory, 1, tokens[held : held + size])
+        held += size
+        assert apart(logits, alone(backend, tokens[:held])) < FLOAT32
+        assert memory.length(1) == held > sizes[0] == memory.length(0)
+    assert held > 256
+    other = fill(memory, 0, [7])
+    assert apart(other, alone(backend, [*tokens[: sizes[0]], 7])) < FLOAT32
     backend.close()
 
 

@@ -93,6 +93,16 @@ def prompts() -> list[tuple[int, ...]]:
     return [tuple(ids) for ids in (document + some(40), document + some(55), document[: CHUNK + 30] + some(40), other)]
 
 
+def crossing_prompts() -> list[tuple[int, ...]]:
+    """Seven, always the same, that end before, at or behind a length at which the computation of a family changes.
+
+    Answers to the first of each group cross the length. All begin as the first of ``prompts`` does.
+    """
+    draw = random.Random(8)
+    lengths = (WINDOW // 2 - 6, WINDOW - 6, WINDOW, WINDOW + 1, 2 * WINDOW - 6, 2 * WINDOW, 2 * WINDOW + 1)
+    return [(*prompts()[0][: n - 6], *(draw.randrange(10, 500) for _ in range(6))) for n in lengths]
+
+
 def card_of(folder: Path, kind: str = "hf", **options: Any) -> Any:
     """A card of the weights, beside them."""
     card = folder.parent / f"{folder.name}-{kind}.toml"
@@ -110,11 +120,11 @@ def hf_card(folder: Path) -> Any:
 
 
 def references(model: Any) -> list[Reference]:
-    """What transformers' own ``generate`` says, each prompt to a model that has seen no other."""
+    """Answers of transformers' own ``generate`` to all prompts, each by a model that has seen no other."""
     import torch
 
     found = []
-    for ids in prompts():
+    for ids in prompts() + crossing_prompts():
         with torch.inference_mode():
             said = copy.deepcopy(model).generate(
                 torch.tensor([ids]),
@@ -151,18 +161,26 @@ def look(folder: Path) -> Found:
     expected = references(plain_model(folder))
     backend = load(hf_card(folder))
     try:
-        requests = [Request(SampleKey("a", "b", str(n)), ids, NEW_TOKENS) for n, ids in enumerate(prompts())]
+        asked = prompts() + crossing_prompts()
+        requests = [Request(SampleKey("a", "b", str(n)), ids, NEW_TOKENS) for n, ids in enumerate(asked)]
         compare = _Comparing(backend.eos_ids, expected)
         cold = [compare(n, complete(backend, request)) for n, request in enumerate(requests)]
-        turns = (1, 0, 2, 3, 0)
+        long, crossing = range(len(prompts())), range(len(prompts()), len(asked))
+        turns = (1, 0, 2, 3, 0, *crossing)
         one_by_one = complete_all(backend, [requests[n] for n in turns], batching=False)
         after = [compare(turns[place], said) for place, said in one_by_one]
         memory = backend.sequences()
         among, computed = [], 1.0
         if memory.traits.single_reason is None:
-            batch = DecodeBatch(memory, requests, backend.tokenizer, backend.eos_ids)
-            among = [compare(n, said) for n, said in batch.run()]
+
+            def together(numbers: Sequence[int]) -> DecodeBatch:
+                batch = DecodeBatch(memory, [requests[n] for n in numbers], backend.tokenizer, backend.eos_ids)
+                among.extend(compare(numbers[place], said) for place, said in batch.run())
+                return batch
+
+            batch = together(long)
             computed = batch.prompt_tokens / batch.plan.tree_tokens
+            together((0, *crossing))
         return Found(
             architecture=type(backend._model).__name__,
             attention=backend.info.settings["attention"],

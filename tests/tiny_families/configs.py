@@ -80,6 +80,9 @@ _NAMED: dict[str, Family] = {
     "yarn": Family("qwen2", _rope("yarn", factor=4.0, original_max_position_embeddings=WINDOW)),
     "dynamic rope": Family("llama", _rope("dynamic", factor=4.0) | {"max_position_embeddings": 64}),
     "longrope": Family("phi3", {"original_max_position_embeddings": WINDOW} | _rope("longrope", **_LONG_FACTORS)),
+    "llama, longrope": Family("llama", _rope("longrope", **_LONG_FACTORS)),
+    "phimoe, longrope": Family("phimoe", {"original_max_position_embeddings": WINDOW} | _rope(
+        "longrope", **_LONG_FACTORS, short_mscale=1.1, long_mscale=1.3)),
     "qwen2": Family("qwen2"),
     "qwen2_moe": Family("qwen2_moe"),
     "qwen3": Family("qwen3"),

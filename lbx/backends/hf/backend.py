@@ -15,7 +15,6 @@ from lbx.backends.hf.footprint import kv_bytes_per_token
 from lbx.backends.hf.library import (
     attention_of,
     go_offline,
-    long_from,
     quiet,
     refuse_without_tokenizer,
     warnings_if,
@@ -79,10 +78,10 @@ class HfBackend:
         self._model = None
 
     def _make_memory(self) -> HfSequences | HfCopies:
-        from lbx.backends.hf import copies, sequence_memory
+        from lbx.backends.hf import copies, sequence_memory, single
 
-        # longrope takes prompts whole, so that all of one is turned alike; what follows may have any number of tokens.
-        pieces = self._chunk > 0 or long_from(self._model.config) is not None
+        # A longrope model computes a prompt in one pass, with one set of factors; any number of tokens may follow.
+        pieces = self._chunk > 0 or single.long_from(self._model) is not None
         packing = self._packing
         if packing.reason is None:
             return sequence_memory.HfSequences(

@@ -11,9 +11,17 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from lbx.backends.hf.attention import PLAIN_ATTENTION
 from lbx.backends.hf.cache import make_cache
 from lbx.backends.hf.copies import HfCopies
-from lbx.backends.hf.library import attention_of, first_line, length_dependent, long_from, model_tokens
+from lbx.backends.hf.library import attention_of, first_line, length_dependent, model_tokens
 from lbx.backends.hf.sequence_memory import FORKS, HfSequences
-from lbx.backends.hf.single import Forward, at_once, goes_in_pieces, keeps_tokens, rounding, small_windows
+from lbx.backends.hf.single import (
+    Forward,
+    at_once,
+    goes_in_pieces,
+    keeps_tokens,
+    long_from,
+    rounding,
+    small_windows,
+)
 from lbx.base.errors import BackendError
 from lbx.inference.model import Extend, SequenceMemory
 
@@ -67,7 +75,7 @@ def try_out(model: Any, name: str) -> Trial:
     dependent = length_dependent(model.config)
     if dependent:
         reason = f"its rotary embedding ({', '.join(dependent)}) depends on the length of the input"
-        if not long_from(model.config):
+        if not long_from(model):
             return Trial(False, Packing(reason, False, reason))
         return Trial(False, _or_copied(model, Packing(reason, False), True))
     row = _in_one_row(model, True) if keeps_tokens(model) else None

@@ -15,8 +15,8 @@ import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from lbx.backends.hf.cache import GrowingLayer, OwnCache, make_cache
-from lbx.backends.hf.library import first_line, give_back_memory, length_dependent, long_from
-from lbx.backends.hf.single import Forward, forget_lengths
+from lbx.backends.hf.library import first_line, forget_lengths, give_back_memory, length_dependent
+from lbx.backends.hf.single import Forward, long_from
 from lbx.base.errors import BackendError
 from lbx.inference.model import (
     NO_FOREIGN_CELLS,
@@ -72,23 +72,23 @@ class HfCopies:
             trunks=self.max_sequences - 1,  # an answer's copy of a whole sequence is dear, and nothing is won by it
             copies=True,
             follow_limit=NOTHING_FOLLOWS if single_reason else NO_LIMIT if pieces else SINGLY,
-            long_from=long_from(model.config) or NO_LIMIT,
+            long_from=long_from(model) or NO_LIMIT,
             single_reason=single_reason,
         )
         self._by_length = bool(length_dependent(model.config))
         self.max_cells, self.max_step = max_cells, max(max_step, SEQUENCES)
-        self._held: dict[int, tuple[DynamicCache | OwnCache, int]] = {}
+        self._held: dict[int, tuple[DynamicCache | OwnCache, list[int]]] = {}
 
     @property
     def used_cells(self) -> int:
-        return sum(length for _, length in self._held.values())
+        return sum(len(tokens) for _, tokens in self._held.values())
 
     def fit(self, cells: int) -> None:
         """Nothing is to be done: each sequence's store grows as it is used."""
 
     def length(self, sequence: int) -> int:
         check_number(sequence, self.max_sequences)
-        return self._held[sequence][1] if sequence in self._held else 0
+        return len(self._held[sequence][1]) if sequence in self._held else 0
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
         for number in (source, *targets):
@@ -100,7 +100,8 @@ class HfCopies:
         for target in targets:
             self.drop(target)
             if length:
-                self._held[target] = (_copied(self._held[source][0]), length)
+                cache, tokens = self._held[source]
+                self._held[target] = (_copied(cache), tokens.copy())
 
     def drop(self, sequence: int) -> None:
         check_number(sequence, self.max_sequences)
@@ -137,15 +138,18 @@ class HfCopies:
             raise
 
     def _grow(self, item: Extend) -> Logits | None:
-        cache, held = self._held.get(item.sequence) or (make_cache(self._model.config), 0)
+        cache, tokens = self._held.get(item.sequence) or (make_cache(self._model.config), [])
+        held = len(tokens)
+        tokens.extend(item.tokens)
+        if 0 < held <= self.traits.long_from < len(tokens):  # ``generate`` computes all tokens again here, too
+            cache, held = make_cache(self._model.config), 0
         if self._by_length and not held:
             forget_lengths(self._model)
-        step = len(item.tokens) if self._pieces or not held else 1
+        step = len(tokens) if self._pieces or not held else 1
         logits = None
-        for at in range(0, len(item.tokens), step):
-            logits = self._forward(item.tokens[at : at + step], cache, held)
-            held += len(item.tokens[at : at + step])
-        self._held[item.sequence] = (cache, held)
+        for at in range(held, len(tokens), step):
+            logits = self._forward(tokens[at : at + step], cache, at)
+        self._held[item.sequence] = (cache, tokens)
         if not item.wants_logits or logits is None:
             return None
         row: Logits = logits[0, -1].float().cpu().numpy()

@@ -21,7 +21,16 @@ from lbx.backends.embedding import EmbedderInfo, batches, fingerprint_of, unit_r
 from lbx.backends.embedding_options import SentenceTransformersOptions
 from lbx.backends.fingerprints import fingerprint, head_and_tail
 from lbx.backends.hf.files import refuse_unsound
-from lbx.backends.hf.library import choose_device, first_line, go_offline, quiet, refuse_without_tokenizer, warnings_if
+from lbx.backends.hf.library import (
+    choose_device,
+    first_line,
+    forget_lengths,
+    go_offline,
+    length_dependent,
+    quiet,
+    refuse_without_tokenizer,
+    warnings_if,
+)
 from lbx.backends.hf.stored import read_stored
 from lbx.backends.options import thread_count
 from lbx.backends.places import model_files
@@ -61,7 +70,11 @@ class SentenceTransformersEmbedder:
         clean = [encodable(text) for text in texts]
         prompt = self._prompts[query]
         vectors = np.zeros((len(clean), self.info.dimensions), np.float32)
-        for batch in batches(self._lengths(clean, prompt), self._options.batch_tokens):
+        # With a rotary embedding that depends on the length of the input, the longest text would change the others.
+        by_length = self._model.config is not None and length_dependent(self._model.config)
+        for batch in batches(self._lengths(clean, prompt), 1 if by_length else self._options.batch_tokens):
+            if by_length:
+                forget_lengths(self._model)
             vectors[batch] = self._encode([clean[i] for i in batch], prompt)
         return unit_rows(vectors, self.info.name)
 

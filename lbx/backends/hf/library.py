@@ -134,14 +134,17 @@ def length_dependent(config: Any) -> list[str]:
     return sorted(kinds & set(_LENGTH_DEPENDENT))
 
 
-def long_from(config: Any) -> int | None:
-    """The length beyond which longrope turns all of a prompt's tokens by its long factors; None where nothing does."""
-    text = config.get_text_config(decoder=True)
-    rope = getattr(text, "rope_parameters", None)
-    tables = [rope, *rope.values()] if isinstance(rope, dict) else []
-    lengths = [
-        table.get("original_max_position_embeddings") or getattr(text, "original_max_position_embeddings", None)
-        for table in tables
-        if isinstance(table, dict) and table.get("rope_type") == "longrope"
-    ]
-    return int(lengths[0]) if len(lengths) == 1 and lengths[0] else None
+def forget_lengths(model: Any) -> None:
+    """Reset rotary embeddings that stretch with the longest input so far.
+
+    They keep their factors from one input to the next: results would depend on earlier inputs.
+    """
+    for module in model.modules():
+        if not hasattr(module, "original_max_seq_len"):
+            continue
+        for name, factors in [*module.named_buffers(recurse=False), *vars(module).items()]:
+            if name.endswith("original_inv_freq"):
+                now = getattr(module, name.replace("original_", ""))
+                setattr(module, name.replace("original_", ""), factors.to(now.device, copy=True))  # some write into it
+            elif name.endswith("max_seq_len_cached"):
+                setattr(module, name, module.original_max_seq_len)

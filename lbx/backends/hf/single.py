@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -110,17 +110,54 @@ def goes_in_pieces(model: Any, name: str) -> bool:
 
 @contextmanager
 def small_windows(model: Any) -> Iterator[None]:
-    """Windows and chunks so small that the tokens of a trial leave them behind."""
+    """Make windows and chunks so small that the tokens of a trial exceed them."""
     config = model.config.get_text_config(decoder=True)
     names = ("sliding_window", "attention_chunk_size")
-    before = {name: size for name in names if isinstance(size := getattr(config, name, None), int) and size > _WINDOW}
+    sizes = {name: size for name in names if isinstance(size := getattr(config, name, None), int)}
+    with _changed(config, {name: _WINDOW for name, size in sizes.items() if size > _WINDOW}):
+        yield
+
+
+@contextmanager
+def _changed(config: Any, values: Mapping[str, int]) -> Iterator[None]:
+    """Set existing attributes of a configuration for a while."""
+    before = {name: getattr(config, name) for name in values}
     try:
-        for name in before:
-            setattr(config, name, _WINDOW)
+        for name, value in values.items():
+            setattr(config, name, value)
         yield
     finally:
-        for name, size in before.items():
-            setattr(config, name, size)
+        for name, value in before.items():
+            setattr(config, name, value)
+
+
+def long_from(model: Any) -> int | None:
+    """Length beyond which a longrope model computes all tokens of a sequence with its long factors.
+
+    None for other models, and for a longrope model whose ``generate`` keeps the keys it has cached with the short
+    factors when an answer grows beyond that length.
+    """
+    text = model.config.get_text_config(decoder=True)
+    rope = getattr(text, "rope_parameters", None)
+    tables = [rope, *rope.values()] if isinstance(rope, dict) else []
+    lengths = [
+        table.get("original_max_position_embeddings")
+        for table in tables
+        if isinstance(table, dict) and table.get("rope_type") == "longrope"
+    ]
+    return int(lengths[0]) if len(lengths) == 1 and lengths[0] and _drops_cache(model) else None
+
+
+def _drops_cache(model: Any) -> bool:
+    """Whether ``generate`` drops the cache when an answer grows beyond ``original_max_position_embeddings``."""
+    name = "original_max_position_embeddings"
+    with _changed(model.config, {name: 1} if hasattr(model.config, name) else {}):
+        inputs = model.prepare_inputs_for_generation(
+            torch.zeros((1, 2), dtype=torch.long, device=input_device(model)),
+            past_key_values=DynamicCache(config=model.config),
+            next_sequence_length=1,
+        )
+    return inputs.get("past_key_values") is None
 
 
 def rounding(model: Any) -> float:
@@ -149,19 +186,3 @@ def _last(model: Any, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
 def _distance(logits: torch.Tensor, whole: torch.Tensor) -> float:
     """As a part of the latter's range."""
     return float((logits - whole).abs().max() / (whole.max() - whole.min()))
-
-
-def forget_lengths(model: Any) -> None:
-    """Give rotary embeddings that stretch with the longest input so far the factors of a new model.
-
-    They keep them from one prompt to the next, and an answer would depend on what was asked before.
-    """
-    for module in model.modules():
-        if not hasattr(module, "original_max_seq_len"):
-            continue
-        for name, factors in [*module.named_buffers(recurse=False), *vars(module).items()]:
-            if name.endswith("original_inv_freq"):
-                now = getattr(module, name.replace("original_", ""))
-                setattr(module, name.replace("original_", ""), factors.to(now.device, copy=True))  # some write into it
-            elif name.endswith("max_seq_len_cached"):
-                setattr(module, name, module.original_max_seq_len)

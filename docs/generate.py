@@ -25,7 +25,7 @@ from lbx.backends.kinds import KINDS, OPTIONS
 from lbx.base.records import Sampling
 from lbx.cli.main import load
 from lbx.store import Store
-from lbx.store.migrations import MIGRATIONS
+from lbx.store.schema import SCHEMA_VERSION
 from lbx.store.views import VIEWS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -168,9 +168,9 @@ kwargs = { enable_thinking = true }     # with api = "chat" they are sent to the
 
 
 def schema() -> str:
-    """Tables with columns, types and keys as the migrations make them; views with their columns."""
+    """Tables with their columns, types and keys; views with their columns."""
     said = tomllib.loads(MEANINGS.read_text("utf-8"))
-    parts = [f"A file of version {len(MIGRATIONS)}: so many migrations made it. Columns in bold are the table's key."]
+    parts = [f"Schema version {SCHEMA_VERSION}. Columns in bold are the table's key."]
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "results.duckdb") as store:
         columns = store.query(
             "SELECT table_name, column_name, data_type, is_nullable FROM duckdb_columns() "

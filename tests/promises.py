@@ -54,7 +54,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "tests/store/test_merging.py::test_shards_are_one_run_in_whatever_order_they_come",
         "tests/store/test_merging.py::test_merging_again_changes_nothing",
         "tests/store/test_merging.py::test_a_killed_run_is_read_with_what_its_log_holds",
-        "tests/store/test_migrations.py",
+        "tests/store/test_schema.py",
         "tests/store/test_store.py",
     ),
     "Nothing downloaded inside": (

@@ -43,8 +43,6 @@ class EmbedderInfo:
             fingerprints may be compared and kept; the device and the library's version only move their rounding.
         dimensions: of a vector.
         max_tokens: longer texts are cut at their end, special tokens counted; 0: the server's affair.
-        earlier: the fingerprint that an earlier lbx gave it, by the first and last MiB of its files; "" where it gave
-            the same.
     """
 
     name: str
@@ -53,7 +51,6 @@ class EmbedderInfo:
     fingerprint: str
     dimensions: int
     max_tokens: int
-    earlier: str = ""
 
 
 class Embedder(Protocol):

@@ -31,7 +31,6 @@ _TOGETHER = 256
 _THREADS = 16
 """Reads that wait at once. A network's file system takes as long for one as for many."""
 _GOLDEN, _ONE = 0x9E3779B97F4A7C15, 1 << 64
-_HEAD = 1 << 20
 
 Piece = tuple[int, int]
 """Where a file is read: from which byte on, and how many."""
@@ -85,20 +84,6 @@ def weights_settings(card: ModelCard, path: Path) -> dict[str, str]:
     """What tells a run's weights from others, for ``BackendInfo.settings``."""
     settings = {"weights": fingerprint(path)}
     return settings | {"weights_whole": fingerprint(path, whole=True)} if card.hash_weights else settings
-
-
-def head_and_tail(path: Path) -> str:
-    """The digest by which an earlier lbx told weights: names, sizes, first and last MiB of the files."""
-    digest = hashlib.sha256()
-    for file in model_files(path):
-        with open_input(file) as stream:
-            size = os.fstat(stream.fileno()).st_size
-            digest.update(f"{file.name}\0{size}\0".encode("utf-8", "surrogateescape"))
-            digest.update(stream.read(_HEAD))
-            if size > _HEAD:
-                stream.seek(max(_HEAD, size - _HEAD))
-                digest.update(stream.read(_HEAD))
-    return digest.hexdigest()
 
 
 def _look_at(path: Path, size: int, *, every: bool) -> _File:

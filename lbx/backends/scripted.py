@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.fingerprints import head_and_tail, weights_settings
+from lbx.backends.fingerprints import weights_settings
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.inputs import LARGE, read_input
 from lbx.base.records import Completion, Request, encodable
@@ -152,7 +152,6 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBack
         model=card.name,
         context_window=card.context_window or WINDOW,
         settings={**weights_settings(card, weights), "chat": card.chat.settings(None)},
-        earlier={"weights": head_and_tail(weights)},
     )
     return ScriptedBackend(answers, tokenizer, info)
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from lbx.cli.options import AsJson, Asking, VerifyBatching
+from lbx.cli.options import AsJson, Asking
 from lbx.cli.spec_options import OfRun
 
 
@@ -63,7 +63,6 @@ class Submit(Asking, OfRun):
             "--tokens/--characters", help="Count with the model's tokenizer, or guess and load no model here."
         ),
     ] = True
-    verify_batching: VerifyBatching = 0
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the jobs; submit nothing.")] = False
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from lbx.cli.options import AsJson, AskingHere, ResultsOutput, VerifyBatching, bundle_option
+from lbx.cli.options import AsJson, AskingHere, ResultsOutput, bundle_option
 from lbx.cli.spec_options import OfRun, of_run
 
 USUAL_LIMIT = 10
@@ -126,7 +126,6 @@ class Run(AskingHere, OfRun):
     """
 
     output: ResultsOutput
-    verify_batching: VerifyBatching = 0
     shards: Annotated[
         Path | None,
         typer.Option(

@@ -55,16 +55,6 @@ AsJson = Annotated[bool, _output("--json", help="Print the answer as JSON.")]
 ResultsOutput = Annotated[
     Path, _output("--output", "-o", metavar="FILE", help="The results file; created where there is none.")
 ]
-VerifyBatching = Annotated[
-    int,
-    _how(
-        "--verify-batching",
-        metavar="N",
-        min=0,
-        help="Afterwards ask N answers again, each alone, and report how many differ and by how much.",
-    ),
-]
-
 # Of commands that read a results file.
 A_RUN = "its name, how that begins, or its model's"
 Results = Annotated[Path, typer.Argument(help="The results file that `lbx run` wrote.", metavar="RESULTS")]

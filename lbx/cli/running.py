@@ -72,7 +72,6 @@ def ask(options: Run) -> None:
             options.spec,
             output,
             listener=bar,
-            verify_batching=options.verify_batching,
             shard=_shard(options.shards, options.shard, options.spec_file),
             **how(options),
         )
@@ -123,8 +122,6 @@ def finish(
             answer(
                 f"{name}: {outcome.answered:,} answered, {outcome.failed:,} failed{already_done}; results in {output}"
             )
-        if outcome.verification:
-            note(f"{name}: {outcome.verification}")
         if outcome.unclosed:
             note(
                 f"{outcome.unclosed:,} answers are empty because their budget ran out inside the reasoning: give it "

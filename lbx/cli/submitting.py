@@ -135,14 +135,13 @@ def _planned(options: Submit, named: RunSpec) -> tuple[RunFolder, RunSpec, Shard
 
 def _flags(options: Submit) -> list[str]:
     """What is no part of the run, for each shard's command line."""
-    verify = ["--verify-batching", str(options.verify_batching)] if options.verify_batching else []
     flags = {
         "--retry-failed": options.retry_failed,
         "--retry-empty": options.retry_empty,
         "--no-plan": not options.plan,
         "--hash-bundle": options.hash_bundle,
     }
-    return [*(flag for flag, wanted in flags.items() if wanted), *verify]
+    return [flag for flag, wanted in flags.items() if wanted]
 
 
 def _launch(spec: RunSpec, folder: RunFolder, options: SubmitSlurm) -> Launch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.commands import as_command
-from lbx.base.errors import StoreError, UsageError
+from lbx.base.errors import UsageError
 from lbx.base.inputs import open_input
 from lbx.base.outputs import passing_folder
 from lbx.base.records import SampleKey
@@ -100,9 +99,6 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
     check_place(output)
     with alone(output.resolve()):  # two merges into one file would each leave out what the other has added
         Store.check(output)
-        for source in sources if plan is not None else ():
-            with contextlib.suppress(StoreError):  # merging says better what is wrong with it
-                Store(source).close()  # an older lbx may have made a shard of a submitted run
         return _merged(sources, output, plan)
 
 

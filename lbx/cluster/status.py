@@ -67,7 +67,7 @@ def _shard(folder: RunFolder, plan: ShardPlan, number: int, known: dict[int, str
 
 
 def _counts(path: Path, plan: ShardPlan) -> tuple[int, int]:
-    """Answers and failures that a shard has committed, whoever writes its file; of an older lbx's, too."""
+    """Numbers of answers and failures that a shard has committed; its file may be open for writing."""
     if not path.is_file():
         return 0, 0
     counts = (

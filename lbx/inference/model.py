@@ -183,7 +183,6 @@ class BackendInfo:
         context_window: tokens; prompt and answer together must fit.
         settings: every option that can change an output (dtype, threads, flash attention, cache types ...).
         hardware: what it ran on (CPU variant, GPU name, threads ...): recorded, not part of the run's identity.
-        earlier: the settings that an earlier lbx wrote otherwise, as it wrote them; None: it did not write them.
         trained_context: tokens that the model was trained for; 0 where it does not say.
         default_sampling: what the model's makers recommend, as its files say; None where they say nothing.
         weights_bytes: memory that the weights take; None where they lie elsewhere, or there are none.
@@ -203,7 +202,6 @@ class BackendInfo:
     context_window: int
     settings: Mapping[str, Any] = field(default_factory=dict)
     hardware: Mapping[str, Any] = field(default_factory=dict)
-    earlier: Mapping[str, Any] = field(default_factory=dict)
     trained_context: int = 0
     default_sampling: Sampling | None = None
     weights_bytes: int | None = None

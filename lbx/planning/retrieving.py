@@ -42,9 +42,6 @@ Progress = Callable[[str, int, int], None]
 class Finder:
     """Finds a document's best chunks for a query.
 
-    Attributes:
-        earlier_name: what identified it in an earlier lbx, which told weights otherwise; "" where that was the same.
-
     Args:
         bundle: where questions' official words and the tokenizer of chunks lie.
         how: what the user wants.
@@ -67,7 +64,6 @@ class Finder:
         self._bundle = bundle
         self._best = how.best
         self._embedder = embedder
-        self.earlier_name = ""
         cut = _cut(bundle, how, rules)
         if embedder is None:
             ranking = rules.bm25 if how.retriever == BM25 else how.retriever
@@ -75,9 +71,6 @@ class Finder:
         else:
             info = embedder.info
             self._retriever = embedding_retriever(embedder.embed, info.name, info.fingerprint[:12], cut)
-            if info.earlier:
-                earlier = embedding_retriever(embedder.embed, info.name, info.earlier[:12], cut)
-                self.earlier_name = f"{earlier.name}, best {self._best}"
 
     @property
     def name(self) -> str:

@@ -20,10 +20,6 @@ def leaderboard(made: Table) -> list[str]:
         for row in made.dicts()
         if row["answered"] is not None and row["answered"] < row["asked"] and row["failed_as_0"] is not None
     ]
-    if any(
-        row["status"] == "done" and row["score"] is not None and row.get("method", "") is None for row in made.dicts()
-    ):
-        notes.append("Scores without intervals are of an older lbx, which did not count failures: lbx score FILE does.")
     if any(row.get("place") for row in made.dicts()):
         notes.append("A place is a range where other runs are not significantly better or worse (Holm, 5%).")
     return notes

@@ -340,19 +340,4 @@ SCORES: dict[str, Report] = {
         empty="Nothing is expected: name a published model by --expect.",
         takes=("--expect", "--reference"),
     ),
-    "verification": Report(
-        "Answers decoded together, asked again one by one",
-        "benchmark, task, model, backend, run_id",
-        (
-            *_TASK,
-            *_WHO,
-            Column("checked", "asked again", "count"),
-            Column("flips", "differ", "count"),
-            Column("flip_rate", "differ %", "percent"),
-            Column("median_first_difference", "first differing token, median", "count", rank=5),
-            Column("median_gap", "logit gap, median", "number", rank=4),
-            Column("max_gap", "logit gap, largest", "number"),
-        ),
-        empty="No answer was asked again: --verify-batching N does that.",
-    ),
 }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from lbx.backends import ModelCard
 from lbx.base.errors import UsageError
@@ -31,7 +31,7 @@ from lbx.running.resolved import ResolvedRun
 from lbx.running.spec import RunSpec
 from lbx.running.templates import has_reasoning_block, make_prompter
 from lbx.store import RunRow
-from lbx.store.same_runs import EARLIER, WHOLE, settings_earlier
+from lbx.store.same_runs import WHOLE
 
 log = logging.getLogger("lbx")
 
@@ -132,8 +132,6 @@ def _run_row(run: ResolvedRun, name: str | None, backend: Backend, asked: RunSet
         hardware["prompts_not_shared"] = reason
     if info.counts_tokens:
         hardware["tokenizer_sha256"] = tokenizer_sha256(backend.tokenizer)
-    if earlier := {f"backend.{name}": value for name, value in info.earlier.items()} | dict(run.earlier):
-        hardware[EARLIER] = earlier
     row = RunRow(
         run_id=name or "",
         model=info.model,
@@ -146,35 +144,22 @@ def _run_row(run: ResolvedRun, name: str | None, backend: Backend, asked: RunSet
         lbx_version=__version__,
         metadata=key_values("--metadata", run.spec.metadata) or None,
     ).counting(run.tasks)
-    row = row if name else replace(row, run_id=generated_names(row, judges=bool(run.told)).names[0])
+    row = row if name else replace(row, run_id=generated_names(row, judges=bool(run.told))[0])
     family = same_family(row, run.judged)
     return replace(row, hardware={**row.hardware, "same_family_as": family}) if family else row
 
 
-class GeneratedNames(NamedTuple):
-    """What a run without a name of its own may be called.
+def generated_names(row: RunRow, *, judges: bool) -> list[str]:
+    """Names of a run that the user did not name, made from its model, bundle and settings; the preferred first.
 
-    Attributes:
-        names: today's; where every byte of its weights was hashed, also one for the case that other weights of equal
-            pieces have the first. That hash is no part of the first, so that a run goes on with and without it.
-        earlier: what an earlier lbx called it.
+    The hash of every byte of the weights is not part of the first, so that a run goes on with and without it. With it,
+    the second is for other weights whose pieces are equal.
     """
-
-    names: Sequence[str]
-    earlier: str
-
-
-def generated_names(row: RunRow, *, judges: bool) -> GeneratedNames:
-    """The names of a run, made from its model, bundle and settings."""
     settings = {name: value for name, value in row.settings.items() if name != WHOLE}
-    name, earlier = (_generated_name(row, some, judges=judges) for some in (settings, settings_earlier(row)))
-    return GeneratedNames([name, *([f"{name}-{row.settings[WHOLE][:8]}"] if WHOLE in row.settings else [])], earlier)
-
-
-def _generated_name(row: RunRow, settings: Mapping[str, Any], *, judges: bool) -> str:
     digest = sha256_text(canonical_json([row.model, row.backend, row.bundle_digest, settings]))[:8]
     summarizes = settings.get("summaries") and not settings.get("summarizer")
-    return f"{row.model}-{row.backend}-{digest}{'-summaries' * bool(summarizes)}{'-judge' * judges}"
+    name = f"{row.model}-{row.backend}-{digest}{'-summaries' * bool(summarizes)}{'-judge' * judges}"
+    return [name, *([f"{name}-{row.settings[WHOLE][:8]}"] if WHOLE in row.settings else [])]
 
 
 def _check_budgets(info: BackendInfo, settings: RunSettings) -> None:

@@ -13,9 +13,9 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.running.listening import Listener
 from lbx.running.models import load_embedding_model
 from lbx.scoring.scores import Rescoring, rescore
-from lbx.scoring.similarity import Similarities, earlier_identity, identity
+from lbx.scoring.similarity import Similarities
 from lbx.store import Store
-from lbx.store.caches import embedding_models, take_over_vectors
+from lbx.store.caches import embedding_models
 from lbx.store.opening import require
 from lbx.store.runs import runs_named
 
@@ -68,12 +68,6 @@ def score_with(
     embedder = load_embedding_model(*embedding) if embedding and not known else None
     stored = embedding.name if embedding and known else None
     try:
-        if embedder and (earlier := earlier_identity(embedder)):
-            vectors = take_over_vectors(store, earlier, identity(embedder))
-            if vectors:
-                listener.said(
-                    f"{vectors:,} vectors that an earlier lbx stored as {earlier} are used for {identity(embedder)}."
-                )
         similarities = Similarities(embedder, model=stored, progress=functools.partial(progress, "texts embedded"))
         rescoring = Rescoring(BENCHMARKS, run_ids, similarities, workers)
         return rescore(store, rescoring, functools.partial(progress, "outputs scored"), listener.said)

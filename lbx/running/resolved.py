@@ -34,7 +34,6 @@ class ResolvedRun:
         server: the one address that may be reached.
         network: how the run is kept offline, in words.
         checked: how the bundle was held against its manifest, in words.
-        earlier: settings that an earlier lbx wrote otherwise, as it wrote them.
     """
 
     spec: RunSpec
@@ -51,7 +50,6 @@ class ResolvedRun:
     server: tuple[str, int] | None = None
     network: str = ""
     checked: str = ""
-    earlier: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def benchmarks(self) -> Mapping[str, Benchmark]:
@@ -68,8 +66,7 @@ class ResolvedRun:
     def reading(self, finder: Finder, chunks: Chunks) -> ResolvedRun:
         """The run with a retriever's chunks in place of documents; its name is part of what the run is."""
         settings = [replace(one, retriever=finder.name) for one in self.settings]
-        earlier = {"retriever": finder.earlier_name} if finder.earlier_name else {}
-        return replace(self, settings=settings, chunks=chunks, earlier={**self.earlier, **earlier})
+        return replace(self, settings=settings, chunks=chunks)
 
     @property
     def agendas(self) -> list[Agenda]:

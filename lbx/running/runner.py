@@ -20,7 +20,6 @@ from lbx.running.watching import Watch
 from lbx.scoring.adding_up import add_up, add_up_completed
 from lbx.scoring.scores import catch_up, score_rows
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store
-from lbx.store.verifications import Verification
 
 BATCH_ROWS = 64
 BATCH_SECONDS = 2.0
@@ -43,7 +42,6 @@ class Outcome:
         bundle_samples: all that the bundle has of these tasks.
         prompt_tokens, output_tokens: of those answered.
         computed_tokens: of prompts and answers, what went through the model: shared prefixes once.
-        verification: of answers asked again alone, where that was wanted.
     """
 
     answered: int = 0
@@ -59,7 +57,6 @@ class Outcome:
     prompt_tokens: int = 0
     output_tokens: int = 0
     computed_tokens: int = 0
-    verification: Verification | None = None
 
     def count(self, row: GenerationRow) -> None:
         """Add one row."""

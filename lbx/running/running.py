@@ -37,14 +37,13 @@ from lbx.running.resolved import ResolvedRun
 from lbx.running.runner import Outcome, Runner, closing
 from lbx.running.sharding import shard_of
 from lbx.running.spec import RunSpec
-from lbx.running.verifying import refuse_unverifiable, verify
 from lbx.running.watching import RunMeter, Watch, log_beside, watched
 from lbx.running.workers.pool import WorkerPool
 from lbx.scoring.reading import add_up_unfinished
 from lbx.store import RunRow, Store
-from lbx.store.caches import embedding_models, take_over_retrieved
+from lbx.store.caches import embedding_models
 from lbx.store.copies import copied
-from lbx.store.same_runs import take_up
+from lbx.store.same_runs import find_run
 from lbx.store.same_samples import refuse_other_samples
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ def run(
     listener: Listener | None = None,
     retry_failed: bool = False,
     retry_empty: bool = False,
-    verify_batching: int = 0,
     plan: bool = True,
     hash_bundle: bool = False,
     log_file: str | os.PathLike[str] | None = None,
@@ -79,7 +77,6 @@ def run(
         listener: told how far the run is.
         retry_failed: ask samples again that failed in an earlier session.
         retry_empty: ask samples again whose answer is empty.
-        verify_batching: ask so many answers again alone afterwards.
         plan: count tokens and estimate the time before the first sample.
         hash_bundle: hash every file of the bundle first.
         log_file: gets a line a minute; None: beside the results file, under its name and ``.log``.
@@ -119,12 +116,8 @@ def run(
             free = Free.now() if plan else None  # before the model takes its part
             asker = open_asker(resolved)
             try:
-                if verify_batching:
-                    asker.call(refuse_unverifiable)
                 with Store(place, after_commit=after_commit) as store:
                     outcomes = ask(resolved, store, asker, free=free)
-                    if verify_batching:
-                        _verify(resolved, store, asker, outcomes, count=verify_batching, listener=listener)
             finally:
                 asker.close()
             for run_id in outcomes:
@@ -181,7 +174,10 @@ def _ask(
     workers = run.spec.workers
     if store.query("FROM samples LIMIT 1").rows:  # another session may have written while the model was loaded
         refuse_other_samples(store, run.sample_rows(), store.path)
-    rows = [_take_up(store, row, name, run) for row, name in zip(asker.rows, run.names, strict=True)]
+    rows = [
+        find_run(store, row, [name] if name else generated_names(row, judges=bool(run.told)))
+        for row, name in zip(asker.rows, run.names, strict=True)
+    ]
     done = [store.begin_run(row, failed=retry_failed, empty=retry_empty) for row in rows]
     run_ids = [row.run_id for row in rows]
     agendas = run.agendas
@@ -210,16 +206,6 @@ def _tell_of_family(rows: Sequence[RunRow]) -> None:
             )
 
 
-def _verify(
-    run: ResolvedRun, store: Store, asker: Asker, outcomes: dict[str, Outcome], *, count: int, listener: Listener
-) -> None:
-    """Ask so many answers of each run again alone; what is found becomes part of its outcome."""
-    progress = functools.partial(listener.counted, "answers asked again alone")
-    for number, (run_id, agenda) in enumerate(zip(outcomes, run.agendas, strict=True)):
-        verified = verify(store, run_id, agenda, count, asker.call, run=number, progress=progress)
-        outcomes[run_id].verification = verified
-
-
 def _extent(agenda: Agenda) -> str:
     """How much is asked: "3 of 269 samples of 1 task, 9 answers"."""
     n_asked, n_all = (sum(map(count, agenda.tasks)) for count in (agenda.samples_in, lambda task: task.samples))
@@ -228,18 +214,6 @@ def _extent(agenda: Agenda) -> str:
     prompts = f", {agenda.total:,} answers" if agenda.total > n_asked else ""
     samples = "sample" if n_all == 1 else "samples"
     return f"{n_asked:,}{of} {samples} of {tasks}{prompts}"
-
-
-def _take_up(store: Store, row: RunRow, name: str | None, run: ResolvedRun) -> RunRow:
-    """The run by the name that it has in the file, where it is there; what an earlier lbx wrote of it is replaced."""
-    names, earlier_name = ([name], "") if name else generated_names(row, judges=bool(run.told))
-    row, earlier = take_up(store, row, names, earlier_name)
-    if earlier:
-        log.info(
-            f"{row.run_id}: an earlier lbx began this run and recorded less of its model (of the weights, the first "
-            f"and last MiB). That matches, so the run goes on; from now on today's {', '.join(earlier)} must match."
-        )
-    return row
 
 
 def _retrieve(run: ResolvedRun, place: Path, listener: Listener) -> ResolvedRun:
@@ -254,10 +228,6 @@ def _retrieve(run: ResolvedRun, place: Path, listener: Listener) -> ResolvedRun:
             def progress(task: str, done: int, total: int) -> None:
                 listener.counted(f"{task}: chunks retrieved", done, total)
 
-            if finder.earlier_name and (chunks := take_over_retrieved(store, finder.earlier_name, finder.name)):
-                log.info(
-                    f"{chunks:,} chunks that an earlier lbx stored as {finder.earlier_name} are used for {finder.name}."
-                )
             find_all(store, finder, run.bundle, chosen, selection=run.selection, progress=progress)
             return run.reading(finder, StoredChunks(store, finder.name))
     finally:

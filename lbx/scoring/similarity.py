@@ -77,11 +77,6 @@ def identity(embedder: Embedder) -> str:
     return f"{embedder.info.name}/{embedder.info.fingerprint[:12]}"
 
 
-def earlier_identity(embedder: Embedder) -> str | None:
-    """Its name in the files of an earlier lbx, which told weights otherwise; None where that was the same."""
-    return f"{embedder.info.name}/{embedder.info.earlier[:12]}" if embedder.info.earlier else None
-
-
 def _only_model(store: Store, texts: Sequence[str]) -> str | None:
     """The model that answers were embedded by; their references may be those of other runs, too."""
     models = embedding_models(store, list(map(sha256_text, texts)))

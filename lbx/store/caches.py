@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import duckdb
-
 from lbx.base.records import Chunk, Sample, sha256_text
 from lbx.store.inserting import insert
-from lbx.store.rows import TableRow, as_json
+from lbx.store.rows import TableRow
 from lbx.store.store import Store
 
 
@@ -64,41 +61,6 @@ def keep_vectors(store: Store, rows: Sequence[EmbeddedText]) -> None:
             "INSERT OR REPLACE INTO embeddings SELECT unnest(?::VARCHAR[]), unnest(?::VARCHAR[]), unnest(?::BLOB[])",
             columns,
         )
-
-
-def take_over_vectors(store: Store, earlier: str, model: str) -> int:
-    """Keep under a model's name what an earlier lbx kept under another one of it; returns how many vectors."""
-    kept = int(store.query("SELECT count(*) FROM embeddings WHERE model = ?", [earlier]).rows[0][0])
-    if kept:
-        with store.transaction() as connection:
-            connection.execute(
-                "INSERT OR IGNORE INTO embeddings SELECT * REPLACE (? AS model) FROM embeddings WHERE model = ?",
-                [model, earlier],
-            )
-            connection.execute("DELETE FROM embeddings WHERE model = ?", [earlier])
-    return kept
-
-
-def take_over_retrieved(store: Store, earlier: str, retriever: str) -> int:
-    """The same of chunks, for the runs that read them, too; returns how many chunks."""
-    kept = int(store.query("SELECT count(*) FROM retrievals WHERE retriever = ?", [earlier]).rows[0][0])
-    if kept:
-        with store.transaction() as connection:
-            rename_retriever(connection, earlier, retriever)
-            runs = "SELECT run_id, settings FROM runs WHERE json_extract_string(settings, '$.retriever') = ?"
-            for run_id, settings in connection.execute(runs, [earlier]).fetchall():
-                named = as_json(json.loads(settings) | {"retriever": retriever})
-                connection.execute("UPDATE runs SET settings = ? WHERE run_id = ?", [named, run_id])
-    return kept
-
-
-def rename_retriever(connection: duckdb.DuckDBPyConnection, earlier: str, retriever: str) -> None:
-    """Keep a retriever's chunks under another name; where that has some already, those stay."""
-    connection.execute(
-        "INSERT OR IGNORE INTO retrievals SELECT * REPLACE (? AS retriever) FROM retrievals WHERE retriever = ?",
-        [retriever, earlier],
-    )
-    connection.execute("DELETE FROM retrievals WHERE retriever = ?", [earlier])
 
 
 def retrieved(store: Store, retriever: str, sample: Sample) -> list[Chunk] | None:

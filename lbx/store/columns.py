@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,20 +16,16 @@ if TYPE_CHECKING:
     import duckdb
 
 from lbx.base.errors import StoreError
-from lbx.store.migrations import MIGRATIONS
+from lbx.store.schema import SCHEMA
 
 _TYPE = r"((?:VARCHAR|JSON|INTEGER|BIGINT|DOUBLE|BOOLEAN|TIMESTAMP|BLOB)\b(?:\[\])?)"
 
 
-def _columns() -> Iterator[tuple[tuple[str, str], str]]:
-    steps = "".join(MIGRATIONS)
-    for table, body in re.findall(r"CREATE TABLE (\w+) \((.*?)\n\);", steps, re.DOTALL):
-        yield from (((table, name), kind) for name, kind in re.findall(rf'"?(\w+)"? {_TYPE}', body))
-    for table, name, kind in re.findall(rf'ALTER TABLE (\w+) ADD COLUMN "?(\w+)"? {_TYPE}', steps):
-        yield (table, name), kind
-
-
-TYPES: Mapping[tuple[str, str], str] = dict(_columns())
+TYPES: Mapping[tuple[str, str], str] = {
+    (table, column): kind
+    for table, body in re.findall(r"CREATE TABLE (\w+) \((.*?)\n\);", SCHEMA, re.DOTALL)
+    for column, kind in re.findall(rf'"?(\w+)"? {_TYPE}', body)
+}
 """{(table, column): its type}"""
 _TABLES = frozenset(table for table, _ in TYPES)
 
@@ -79,24 +75,35 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 def refuse_other_columns(connection: duckdb.DuckDBPyConnection, database: str, path: Path) -> None:
-    """Raise StoreError where a column of lbx's own, in an attached file, holds what lbx never writes there."""
+    """Raise StoreError if a column of an attached file is missing, or holds what lbx never writes there."""
     held: dict[str, list[str]] = {}
+    missing = dict(TYPES)
     for table, column, kind in connection.execute(
         "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ? "
         "AND schema_name = 'main' ORDER BY ALL",
         [database],
     ).fetchall():
-        wanted = TYPES.get((table, column), kind)
+        wanted = missing.pop((table, column), kind)
         if kind != wanted:
             raise _other(path, f"the column {column} of the table {table} is of type {kind}, and not {wanted}")
         if kind == "JSON" and column in _FORMS and table in _TABLES:
             held.setdefault(table, []).append(column)
+    if missing:
+        raise another_version(path, f"it has no column {'.'.join(next(iter(missing)))}")
     for table, columns in held.items():
         place = f"{database}.main.{table}"
         suspected = " OR ".join(f"({_suspected(column)})" for column in columns)
         if connection.execute(f"SELECT 1 FROM {place} WHERE {suspected} LIMIT 1").fetchone():
             for column in columns:
                 _refuse_other_json(connection, place, table, column, path)
+
+
+def another_version(path: Path, reason: str) -> StoreError:
+    """The error for a results file of another version of lbx."""
+    return StoreError(
+        f"{path} was made by another version of lbx: {reason}.",
+        fix="Read it with the version that made it, or write to another file.",
+    )
 
 
 def _odd(column: str) -> str:

@@ -6,7 +6,6 @@ wanted whenever the file is read or written. Views of other names are their owne
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,11 +13,10 @@ import duckdb
 
 from lbx.base.errors import StoreError
 from lbx.base.records import canonical_json, sha256_text
-from lbx.store.columns import refuse_other_columns
-from lbx.store.migrations import MIGRATIONS
+from lbx.store.columns import TYPES, refuse_other_columns
 from lbx.store.views import VIEWS
 
-_TABLES = frozenset(re.findall(r"CREATE TABLE (\w+)", "".join(MIGRATIONS))) | {"lbx_schema"}
+_TABLES = frozenset(table for table, _ in TYPES) | {"lbx_schema"}
 
 _HELD = """
     SELECT 'view', view_name FROM duckdb_views() WHERE database_name = $1 AND NOT internal
@@ -83,7 +81,7 @@ def views_digest(kept: Mapping[str, str]) -> str:
     return sha256_text(canonical_json([VIEWS, {name: kept[name] for name in VIEWS}]))
 
 
-VIEWS_DIGEST = "7b6c94e424fe9901c64ad260fea9ad6e74386cc97eb12f5bccac5c89285cc049"
+VIEWS_DIGEST = "e83f9a43ed279c140dca81ff6be66d2d697e1fa54f26c6e811afc9dee27b9a72"
 """Where it is another one than the file's, as with another DuckDB, views are compared word for word."""
 _KEPT: dict[str, str] = {}
 """Today's views as DuckDB keeps them; a process finds that out once."""

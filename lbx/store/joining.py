@@ -2,8 +2,8 @@
 
 The rule knows no order of files, so merging in any order, and again, gives the same rows. Of two answers the one with
 text counts, then the newer one: that is how a retried answer takes the place of one that failed or was empty. Two
-different texts are refused. An answer's scores and verifications come along with it; of two sets of scores of one
-metric version the one that lacks nothing counts, of two verifications the newer one.
+different texts are refused. An answer's scores come along with it; of two sets of scores of one
+metric version the one that lacks nothing counts.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class AnswersHeldError(Exception):
 
 
 def add_new_answers(connection: duckdb.DuckDBPyConnection, source: str) -> None:
-    """Add the answers of an attached results file, none of which is here, with their scores and verifications.
+    """Add the answers of an attached results file, none of which is here, with their scores.
 
     Keys alone are looked up, so that the parts of a run are joined in a time that grows with their answers: what
     ``take_answers`` asks goes over all that is here, for each file again.
@@ -68,14 +68,14 @@ def add_new_answers(connection: duckdb.DuckDBPyConnection, source: str) -> None:
         AnswersHeldError: one of them is here.
     """
     try:
-        for table in ("generations", "scores", "verifications"):
+        for table in ("generations", "scores"):
             connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM {source}.{table}")
     except duckdb.ConstraintException as exc:
         raise AnswersHeldError from exc
 
 
 def take_answers(connection: duckdb.DuckDBPyConnection, source: str, path: Path) -> None:
-    """Add the answers of an attached results file, in an open transaction, with their scores and verifications.
+    """Add the answers of an attached results file, in an open transaction, with their scores.
 
     Args:
         source: the name under which it is attached.
@@ -93,14 +93,13 @@ def take_answers(connection: duckdb.DuckDBPyConnection, source: str, path: Path)
         FROM {source}.generations new JOIN generations old USING ({_ANSWER})
         """
     )
-    for table in ("scores", "verifications"):
-        connection.execute(
-            f"DELETE FROM {table} WHERE ({_ANSWER}) IN (SELECT ({_ANSWER}) FROM lbx_twice WHERE differ AND taken)"
-        )
-        connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE lbx_{table} AS SELECT * FROM {source}.{table} "
-            f"WHERE ({_ANSWER}) NOT IN (SELECT ({_ANSWER}) FROM lbx_twice WHERE differ AND NOT taken)"
-        )
+    connection.execute(
+        f"DELETE FROM scores WHERE ({_ANSWER}) IN (SELECT ({_ANSWER}) FROM lbx_twice WHERE differ AND taken)"
+    )
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE lbx_scores AS SELECT * FROM {source}.scores "
+        f"WHERE ({_ANSWER}) NOT IN (SELECT ({_ANSWER}) FROM lbx_twice WHERE differ AND NOT taken)"
+    )
     connection.execute(
         f"INSERT OR REPLACE INTO generations BY NAME SELECT * FROM {source}.generations "
         f"WHERE ({_ANSWER}) NOT IN (SELECT ({_ANSWER}) FROM lbx_twice WHERE NOT taken)"
@@ -112,15 +111,6 @@ def take_answers(connection: duckdb.DuckDBPyConnection, source: str, path: Path)
             f"JOIN (SELECT {_SET} FROM {whole} GROUP BY ALL HAVING NOT bool_or(partial IS NOT NULL)) USING ({_SET}))"
         )
     take_equal(connection, "scores", "lbx_scores", path)
-    connection.execute(
-        "INSERT OR REPLACE INTO verifications BY NAME SELECT new.* FROM lbx_verifications new "
-        f"ANTI JOIN verifications old ON ({_names('old')}, old.step) = ({_names('new')}, new.step) "
-        "AND old.checked_at >= new.checked_at"
-    )
-
-
-def _names(row: str) -> str:
-    return ", ".join(f"{row}.{name}" for name in ANSWER)
 
 
 def take_equal(connection: duckdb.DuckDBPyConnection, table: str, rows: str, path: Path) -> None:

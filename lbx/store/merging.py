@@ -28,13 +28,13 @@ from lbx.store.joining import (
     take_equal,
     take_numbers,
 )
-from lbx.store.migrations import MIGRATIONS
 from lbx.store.ratings import TABLES as RATINGS
 from lbx.store.ratings import take_ratings
 from lbx.store.rows import as_json, identity
 from lbx.store.runs import said_of
-from lbx.store.same_runs import Difference, difference
+from lbx.store.same_runs import joined_settings, setting_differences
 from lbx.store.same_samples import complete_samples, find_other_samples
+from lbx.store.schema import SCHEMA_VERSION
 from lbx.store.store import Store
 
 _SOURCE = "lbx_source"
@@ -44,7 +44,6 @@ _TABLES = (
     "samples",
     "generations",
     "scores",
-    "verifications",
     "retrievals",
     "embeddings",
     "sessions",
@@ -118,7 +117,7 @@ def _attached(store: Store, source: Path) -> Iterator[None]:
             Store(source, read_only=True).close()  # says what is wrong with a file better than ATTACH does
             raise
         try:
-            if schema_version(store.connection, _SOURCE) != len(MIGRATIONS):
+            if schema_version(store.connection, _SOURCE) != SCHEMA_VERSION:
                 Store(source, read_only=True).close()  # so does it of another version
             yield
         finally:
@@ -182,35 +181,26 @@ def _take_run(
         connection.execute(f"INSERT INTO runs BY NAME SELECT * FROM {_SOURCE}.runs WHERE run_id = ?", [run["run_id"]])
     else:
         (held,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run["run_id"]]).dicts()
-        mismatch = _refuse_other_run(held, run, files[0], source)
+        _refuse_other_run(held, run, files[0], source)
         merging.notes += [
             f"{run['run_id']}: {name} is {held[name]} in {files[0]} and {run[name]} in {source}."
             for name in _NOTED
             if held[name] != run[name]
         ]
-        if mismatch.earlier:
-            merging.notes.append(
-                f"{run['run_id']}: an earlier lbx made parts of it and recorded less of their model (of the weights, "
-                f"the first and last MiB). That matches {source}; the file has today's {', '.join(mismatch.earlier)}."
-            )
-        _join_runs(connection, held, run, mismatch)
+        _join_runs(connection, held, run)
         merging.joined += [run["run_id"]] if run["run_id"] not in merging.joined else []
     files.append(source)
 
 
-def _refuse_other_run(held: Mapping[str, Any], new: Mapping[str, Any], first: Path, source: Path) -> Difference:
-    """Runs of one name are one run only where everything that makes the numbers is equal."""
-    mismatch = difference(held, new)
+def _refuse_other_run(held: Mapping[str, Any], new: Mapping[str, Any], first: Path, source: Path) -> None:
+    """Runs of one name are one run only if everything that makes the numbers is equal."""
     before, now = identity(held), identity(new)
-    if mismatch.other:
-        differences = "; ".join(
-            f"{name} is {before.get(name)!r} there and {now.get(name)!r} here" for name in mismatch.other
-        )
+    if names := setting_differences(held, new):
+        differences = "; ".join(f"{name} is {before.get(name)!r} there and {now.get(name)!r} here" for name in names)
         raise StoreError(
             f"The run {new['run_id']!r} in {source} is another one than in {first}: {differences}.",
             fix="Runs that differ need names of their own (lbx run --name NAME); merge only files of one run.",
         )
-    return mismatch
 
 
 _STATUSES = ("running", "failed", "interrupted", "done")
@@ -219,9 +209,7 @@ _FIRST = ("backend_version", "lbx_version", "hardware")
 """Of joined runs as in the part that began first."""
 
 
-def _join_runs(
-    connection: duckdb.DuckDBPyConnection, held: Mapping[str, Any], new: Mapping[str, Any], found: Difference
-) -> None:
+def _join_runs(connection: duckdb.DuckDBPyConnection, held: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     first = min((held, new), key=lambda run: (run["started_at"], *(run[name] for name in _FIRST)))
     samples, unscored, versions = (
         [json.loads(run[name] or "{}") for run in (held, new)]
@@ -239,8 +227,7 @@ def _join_runs(
         "unscored_samples": as_json({**unscored[0], **unscored[1]}) if any(unscored) else None,
         "metadata": as_json(newest) if newest else None,
         **{name: first[name] for name in _FIRST},
-        "settings": as_json(found.settings),
-        **({"hardware": as_json(found.hardware)} if found.earlier else {}),
+        "settings": as_json(joined_settings(held, new)),
     }
     changes = ", ".join(f"{name} = ?" for name in values)
     connection.execute(f"UPDATE runs SET {changes} WHERE run_id = ?", [*values.values(), held["run_id"]])

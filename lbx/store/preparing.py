@@ -1,4 +1,4 @@
-"""A file that was opened, as today's results file: its tables brought up to date, its views today's."""
+"""Preparation of an opened file: its tables are created or checked, its views made current."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from pathlib import Path
 
 import duckdb
 
-from lbx.base.commands import as_command
 from lbx.base.database import RESULTS
 from lbx.base.errors import StoreError
 from lbx.base.interrupts import uninterrupted
+from lbx.store.columns import another_version
 from lbx.store.contents import has_todays_views, refuse_foreign, schema_version
-from lbx.store.migrations import MIGRATIONS
 from lbx.store.opening import first_line
+from lbx.store.schema import SCHEMA, SCHEMA_VERSION
 from lbx.store.views import VIEWS
 
 
 def prepare(connection: duckdb.DuckDBPyConnection, path: Path, *, made: bool, read_only: bool) -> None:
-    """Make the tables of a file that was ``made`` just now, or hold the file's against today's.
+    """Create the tables of a file that was just ``made``, or check those of an existing file.
 
     Raises:
-        StoreError: it is no results file, holds what lbx never makes, or is of another lbx and only read.
+        StoreError: the file is not a results file, is of another version of lbx, or holds what lbx never makes.
     """
     try:
         try:
             if made:  # there is nothing in it to look for
-                _migrate(connection, path, 0)
+                _create_tables(connection, path)
                 return
         except StoreError:
             pass  # unless another process made it, too
-        _hold_against_todays(connection, path, read_only=read_only)
+        _check_tables(connection, path, read_only=read_only)
     except duckdb.Error as exc:
         raise StoreError(f"{path} is not a whole results file: {first_line(exc)}") from exc
 
 
-def _hold_against_todays(connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
+def _check_tables(connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
     version = schema_version(connection, RESULTS)
     empty = version is None and not connection.execute("FROM duckdb_tables()").fetchone()
     if empty and read_only:
@@ -46,37 +46,26 @@ def _hold_against_todays(connection: duckdb.DuckDBPyConnection, path: Path, *, r
             f"{path} is a DuckDB file, but not a results file of lbx.",
             fix="Give another file; lbx does not add its tables to a database it did not make.",
         )
-    if version is not None and version > len(MIGRATIONS):
-        raise StoreError(
-            f"{path} was written by a newer lbx: its tables are version {version}, and this lbx knows up to "
-            f"{len(MIGRATIONS)}.",
-            fix="Use that newer lbx, or write to another file.",
-        )
+    if version is not None and version != SCHEMA_VERSION:
+        raise another_version(path, f"its schema is {version}, and this version uses {SCHEMA_VERSION}")
+    if empty:
+        _create_tables(connection, path)
+        return
     refuse_foreign(connection, RESULTS, path)
-    todays = version == len(MIGRATIONS) and has_todays_views(connection)
-    if not read_only:
-        if not todays:
-            _migrate(connection, path, version or 0)
-    elif version is not None and version < len(MIGRATIONS):
-        raise StoreError(
-            f"{path} was written by an older lbx (tables version {version} of {len(MIGRATIONS)}).",
-            fix="Bring it up to date once; nothing in it is lost.",
-            command=as_command("lbx", "score", path),
-        )
-    elif not todays:
-        _make_views(connection, "TEMP ")  # the file's own may be an older lbx's
+    if has_todays_views(connection):
+        return
+    if read_only:
+        _make_views(connection, "TEMP ")  # the file's own may be a stranger's
+    else:
+        with transaction(connection, path):
+            _make_views(connection)
 
 
-def _migrate(connection: duckdb.DuckDBPyConnection, path: Path, version: int) -> None:
+def _create_tables(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     with transaction(connection, path):
-        if version == 0:
-            connection.execute("CREATE TABLE IF NOT EXISTS lbx_schema (version INTEGER, applied_at TIMESTAMP)")
-        for script in MIGRATIONS[version:]:
-            connection.execute(script)
-        connection.execute(
-            "INSERT INTO lbx_schema SELECT unnest(range(?, ?)), current_localtimestamp()",
-            [version + 1, len(MIGRATIONS) + 1],
-        )
+        connection.execute("CREATE TABLE lbx_schema (version INTEGER, created_at TIMESTAMP)")
+        connection.execute("INSERT INTO lbx_schema VALUES (?, current_localtimestamp())", [SCHEMA_VERSION])
+        connection.execute(SCHEMA)
         _make_views(connection)
 
 

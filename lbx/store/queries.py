@@ -184,7 +184,7 @@ def attach_files(store: Store, files: Mapping[str, Path], opened: Callable[[Path
             made = other.query("SELECT table_name FROM duckdb_tables() WHERE temporary").rows
             aside = {table: other.query(f"FROM {table}") for (table,) in made}
         store.attach(path, hidden)
-        # Its own views may be an older lbx's, or a stranger's.
+        # Its own views may be a stranger's.
         attach_nothing(store.connection, name)
         held = store.query("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [hidden]).rows
         tables = [table for (table,) in held]

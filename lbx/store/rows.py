@@ -118,7 +118,7 @@ class GenerationRow(TableRow):
         steps: of an answer that took several prompts, the earlier ones; token counts of the row cover them all.
         source_row: of an imported answer, its line in the file it came from, verbatim.
         output_ids: of the last prompt's answer, every generated token as it came (``Completion.output_ids``); None
-            where they are not known: imports, servers, answers of older versions.
+            where they are not known: imports, servers.
         system_prompt: where the prompt's system message stood (``Request.system_place``).
     """
 
@@ -315,8 +315,8 @@ class SessionRow(TableRow):
             take); without an estimate, as many as they may.
         computed_tokens: of prompts and answers, shared prefixes once.
         prefill_s, decode_s: of the model, in all processes together.
-        spec: what was asked for, as `lbx run --spec` takes it; None in sessions of older versions.
-        done_before, to_ask: answers of the run that stand from before, and those to come; None in older versions.
+        spec: what was asked for, as `lbx run --spec` takes it.
+        done_before, to_ask: answers of the run that stand from before, and those to come.
     """
 
     run_id: str

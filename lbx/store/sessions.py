@@ -18,7 +18,6 @@ from lbx.store.store import Store
 _ALIKE = ("batching", "context_window")
 """Settings that bear on speed, beside the backend's own."""
 _NOT_SPEED = (
-    "settings_earlier",
     "network",
     "dtype_reason",
     "bundle_check",
@@ -113,7 +112,7 @@ def newest_spec(path: Path, run_id: str | None) -> Any:
     if run_id in specs:
         return json.loads(specs[run_id])
     if not specs:
-        raise UsageError(f"{path} does not record how its runs were made: an older lbx or an import made them.")
+        raise UsageError(f"{path} does not record how its runs were made: they were imported.")
     problem = "holds several runs" if run_id is None else f"does not record how a run {run_id} was made"
     raise UsageError(f"{path} {problem}.", fix=f"Name one with --run: {', '.join(specs)}.")
 

@@ -95,7 +95,7 @@ def connect_to_read(
 
 
 def read_committed(path: Path, sql: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
-    """A query's rows of what is committed, of an older lbx's file, too. Raises StoreError as ``connect_to_read``."""
+    """Rows of a query over committed data. Raises StoreError like ``connect_to_read``."""
     connection, _snapshot = connect_to_read(path)  # a copy stays for as long as its name
     with closing(connection):
         try:

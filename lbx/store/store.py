@@ -70,8 +70,8 @@ class Store:
             have of them are made of less than is known now (``lbx.scoring.adding_up.add_up_completed``).
 
     Raises:
-        StoreError: not a results file, one that holds more than lbx puts into it, made by a newer lbx, in use by
-            another process, unwritable.
+        StoreError: not a results file, one that holds more than lbx puts into it, made by another version of
+            lbx, in use by another process, unwritable.
     """
 
     def __init__(
@@ -249,7 +249,7 @@ class Store:
             numbers.forget(connection, answered, scored)
 
     def _forget_replaced(self, connection: duckdb.DuckDBPyConnection, generations: Sequence[GenerationRow]) -> None:
-        """Delete scores and verifications of the answers that other ones replace; those of the same answer stay."""
+        """Delete scores of answers that other ones replace; those of the same answer stay."""
         # Hardly ever is one of them there; to read all rows twice would take a fifth of the time of writing them.
         form = as_json([{name: "INTEGER" if name == "iteration" else "VARCHAR" for name in _ANSWER}])
         keys = f"SELECT unnest(from_json(?::JSON, '{form}'), recursive := true)"
@@ -264,8 +264,7 @@ class Store:
             f"JOIN generations old USING ({', '.join(_ANSWER)}) WHERE ({columns[0]}) IS DISTINCT FROM ({columns[1]})",
             [as_parameter(generations)],
         ).fetchall()
-        for table in ("scores", "verifications"):
-            numbers.delete(connection, table, _ANSWER, replaced)
+        numbers.delete(connection, "scores", _ANSWER, replaced)
 
     def replace_scores(self, scores: Sequence[ScoreRow]) -> None:
         """Commit all scores of one or more tasks anew. Whatever they had of the same metric version goes, metrics

@@ -307,13 +307,4 @@ VIEWS: dict[str, str] = {
             AND i.metric IS NOT DISTINCT FROM p.metric
         LEFT JOIN coverage c ON c.run_id = p.run_a AND c.benchmark = p.benchmark AND c.task = p.task
     """,
-    # Whether answers made together are those made alone, on the prompts that `--verify-batching` asked again.
-    "verification": f"""
-        SELECT v.run_id, r.model, r.backend, r.mode, v.benchmark, v.task, count(*) AS checked,
-               count(*) FILTER (WHERE NOT v.equal) AS flips, avg((NOT v.equal)::INTEGER) AS flip_rate,
-               median(v.first_difference) AS median_first_difference,
-               median(v.logit_gap) AS median_gap, max(v.logit_gap) AS max_gap
-        FROM verifications v JOIN {_RUNS} r USING (run_id)
-        GROUP BY ALL
-    """,
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from datetime import UTC, datetime
 from unittest import mock
 
 from held_files import FINE
@@ -15,8 +14,6 @@ from opinion_commands import Opinions
 
 import lbx.benchmarks.own.benchmark
 import lbx.running.runner
-from lbx.store import Store
-from lbx.store.verifications import VerificationRow, keep_verifications
 
 
 class Journey(Merges, Opinions):
@@ -54,18 +51,6 @@ class Journey(Merges, Opinions):
             assert done.returncode == 0, done.stderr
             held.dirty.clear()
             held.behind.clear()
-        self.check(file)
-
-    def verify(self, file: str) -> None:
-        """What ``--verify-batching`` stores of answers that are the same alone."""
-        if not self.runs(file):
-            return
-        self._forget_disk(self.held[file])
-        with Store(self.path(file)) as store:
-            keep_verifications(store, [
-                VerificationRow(*key, 0, True, None, None, output or "", datetime.now(UTC))
-                for key, (output, failed) in self.held[file].answers.items() if not failed and key[1] != "judge"
-            ])  # fmt: skip
         self.check(file)
 
     def carry(self, file: str, to: str, run: int, kill: int = 0) -> None:

@@ -69,10 +69,6 @@ class AnyOrder(RuleBasedStateMachine):
     def collect(self, **asked: Any) -> None:
         self.journey.collect(**self._there(asked))
 
-    @rule(file=files)
-    def verify(self, **asked: Any) -> None:
-        self.journey.verify(**self._there(asked))
-
     @rule(file=all_files, to=st.sampled_from(["b", "c", "d"]), run=place, kill=kill)
     def carry(self, **asked: Any) -> None:
         self.journey.carry(**self._there(asked))

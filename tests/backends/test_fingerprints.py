@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from lbx.backends import fingerprints
-from lbx.backends.fingerprints import fingerprint, head_and_tail
+from lbx.backends.fingerprints import fingerprint
 from lbx.backends.headers import tensor_table
 from lbx.base.errors import BackendError
 
@@ -96,7 +96,6 @@ def test_a_fine_tune_that_differs_in_the_middle_is_another_model(demo_gguf: Path
     tuned = put(tmp_path / demo_gguf.name, data)
     assert fingerprint(tuned) == fingerprint(demo_gguf)
     changed(tuned, len(data) // 2, 4096)
-    assert head_and_tail(tuned) == head_and_tail(demo_gguf), "what an earlier lbx compared"
     assert fingerprint(tuned) != fingerprint(demo_gguf)
 
 

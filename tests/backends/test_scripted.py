@@ -108,7 +108,7 @@ def test_json_form_and_another_table_is_another_model(tmp_path):
     path.write_text('{\n "*": "y"\n}')
     second = load(resolve_model(str(path))).info
     assert first.settings["weights"] != second.settings["weights"]
-    assert dataclasses.replace(first, settings={}, earlier={}) == dataclasses.replace(second, settings={}, earlier={})
+    assert dataclasses.replace(first, settings={}) == dataclasses.replace(second, settings={})
 
 
 def test_reasoning_in_the_table_is_kept_apart_and_counted(table, tmp_path):

@@ -145,8 +145,8 @@ def test_results_files_that_are_none(lbx: Lbx, bundle: Path, answers: Path, tmp_
     assert lbx(*run, newer, "--limit", 1).returncode == 0
     with duckdb.connect(str(newer)) as connection:
         connection.execute("INSERT INTO lbx_schema VALUES (99, NULL)")
-    fails(lbx(*run, newer), 1, "newer lbx")
-    fails(lbx("report", newer), 1, "newer lbx")
+    fails(lbx(*run, newer), 1, "another version of lbx")
+    fails(lbx("report", newer), 1, "another version of lbx")
     fails(lbx(*run, tmp_path), 1, "is a folder")
     fails(lbx(*run, tmp_path / "no" / "r.duckdb"), 1, "does not exist")
 

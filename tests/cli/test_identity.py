@@ -1,11 +1,7 @@
-"""A run is the same only where what computes is the same: weights, GPU, the embedding model behind chunks and vectors.
-
-Files of an earlier lbx are made here as that wrote them: its rules for names and weights stand below, copied.
-"""
+"""Identity of runs: the same weights and GPU layers."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -16,15 +12,10 @@ import pytest
 from command_line import Done, Lbx, fails
 
 from lbx.backends import fingerprints
-from lbx.base.records import canonical_json, sha256_text
 from lbx.store import Store
-from lbx.store.rows import as_json
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 TASK = "needle/single_en"
-SAMPLES = [f"len0064-depth{depth}-0{n}" for n in range(2) for depth in ("000", "100")]
-NEW_KEYS = ("backend.n_gpu_layers", "backend.offload_kqv", "backend.weights_whole")
-TABLES = ("generations", "scores", "sessions", "task_results", "length_results", "group_results", "benchmark_results")
 
 
 def tuned(path: Path, to: Path) -> Path:
@@ -39,7 +30,7 @@ def tuned(path: Path, to: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def demo_hf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's folder in float32: larger than what an earlier lbx read of it."""
+    """The demo's folder in float32."""
     pytest.importorskip("torch", reason="needs lbx[hf]")
     numpy = pytest.importorskip("safetensors.numpy", reason="needs lbx[hf]")
     folder = Path(shutil.copytree(DEMO, tmp_path_factory.mktemp("demo") / "hf"))
@@ -87,48 +78,12 @@ def row_of(file: Path, run: str) -> dict[str, Any]:
     return {**row, **{name: json.loads(row[name]) for name in ("settings", "hardware")}}
 
 
-# As an earlier lbx had it.
-
-
-def earlier_fingerprint(path: Path) -> str:
-    files = sorted(p for p in path.iterdir()) if path.is_dir() else [path]
-    digest = hashlib.sha256()
-    for file in files:
-        size = file.stat().st_size
-        digest.update(f"{file.name}\0{size}\0".encode())
-        with file.open("rb") as stream:
-            digest.update(stream.read(1 << 20))
-            if size > 1 << 20:
-                stream.seek(max(1 << 20, size - (1 << 20)))
-                digest.update(stream.read(1 << 20))
-    return digest.hexdigest()
-
-
-def make_earlier(file: Path, model: Path, *, name: str | None = None, **hardware: object) -> str:
-    """Have a file's one run be as an earlier lbx wrote it; returns its name."""
-    (run,) = runs(file)
-    row = row_of(file, run)
-    settings = {key: value for key, value in row["settings"].items() if key not in NEW_KEYS}
-    settings["backend.weights"] = earlier_fingerprint(model)
-    digest = sha256_text(canonical_json([row["model"], row["backend"], row["bundle_digest"], settings]))[:8]
-    name = name or f"{row['model']}-{row['backend']}-{digest}"
-    kept = {key: value for key, value in row["hardware"].items() if key != "settings_earlier"} | hardware
-    with Store(file) as store, store.transaction() as connection:
-        connection.execute(
-            "UPDATE runs SET run_id = ?, settings = ?, hardware = ?", [name, as_json(settings), as_json(kept)]
-        )
-        for table in TABLES:
-            connection.execute(f"UPDATE {table} SET run_id = ?", [name])
-    return name
-
-
 @pytest.mark.parametrize("backend", ["llamacpp", "hf"])
 def test_two_models_of_one_name_and_size_are_two_runs(
     backend: str, two_models: dict[str, tuple[Path, Path]], ask: Any
 ) -> None:
     """Tried with a real GGUF, 4 kB of it changed: one run of two models."""
     model, other = two_models[backend]
-    assert earlier_fingerprint(model) == earlier_fingerprint(other)
     for path, left in ((model, {1}), (other, {1}), (model, {1, 2})):
         assert ask(path, "-n", max(left)).returncode == 0
     found = runs(ask.file)
@@ -137,66 +92,6 @@ def test_two_models_of_one_name_and_size_are_two_runs(
     named = ask(model, "-n", 1, "--run", "mine")
     assert named.returncode == 0
     fails(ask(other, "-n", 2, "--run", "mine"), 1, "was made with other settings: backend.weights was")
-
-
-@pytest.mark.parametrize("backend", ["llamacpp", "hf"])
-@pytest.mark.parametrize("name", [None, "mine"])
-def test_a_run_of_an_earlier_lbx_goes_on_and_is_checked_from_then_on(
-    backend: str, name: str | None, two_models: dict[str, tuple[Path, Path]], ask: Any
-) -> None:
-    model, other = two_models[backend]
-    named = ["--run", name] if name else []
-    assert ask(model, "-n", 1, *named).returncode == 0
-    today = row_of(ask.file, next(iter(runs(ask.file))))
-    run = make_earlier(ask.file, model, name=name)
-    done = ask(model, "-n", 2, *named)
-    assert done.returncode == 0 and f"{run}: an earlier lbx began this run" in done.stderr, done.stderr
-    assert runs(ask.file) == {run: 2}
-    assert row_of(ask.file, run)["settings"] == today["settings"]
-    done = ask(model, "-n", 3, *named)
-    assert "earlier lbx" not in done.stderr and runs(ask.file) == {run: 3}
-    if name:
-        fails(ask(other, "-n", 3, *named), 1, "other settings: backend.weights was")
-    else:
-        assert ask(other, "-n", 1).returncode == 0
-        assert sorted(runs(ask.file).values()) == [1, 3]
-
-
-def test_a_run_of_an_earlier_lbx_of_other_weights_is_another(
-    two_models: dict[str, tuple[Path, Path]], ask: Any, tmp_path: Path
-) -> None:
-    """Whose first bytes differ, which an earlier lbx read, too."""
-    model, _ = two_models["hf"]
-    assert ask(model, "-n", 1, "--run", "mine").returncode == 0
-    make_earlier(ask.file, model, name="mine")
-    other = Path(shutil.copytree(model, tmp_path / "hf"))
-    (other / "generation_config.json").write_text((other / "generation_config.json").read_text() + " ")
-    fails(ask(other, "-n", 1, "--run", "mine"), 1, "other settings: backend.weights was")
-
-
-def test_shards_of_an_earlier_lbx_and_of_todays_are_one_run(
-    two_models: dict[str, tuple[Path, Path]], ask: Any, lbx: Lbx, tmp_path: Path
-) -> None:
-    model, other = two_models["llamacpp"]
-    shards = [tmp_path / f"{n}.duckdb" for n in range(3)]
-    for number, shard in enumerate(shards):
-        assert ask(model, "--run", "r", "--ids", SAMPLES[number], output=shard).returncode == 0
-    for number in (0, 1):
-        make_earlier(shards[number], model, name="r")
-    for order in ((0, 1, 2), (2, 0, 1), (0, 2, 1), (1, 0)):
-        merged = tmp_path / "merged.duckdb"
-        merged.unlink(missing_ok=True)
-        done = lbx("merge", *(shards[n] for n in order), "-o", merged)
-        assert done.returncode == 0, done.stderr
-        assert ("an earlier lbx made parts of it" in " ".join(done.stderr.split())) == (2 in order), done.stderr
-        assert runs(merged) == {"r": len(order)}
-        newest = shards[2] if 2 in order else shards[0]
-        assert row_of(merged, "r")["settings"] == row_of(newest, "r")["settings"]
-    assert ask(model, "--run", "r", "-n", 4, output=merged).returncode == 0
-    assert ask(other, "--run", "r", "--ids", SAMPLES[3], output=tmp_path / "other.duckdb").returncode == 0
-    for first in (shards[0], shards[2]):  # the first's row would have to be of another model than an earlier lbx saw
-        done = lbx("merge", first, shards[2], tmp_path / "other.duckdb", "-o", tmp_path / "m.duckdb")
-        fails(done, 1, "backend.weights is")
 
 
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,35 +127,6 @@ def test_answers_of_a_cpu_and_of_a_gpu_are_two_runs(demo_gguf: Path, ask: Any, t
     assert sorted(runs(ask.file).values()) == [1, 1, 1, 3]
     layers = {row_of(ask.file, run)["settings"]["backend.n_gpu_layers"] for run in runs(ask.file)}
     assert len(layers) == 3 and {0, 1} < layers, layers
-
-
-GPU = "CUDA : ARCHS = 890 | CPU : AVX2 = 1 | "
-
-
-@pytest.mark.parametrize(
-    ("then", "layers", "now", "same"),
-    [
-        (GPU, -1, False, False),
-        (GPU, -1, True, True),
-        (GPU, 1, True, False),
-        ("CPU : AVX2 = 1 | ", -1, True, False),
-        ("CPU : AVX2 = 1 | ", 1, False, True),
-    ],
-)
-def test_a_run_of_an_earlier_lbx_goes_on_only_with_the_layers_that_it_had_on_a_gpu(
-    then: str, layers: int, now: bool, same: bool, demo_gguf: Path, ask: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By what it recorded of its hardware."""
-    from lbx.backends.llama.library import library
-
-    if now:
-        on_gpu(monkeypatch)
-        monkeypatch.setattr(library(), "llama_print_system_info", GPU.encode)
-    assert ask(demo_gguf, "-n", 1).returncode == 0
-    run = make_earlier(ask.file, demo_gguf, features=then, n_gpu_layers=layers)
-    assert ask(demo_gguf, "-n", 2).returncode == 0
-    assert (runs(ask.file) == {run: 2}) == same
-    assert sum(runs(ask.file).values()) == (2 if same else 3)
 
 
 def test_all_of_the_weights_where_it_is_asked_for(

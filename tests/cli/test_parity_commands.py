@@ -1,4 +1,4 @@
-"""``lbx parity`` and ``lbx run --verify-batching`` as processes, on the demo's model."""
+"""``lbx parity`` as a process, on the demo's model."""
 
 from __future__ import annotations
 
@@ -57,23 +57,3 @@ def test_what_parity_refuses(lbx: Lbx, demo: Path, bundle: Path) -> None:
     fails(lbx("parity", demo, demo, "-b", bundle), 2, "--bundle and --tasks go together")
     fails(lbx("parity", demo, "none.gguf"), 2, "none.gguf")
     fails(lbx("parity", demo, demo, "-b", bundle, "-t", "needle/none"), 2, 'There is no task "needle/none"')
-
-
-def test_a_run_verifies_its_batching(lbx: Lbx, demo: Path, bundle: Path, tmp_path: Path) -> None:
-    out = tmp_path / "r.duckdb"
-    run = ("run", "-b", bundle, "-m", demo, "-t", "needle/single_en", "-o", out, "--run", "r")
-    done = lbx(*run, "--verify-batching", 3)
-    assert done.returncode == 0, done.stderr
-    assert "r: 3 answers asked again alone: all the same" in done.stderr
-    told = json.loads(lbx(*run, "--verify-batching", 5, "--json").stdout)  # all is answered already
-    assert (told["found"], told["answered"], told["verification"]["checked"]) == (8, 0, 5)
-    (row,) = json.loads(lbx("report", out, "verification", "--format", "json").stdout)
-    assert (row["checked"], row["flips"], row["flip_rate"]) == (5, 0, 0)
-
-
-def test_what_was_not_batched_is_not_verified(
-    lbx: Lbx, demo: Path, bundle: Path, answers: Path, tmp_path: Path
-) -> None:
-    run = ("run", "-b", bundle, "-t", "needle/single_en", "-o", tmp_path / "r.duckdb", "--verify-batching", 3)
-    fails(lbx(*run, "-m", demo, "--no-batching"), 2, "--no-batching exclude each other")
-    fails(lbx(*run, "-m", answers, "--backend", "scripted"), 2, "does not apply to the backend scripted")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -12,7 +10,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import duckdb
 import pytest
 from command_line import Lbx, holding
 from same_rows import same_rows
@@ -21,8 +18,6 @@ from lbx.base.database import files_of
 from lbx.cluster.folder import RunFolder, Submitted
 from lbx.planning.shards import read_shards
 from lbx.store import Store
-from lbx.store.migrations import MIGRATIONS, OUTPUT_IDS
-from lbx.store.rows import NumberRow
 
 Answers = Callable[[float], Path]
 
@@ -47,8 +42,6 @@ def test_shards_merge_to_what_one_run_is_and_gaps_are_named(
     what = ["run", "--bundle", bundle, "--model", answers(0.0), "--tasks", "needle", "--limit", 4, "--run", "whole"]
     shard = ["--shards", folder.plan_file, "--scratch", tmp_path, "--no-plan"]
     assert lbx(*what, *shard, "--shard", 0, "-o", folder.shard(0)).returncode == 0
-    todays = folder.shard(0).read_bytes()
-    by_an_older_lbx(folder.shard(0))
     half = lbx("merge", folder.root, "--json")
     assert half.returncode == 3, half.stderr
     told = json.loads(half.stdout)
@@ -56,10 +49,8 @@ def test_shards_merge_to_what_one_run_is_and_gaps_are_named(
     names = [f"{task}/{name}" for task, found in places.items() for name, _ in found.values()]
     assert told["gaps"] == [{"shard": 1, "run_id": "whole", "missing": names}]
     assert told["missing"] == len(names) == 12
-    by_an_older_lbx(folder.shard(0))
     looked = lbx("status", folder.root, "--json")
     assert [(one["state"], one["answered"]) for one in json.loads(looked.stdout)] == [("done", 12), ("missing", 0)]
-    folder.shard(0).write_bytes(todays)
 
     assert lbx.process(*what, *shard, "--shard", 1, "-o", folder.shard(1)).returncode == 0
     refused = lbx("merge", folder.root)
@@ -69,30 +60,6 @@ def test_shards_merge_to_what_one_run_is_and_gaps_are_named(
     assert same_rows(folder.results, tmp_path / "one.duckdb")["generations"] == 24
     left = [path.name for path in tmp_path.iterdir()]
     assert sorted(left) == ["one.duckdb", "one.duckdb.log"], "scratch folders are tidied away"
-
-
-SURENESS = tuple(field.name for field in dataclasses.fields(NumberRow))
-GROWN = ("generations", "runs", "sessions", "task_results", "group_results")
-"""Tables that have columns which the version before did not have."""
-
-
-def by_an_older_lbx(path: Path) -> None:
-    """As the version before left the file."""
-    steps = MIGRATIONS[: MIGRATIONS.index(OUTPUT_IDS)]
-    with duckdb.connect(str(path)) as connection:
-        for (view,) in connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall():
-            connection.execute(f"DROP VIEW {view}")
-        for table in GROWN:
-            connection.execute(f"CREATE TEMP TABLE held_{table} AS FROM {table}")
-            connection.execute(f"DROP TABLE {table}")
-            connection.execute(re.search(rf"CREATE TABLE {table} .*?;", "".join(steps), re.DOTALL).group())
-            for step in re.findall(rf"ALTER TABLE {table} .*?;", "".join(steps)):
-                connection.execute(step)
-            columns = ", ".join(name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall())
-            connection.execute(f"INSERT INTO {table} BY NAME SELECT {columns} FROM held_{table}")
-        for table in ("benchmark_results", "length_results", "ratings", "rating_items", "rating_sets"):
-            connection.execute(f"DROP TABLE {table}")
-        connection.execute("DELETE FROM lbx_schema WHERE version > ?", [len(steps)])
 
 
 def start(bundle: Path, model: Path, folder: RunFolder, target: Path, scratch: Path) -> subprocess.Popen[str]:

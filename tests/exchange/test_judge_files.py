@@ -131,8 +131,7 @@ def test_fastchats_verdicts_are_read_again_as_they_were(shared: Callable, store:
     assert judged == [("fastchat", "judged", "fastchat")]  # named by its form and its questions, as any file's
 
 
-def test_a_run_that_an_earlier_lbx_made_of_fastchats_is_not_mixed_with_another(shared: Callable, store: Store) -> None:
-    """Its rounds had other names: both together would count twice."""
+def test_judgements_of_files_with_other_content_are_not_mixed(shared: Callable, store: Store) -> None:
     file = shared(FASTCHAT)
     (done,) = import_judgements(store, "fastchat", file)
     import_judgements(store, "fastchat", file)

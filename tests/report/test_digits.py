@@ -105,10 +105,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
             SELECT 'one' AS run_id, 1 AS session, now()::TIMESTAMP AS started_at, now()::TIMESTAMP AS finished_at,
                    'done' AS status, 1 AS workers, 12345.678912 AS estimated_s, 10.0 / 3 AS wall_s,
                    2.0 / 3 AS prefill_s, '{"cores": 3}' AS hardware, 1234567 AS computed_tokens, 77 AS output_tokens;
-            INSERT INTO verifications
-            SELECT run_id, benchmark, task, sample_id, iteration, 0, row_number() OVER () % 3 = 0,
-                   row_number() OVER () % 7, 1.0 / (2 + row_number() OVER ()), '', now()::TIMESTAMP
-            FROM generations WHERE run_id = 'one' AND task = 'qasper' LIMIT 12;
         """)
     return file
 

@@ -241,18 +241,13 @@ def test_a_page(file: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
-    said = {"older": "older lbx", "newer": "newer lbx"}
-    paths = {name: tmp_path / f"{name}.duckdb" for name in said}
-    for path in paths.values():
-        Store(path).close()
-    for name, version in (("older", 3), ("newer", 999)):
-        with duckdb.connect(str(paths[name])) as connection:
-            connection.execute(f"DELETE FROM lbx_schema WHERE version >= {version}")
-            connection.execute(f"INSERT INTO lbx_schema VALUES ({version}, now()::TIMESTAMP)")
+    path = tmp_path / "other.duckdb"
+    Store(path).close()
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("UPDATE lbx_schema SET version = 999")
     for output_format in ("table", "markdown", "json", "html", "latex", "csv", "parquet"):
-        for name, words in said.items():
-            command = ("report", paths[name], "leaderboard", "-f", output_format, "-o", tmp_path / "out")
-            _is_refused(Lbx()(*command), words)
+        command = ("report", path, "leaderboard", "-f", output_format, "-o", tmp_path / "out")
+        _is_refused(Lbx()(*command), "another version of lbx")
     assert not (tmp_path / "out").exists()
 
 

@@ -17,8 +17,6 @@ from lbx.store.caches import (
     keep_retrieved,
     keep_vectors,
     retrieved,
-    take_over_retrieved,
-    take_over_vectors,
     vectors,
 )
 
@@ -62,24 +60,6 @@ def test_any_chunk_can_be_kept(store: Store, text: str, score: float) -> None:
     readable = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     (found,) = retrieved(store, f"by {readable}", sample) or ()
     assert (found.text, found.score) == (readable, score if abs(score) < 1e308 else 0.5)
-
-
-def test_what_an_earlier_lbx_kept_is_taken_over_once(store: Store) -> None:
-    texts = [sha256_text(text) for text in ("a", "b")]
-    keep_vectors(store, [EmbeddedText("e/old", key, b"old") for key in texts])
-    keep_vectors(store, [EmbeddedText("e/new", texts[0], b"new")])
-    assert take_over_vectors(store, "e/old", "e/new") == 2
-    assert vectors(store, "e/new", texts) == {texts[0]: b"new", texts[1]: b"old"}
-    assert take_over_vectors(store, "e/old", "e/new") == 0 == take_over_vectors(store, "e/none", "e/new")
-    assert vectors(store, "e/old", texts) == {}
-    store.query("DELETE FROM embeddings")
-    other = replace(ONE, sample_id="q2")
-    keep_retrieved(store, "by old", [(ONE, [Chunk(0, 0, 1.0, "old")]), (other, [Chunk(1, 0, 1.0, "old")])])
-    keep_retrieved(store, "by new", [(ONE, [Chunk(0, 0, 1.0, "new")])])
-    assert take_over_retrieved(store, "by old", "by new") == 2
-    assert retrieved(store, "by new", ONE) == [Chunk(0, 0, 1.0, "new")]
-    assert retrieved(store, "by new", other) == [Chunk(1, 0, 1.0, "old")]
-    assert take_over_retrieved(store, "by old", "by new") == 0 and retrieved(store, "by old", other) is None
 
 
 def test_vectors_come_back_to_the_bit(store: Store) -> None:

@@ -49,9 +49,6 @@ COLUMNS = {
         "run_id benchmark task metric metric_version n score official headline position partial task_position low high "
         "se df clusters cluster_by method within answered asked failed_as_0 failed_as_1"
     ),
-    "verifications": (
-        "run_id benchmark task sample_id iteration step equal first_difference logit_gap output_alone checked_at"
-    ),
     "comparison": (
         "run_a run_b benchmark task metric n score_a score_b difference same_outputs samples bundle_samples coverage"
     ),
@@ -109,9 +106,6 @@ COLUMNS = {
         "judge_id benchmark task sample_id run_id iteration against_run_id against_iteration answer_first verdict "
         "rating state output reasoning finish_reason prompt_tokens cached_tokens output_tokens prompt_sha256 seed "
         "error error_type source_row created_at rubric document_sha256 answer_words against_words marks"
-    ),
-    "verification": (
-        "run_id model backend mode benchmark task checked flips flip_rate median_first_difference median_gap max_gap"
     ),
 }
 """What each had on the day of this list, in order. New columns come last; the list may grow by them, never change."""

@@ -23,11 +23,10 @@ from lbx.store.merging import merge_files
 from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
 from lbx.store.runs import metadata, set_metadata, set_metric_version
 from lbx.store.sessions import keep_sessions
-from lbx.store.verifications import VerificationRow, keep_verifications
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 TABLES = (
-    "runs", "samples", "generations", "scores", "verifications", "sessions", "task_results", "rating_sets",
+    "runs", "samples", "generations", "scores", "sessions", "task_results", "rating_sets",
     "rating_items", "ratings",
 )  # fmt: skip
 NEW: list[bytes] = []
@@ -78,10 +77,6 @@ def add(store: Store, answers: Sequence[Said]) -> None:
         whole = [dataclasses.replace(made, metric="summary", partial=None), dataclasses.replace(made, partial=None)]
         rows = [made] if one.partial else whole
         store.write(samples=[sample(one.sample_id)], generations=[answer(one)], scores=rows if one.text == TEXT else ())
-        if one.text == TEXT:
-            key = ("r1", "needle", "single_en", one.sample_id, 0, 0)
-            when = START + timedelta(minutes=one.minute)
-            keep_verifications(store, [VerificationRow(*key, True, None, None, "here", when)])
 
 
 def merged(target: Path, *sources: Path, held: Path | None = None) -> Path:
@@ -111,7 +106,7 @@ def test_what_the_file_alone_holds_stays(tmp_path: Path) -> None:
     found = orders[0]
     for table in ("rating_sets", "rating_items", "ratings"):
         assert found[table] == before[table] != []
-    for table in ("generations", "scores", "verifications", "samples", "sessions", "task_results"):
+    for table in ("generations", "scores", "samples", "sessions", "task_results"):
         lost = set(map(repr, before[table])) - set(map(repr, found[table]))
         assert all("'gone'" in row or "'r1', 'needle', 'single_en', 'recall', 2" in row for row in lost), (table, lost)
     with Store(tmp_path / "0.duckdb", read_only=True) as store:
@@ -164,9 +159,8 @@ def test_an_answer_takes_the_place_of_none(tmp_path: Path, order: Sequence[int])
     with Store(target, read_only=True) as store:
         rows = store.query("SELECT sample_id, output, error, minute(created_at) FROM generations ORDER BY ALL").rows
         assert rows == [("a", EMPTY, None, 2), ("b", TEXT, None, 2), ("c", TEXT, None, 0), ("d", TEXT, None, 3)]
-        for table in ("scores", "verifications"):
-            scored = store.query(f"SELECT DISTINCT sample_id FROM {table} ORDER BY ALL").rows
-            assert scored == [("b",), ("c",), ("d",)]
+        scored = store.query("SELECT DISTINCT sample_id FROM scores ORDER BY ALL").rows
+        assert scored == [("b",), ("c",), ("d",)]
 
 
 STATES = st.sampled_from([

@@ -21,8 +21,7 @@ from lbx.base.records import SampleKey
 from lbx.scoring.reading import add_up_unfinished, read_added_up
 from lbx.store import ResultRow, Store, opening
 from lbx.store.merging import merge_files
-from lbx.store.migrations import MIGRATIONS
-from lbx.store.verifications import VerificationRow, keep_verifications
+from lbx.store.schema import SCHEMA_VERSION
 
 
 @pytest.fixture
@@ -112,11 +111,10 @@ def test_failed_and_empty_answers_are_not_done_where_that_is_wanted(path: Path) 
 
 
 def test_what_was_made_of_an_answer_goes_with_it(path: Path) -> None:
-    """Scores of all versions, verifications, sums; the same answer, as of a file that is imported again, keeps them."""
+    """Scores of all versions and sums; the same answer, as of a file that is imported again, keeps them."""
     keys = [("changed", 0), ("changed", 1), ("same", 0)]
     old = [dataclasses.replace(generation(sample_id=name, output="is"), iteration=n) for name, n in keys]
-    alone = VerificationRow("r1", "needle", "single_en", "", 0, 0, True, None, None, "is", datetime.now(UTC))
-    left = "SELECT sample_id, iteration, count(*) FROM {} GROUP BY ALL ORDER BY ALL"
+    left = "SELECT sample_id, iteration, count(*) FROM scores GROUP BY ALL ORDER BY ALL"
     with Store(path) as store:
         store.begin_run(RUN)
         scores = [
@@ -124,20 +122,14 @@ def test_what_was_made_of_an_answer_goes_with_it(path: Path) -> None:
             for name, n in keys for version in (1, 2)
         ]  # fmt: skip
         store.write(samples=[sample(name) for name, _ in keys], generations=old, scores=scores)
-        keep_verifications(
-            store,
-            [dataclasses.replace(alone, sample_id=name, iteration=n, step=step) for name, n in keys for step in (0, 1)],
-        )
         store.write_results(
             [ResultRow("r1", "needle", "single_en", "recall", 1, 3, 0.5, 50.0, headline=True, position=0)]
         )
         store.write(generations=[dataclasses.replace(row, created_at=datetime.now(UTC)) for row in old])
-        for table in ("scores", "verifications"):
-            assert store.query(left.format(table)).rows == [(*key, 2) for key in keys]
+        assert store.query(left).rows == [(*key, 2) for key in keys]
         new = dataclasses.replace(old[0], output="is another")
         store.write(generations=[new], scores=[score(sample_id="changed", version=2)])
-        assert store.query(left.format("verifications")).rows == [(*key, 2) for key in keys[1:]]
-        assert store.query(left.format("scores")).rows == [("changed", 0, 1), ("changed", 1, 2), ("same", 0, 2)]
+        assert store.query(left).rows == [("changed", 0, 1), ("changed", 1, 2), ("same", 0, 2)]
         assert store.query("SELECT count(*) FROM task_results").rows == [(0,)]
 
 
@@ -204,7 +196,7 @@ def test_a_file_that_another_process_makes_just_then_is_opened_as_it_is(
     monkeypatch.setattr(under_test, "open_database", later)
     with Store(path) as store:
         assert store.query("SELECT run_id FROM runs").rows == [("r1",)]
-        assert store.query("SELECT count(*) FROM lbx_schema").rows == [(len(MIGRATIONS),)]
+        assert store.query("SELECT version FROM lbx_schema").rows == [(SCHEMA_VERSION,)]
 
 
 def test_an_empty_file_is_taken_as_new(path: Path) -> None:
@@ -220,11 +212,11 @@ def test_someone_elses_database(path: Path) -> None:
             Store(path, read_only=read_only)
 
 
-def test_a_file_of_a_newer_lbx(path: Path) -> None:
+def test_a_file_of_another_version(path: Path) -> None:
     fill(path, "r1")
     with duckdb.connect(str(path)) as connection:
-        connection.execute("INSERT INTO lbx_schema VALUES (?, NULL)", [len(MIGRATIONS) + 1])
-    with pytest.raises(StoreError, match="newer lbx"):
+        connection.execute("INSERT INTO lbx_schema VALUES (?, NULL)", [SCHEMA_VERSION + 1])
+    with pytest.raises(StoreError, match="another version of lbx"):
         Store(path)
 
 

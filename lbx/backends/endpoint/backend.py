@@ -28,7 +28,7 @@ from lbx.backends.endpoint.request_queue import RequestQueue
 from lbx.backends.endpoint.server import Facts, find_out
 from lbx.backends.endpoint.tokenizer import CHARACTERS, CharacterTokenizer, PromptText, load_tokenizer
 from lbx.backends.endpoint.wire import Wire, find_wire, takes_system
-from lbx.backends.fingerprints import fingerprint, head_and_tail
+from lbx.backends.fingerprints import fingerprint
 from lbx.backends.options import EndpointOptions
 from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError, UsageError
 from lbx.base.interrupts import LOOK_S
@@ -331,7 +331,6 @@ def _info(
             "server_window": facts.window or None,
             "concurrency": options.concurrency,
         },
-        earlier={} if weights is None else {"tokenizer": head_and_tail(weights)},
         counts_tokens=weights is not None,
         wraps_prompts=wire.api == "chat",
     )

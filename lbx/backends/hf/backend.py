@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard, check_window
-from lbx.backends.fingerprints import head_and_tail, weights_settings
+from lbx.backends.fingerprints import weights_settings
 from lbx.backends.hf.files import refuse_unsound
 from lbx.backends.hf.footprint import kv_bytes_per_token
 from lbx.backends.hf.library import (
@@ -165,7 +165,6 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         | {"dtype_reason": dtype.reason, "architecture": str(model.config.model_type)}
         | ({"stored_as": stored_as} if (stored_as := stored.described(dtype.name)) else {})
         | penalty,
-        earlier={"weights": head_and_tail(weights)},
         trained_context=int(getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or 0),
         default_sampling=recommended({name: wishes.get(name) for name in _SAMPLING}),
         weights_bytes=int(model.get_memory_footprint()),

@@ -12,14 +12,13 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, batches, fingerprint_of, unit_rows
 from lbx.backends.embedding_options import SentenceTransformersOptions
-from lbx.backends.fingerprints import fingerprint, head_and_tail
+from lbx.backends.fingerprints import fingerprint
 from lbx.backends.hf.files import refuse_unsound
 from lbx.backends.hf.library import (
     choose_device,
@@ -148,16 +147,12 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> SentenceTran
         "pooling": list(_pooling_modes(model)),
         "prompts": [prompts[True], prompts[False]],
     }
-    digests, earlier = (
-        json.dumps({place: digest(weights / place) for place in places}, sort_keys=True)
-        for digest in (partial(fingerprint, whole=True), head_and_tail)
-    )
+    digests = json.dumps({place: fingerprint(weights / place, whole=True) for place in places}, sort_keys=True)
     info = EmbedderInfo(
         name=card.name,
         backend="sentence_transformers",
         version=f"sentence-transformers {library.__version__}",
         fingerprint=fingerprint_of("sentence_transformers", digests, settings),
-        earlier=fingerprint_of("sentence_transformers", earlier, settings),
         dimensions=int(model.get_embedding_dimension()),
         max_tokens=_max_tokens(model, card),
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.fingerprints import head_and_tail, weights_settings
+from lbx.backends.fingerprints import weights_settings
 from lbx.backends.llama.context import (
     ContextSize,
     cache_bytes,
@@ -126,7 +126,6 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         | {"architecture": metadata(llama_cpp, model, "general.architecture") or ""}
         | ({"stored_as": title} if title else {})
         | penalty,
-        earlier={"weights": head_and_tail(weights), "n_gpu_layers": None, "offload_kqv": None},
         trained_context=settings["trained_context"],
         default_sampling=_default_sampling(llama_cpp, model),
         weights_bytes=llama_cpp.llama_model_size(model),

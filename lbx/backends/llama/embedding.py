@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, fingerprint_of, unit_rows
 from lbx.backends.embedding_options import LlamaEmbeddingOptions
-from lbx.backends.fingerprints import fingerprint, head_and_tail
+from lbx.backends.fingerprints import fingerprint
 from lbx.backends.llama.context import kv_cache_bytes
 from lbx.backends.llama.formats import check_gguf
 from lbx.backends.llama.library import library, load_model, log
@@ -198,7 +198,6 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaEmbedde
             backend="llamacpp_embedding",
             version=f"llama-cpp-python {llama_cpp.__version__}",
             fingerprint=fingerprint_of("llamacpp_embedding", fingerprint(weights, whole=True), settings),
-            earlier=fingerprint_of("llamacpp_embedding", head_and_tail(weights), settings),
             dimensions=llama_cpp.llama_model_n_embd_out(model),
             max_tokens=longest,
         )

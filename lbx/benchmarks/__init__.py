@@ -14,7 +14,6 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.judge_files import JudgeForm
 from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.benchmarks.base.summaries import Summaries
 from lbx.benchmarks.judge.benchmark import Judging
 from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.longbench.benchmark import LongBench
@@ -39,7 +38,7 @@ class _Benchmarks(Mapping[str, Benchmark]):
     def __getitem__(self, name: str) -> Benchmark:
         if name in self._families:
             return self._families[name]
-        return OF_RUNS[name]() if name in OF_RUNS else own_benchmark(name)
+        return Judging() if name == Judging.name else own_benchmark(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._families)
@@ -47,9 +46,6 @@ class _Benchmarks(Mapping[str, Benchmark]):
     def __len__(self) -> int:
         return len(self._families)
 
-
-OF_RUNS: Mapping[str, type[Summaries | Judging]] = {Summaries.name: Summaries, Judging.name: Judging}
-"""What a run brings along itself: texts that are work of lbx, not answers. By name alone they read what is stored."""
 
 BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
     Needle(), LongBench(), LongBenchV2(), LongBenchPro(), LVEval(), LEval()
@@ -144,8 +140,7 @@ def _there(bundle: Bundle) -> list[Benchmark]:
 
 def reserved_names() -> dict[str, str]:
     """Names that ``--tasks`` knows already -> what they mean: no benchmark of one's own can have them."""
-    names = {"all": "everything that is in the bundle", Summaries.name: "what --summaries asks"}
-    names[Judging.name] = "what `lbx judge` asks"
+    names = {"all": "everything that is in the bundle", Judging.name: "what `lbx judge` asks"}
     for name, family in BENCHMARKS.items():
         names |= dict.fromkeys((name, *family.selections), "a built-in benchmark")
     return names

@@ -15,7 +15,6 @@ from lbx.base.outputs import passing_folder
 from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.judged_by import MARKS
-from lbx.benchmarks.base.summaries import Summaries
 from lbx.benchmarks.judge.benchmark import Judging
 from lbx.judging.people.journal import journal_of
 from lbx.planning.shards import ShardPlan
@@ -135,7 +134,7 @@ def _add_up(store: Store, merging: Merging, merged: Merged) -> None:
             "SELECT DISTINCT benchmark FROM generations WHERE run_id = ? ORDER BY ALL", [run]
         ).rows]  # fmt: skip
         for name in names:
-            if name not in BENCHMARKS or name == Summaries.name:  # which nothing scores
+            if name not in BENCHMARKS:
                 continue
             add_up(store, run, BENCHMARKS[name])
             if name != Judging.name and (behind := _behind(store, run, name)):  # a text may hold no verdict

@@ -16,10 +16,10 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS, OF_RUNS, official_judges
+from lbx.benchmarks import BENCHMARKS, official_judges
 from lbx.benchmarks.base.judged_by import BY_NAME, MARKS, copies_of, has_copies, marks_in
 from lbx.benchmarks.base.rubric import PAIR, Rubric
-from lbx.benchmarks.judge.benchmark import Round
+from lbx.benchmarks.judge.benchmark import Judging, Round
 from lbx.judging.instructions import task_text
 from lbx.store import Store
 from lbx.store.rows import stored_sample
@@ -113,9 +113,8 @@ def read_answers(store: Store, run_id: str) -> RunAnswers:
     """What a run has answered."""
     answers = RunAnswers(run_id)
     tasks = store.query(
-        "SELECT DISTINCT benchmark, task FROM generations "
-        "WHERE run_id = ? AND NOT list_contains(?, benchmark) ORDER BY ALL",
-        [run_id, list(OF_RUNS)],
+        "SELECT DISTINCT benchmark, task FROM generations WHERE run_id = ? AND benchmark <> ? ORDER BY ALL",
+        [run_id, Judging.name],
     ).rows
     for benchmark, task in sorted(tasks, key=_task_order):
         for row in store.samples(run_id, benchmark, task):

@@ -29,14 +29,6 @@ class AskingOptions:
             judges=False,
         ),
     ] = 0
-    summaries: Annotated[
-        int,
-        _found(
-            "Have the model sum up each document in parts of N words first, and ask about the summaries (lbx's own).",
-            metavar="N",
-            judges=False,
-        ),
-    ] = 0
     iterations: Annotated[
         int | None, _asked("Ask each sample N times; default: as often as its authors do.", metavar="N")
     ] = None

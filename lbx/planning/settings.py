@@ -25,7 +25,6 @@ class RunSettings(AskingOptions):
             where neither has any.
         stop: the card's strings that end an answer, beside the benchmark's own.
         retriever: which retriever finds the chunks of ``rag``.
-        summarizer: the run that has the summaries; "" in that run itself.
 
     Raises:
         UsageError: a value is of the wrong type, out of range, or excludes another one.
@@ -34,7 +33,6 @@ class RunSettings(AskingOptions):
     model_sampling: Sampling | None = None
     stop: tuple[str, ...] = ()
     retriever: str = ""
-    summarizer: str = ""
 
     def __post_init__(self) -> None:
         for name, field in ASKING.items():
@@ -58,8 +56,6 @@ class RunSettings(AskingOptions):
                 "--no-context and --rag exclude each other: without the document there is nothing to retrieve from.",
                 fix="Remove one of them.",
             )
-        if self.summaries and (self.no_context or self.rag):
-            raise UsageError("--summaries, --rag and --no-context exclude each other: each replaces the document.")
 
     @property
     def thinks(self) -> bool:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Request, Sample, SampleKey, Task, sha256_text
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.benchmarks.base.summaries import Summaries
 from lbx.inference.model import Backend, LocalBackend
 from lbx.planning.selection import EVERYTHING, Selection
 from lbx.planning.settings import RunSettings
@@ -23,11 +22,6 @@ from lbx.store import RunRow
 def nothing_retrieved(_benchmark: Benchmark, _sample: Sample) -> Sequence[Chunk]:
     """For runs that read whole documents."""
     return ()
-
-
-def whole_document(sample: Sample) -> Sample:
-    """The same."""
-    return sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +40,7 @@ class Agenda:
 
     def iterations_of(self, task: Task) -> int:
         """How often each of the task's samples is asked."""
-        count = None if task.benchmark == Summaries.name else self.settings.iterations
-        return count or self.benchmarks[task.benchmark].iterations
+        return self.settings.iterations or self.benchmarks[task.benchmark].iterations
 
     def read_together(self, sample: Sample) -> str:
         """What names the text that prompts share: the document; a question without one stands for itself."""
@@ -68,7 +61,6 @@ class Work(Agenda):
         row: the run's row in the results file, by the name that it has where the model is.
         mode: which of the benchmarks' ways to ask.
         chunks: a sample's retrieved chunks, in document order.
-        document: the sample with what stands in place of its document.
     """
 
     row: RunRow
@@ -76,7 +68,6 @@ class Work(Agenda):
     prompter: Prompter
     mode: Mode = PLAIN
     chunks: Callable[[Benchmark, Sample], Sequence[Chunk]] = nothing_retrieved
-    document: Callable[[Sample], Sample] = whole_document
 
     @property
     def run_id(self) -> str:
@@ -85,7 +76,7 @@ class Work(Agenda):
     def prompt(self, sample: Sample) -> Prompt:
         """A sample's first prompt as this run asks it. Raises BundleError where the bundle lacks the template."""
         benchmark = self.benchmarks[sample.benchmark]
-        return benchmark.prompt(self.bundle, self.document(sample), self.mode, self.chunks(benchmark, sample))
+        return benchmark.prompt(self.bundle, sample, self.mode, self.chunks(benchmark, sample))
 
     def read(self, key: SampleKey, prompt: Prompt) -> ReadPrompt:
         """A prompt as this run's model reads it, and its text; drawn answers hang on the key's iteration.

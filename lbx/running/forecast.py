@@ -21,13 +21,11 @@ from lbx.planning.asking import OF_LENGTH
 from lbx.planning.estimate import Costs, TimeEstimate, costs_from
 from lbx.planning.memory_use import Free, MemoryFit
 from lbx.planning.outlook import Outlook, look_ahead
-from lbx.planning.selection import Selection
-from lbx.planning.summarizing import guessed
 from lbx.running.answering import Asker
 from lbx.running.data_check import check_samples
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, load_model, load_to_count
-from lbx.running.preparing import make_works, resolve, retrieving, run_of_summaries
+from lbx.running.preparing import make_works, resolve, retrieving
 from lbx.running.resolved import ResolvedRun
 from lbx.running.spec import RunSpec
 from lbx.running.workers.devices import share_out
@@ -123,7 +121,7 @@ def _plan(
         backend, calibrate = load_to_count(card, run.bundle), False
         log.info(f"{error} Its tokens are counted anyway.")
     try:
-        works = make_works(_with_summaries(run), card, backend)
+        works = make_works(run, card, backend)
         return look_ahead(
             works,
             free=free,
@@ -135,23 +133,6 @@ def _plan(
         )
     finally:
         backend.close()
-
-
-def _with_summaries(run: ResolvedRun) -> ResolvedRun:
-    """The run with the parts that are to be summed up as one more task; the summaries' lengths are guessed."""
-    if (paired := run_of_summaries(run)) is None:
-        return run
-    questions, summaries = paired
-    places = run.selection.places
-    if places is not None:
-        places = {**places, **{task.full_name: frozenset(range(task.samples)) for task in questions.tasks}}
-    return replace(
-        run,
-        tasks=[*questions.tasks, *run.tasks],
-        selection=Selection(places),
-        own=summaries,
-        document=guessed(summaries, run.bundle),
-    )
 
 
 def _known(results: str | os.PathLike[str] | None, row: RunRow, workers: int) -> Costs | None:

@@ -15,13 +15,11 @@ from lbx.base.layout import Bundle
 from lbx.base.records import canonical_json, sha256_text
 from lbx.base.version import __version__
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.summaries import Summaries
 from lbx.inference.model import Backend, BackendInfo
 from lbx.judging.same_family import same_family, tokenizer_sha256
 from lbx.planning.option import key_values
-from lbx.planning.selection import EVERYTHING, select_samples
+from lbx.planning.selection import select_samples
 from lbx.planning.settings import RunSettings
-from lbx.planning.summarizing import settings_of_summaries, summaries_of
 from lbx.planning.work import Work, not_shared
 from lbx.running.judge_run import resolve_judge
 from lbx.running.judge_spec import JudgeSpec
@@ -49,22 +47,6 @@ def resolve(spec: RunSpec) -> ResolvedRun:
     tasks = choose_tasks(bundle, spec.tasks, spec.settings)
     names, settings = zip(*spec.kinds, strict=True)
     return ResolvedRun(spec, bundle, tasks, select_samples(spec.choice, bundle, tasks, BENCHMARKS), names, settings)
-
-
-def run_of_summaries(run: ResolvedRun) -> tuple[ResolvedRun, Summaries] | None:
-    """The run that sums up what a run's documents say, and their parts; None where it asks for none, or needs none.
-
-    Raises:
-        BundleError: a data file is damaged.
-    """
-    if not run.spec.summaries:
-        return None
-    summaries = summaries_of(run.tasks, run.selection, run.spec.summaries)
-    if not (tasks := summaries.tasks(run.bundle)):
-        return None
-    settings = [settings_of_summaries(run.settings[0])]
-    agenda = replace(run, tasks=tasks, selection=EVERYTHING, names=[None], settings=settings, own=summaries)
-    return agenda, summaries
 
 
 @contextmanager
@@ -157,8 +139,7 @@ def generated_names(row: RunRow, *, judges: bool) -> list[str]:
     """
     settings = {name: value for name, value in row.settings.items() if name != WHOLE}
     digest = sha256_text(canonical_json([row.model, row.backend, row.bundle_digest, settings]))[:8]
-    summarizes = settings.get("summaries") and not settings.get("summarizer")
-    name = f"{row.model}-{row.backend}-{digest}{'-summaries' * bool(summarizes)}{'-judge' * judges}"
+    name = f"{row.model}-{row.backend}-{digest}{'-judge' * judges}"
     return [name, *([f"{name}-{row.settings[WHOLE][:8]}"] if WHOLE in row.settings else [])]
 
 
@@ -195,5 +176,4 @@ def _make_work(run: ResolvedRun, name: str | None, card: ModelCard, backend: Bac
             reasoning_block=settings.thinks and has_reasoning_block(card, backend),
         ),
         chunks=run.chunks,
-        document=run.document,
     )

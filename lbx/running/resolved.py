@@ -13,7 +13,7 @@ from lbx.judging.same_family import JudgedModel
 from lbx.planning.retrieving import Finder
 from lbx.planning.selection import Selection
 from lbx.planning.settings import RunSettings
-from lbx.planning.work import Agenda, nothing_retrieved, whole_document
+from lbx.planning.work import Agenda, nothing_retrieved
 from lbx.running.spec import RunSpec
 from lbx.store import SampleRow
 
@@ -27,10 +27,9 @@ class ResolvedRun:
 
     Attributes:
         names, settings: of each of the runs that are made together, one row in the results file each.
-        own: a benchmark that only this run has: parts of documents that are to be summed up, or a judge's rounds.
+        own: a benchmark that only this run has: a judge's rounds.
         told: what makes the run beside its settings: of a judge its rubric.
         judged: whose answers are judged.
-        document: what stands in place of a sample's document.
         server: the one address that may be reached.
         network: how the run is kept offline, in words.
         checked: how the bundle was held against its manifest, in words.
@@ -46,7 +45,6 @@ class ResolvedRun:
     own: Benchmark | None = None
     told: Mapping[str, str] = field(default_factory=dict)
     judged: Sequence[JudgedModel] = ()
-    document: Callable[[Sample], Sample] = whole_document
     server: tuple[str, int] | None = None
     network: str = ""
     checked: str = ""

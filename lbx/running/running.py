@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,6 @@ from lbx.bundle import check_unchanged
 from lbx.planning.memory_use import Free
 from lbx.planning.retrieving import StoredChunks, find_all
 from lbx.planning.selection import EVERYTHING, Selection
-from lbx.planning.summarizing import stored
 from lbx.planning.work import Agenda, JobSize
 from lbx.running.answering import Asker, LocalAsker
 from lbx.running.data_check import check_samples
@@ -31,7 +30,7 @@ from lbx.running.forecast import look_ahead_of_run
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, embedding_servers, finder_for, server_of
 from lbx.running.offline import offline
-from lbx.running.preparing import generated_names, prepare_runs, prepare_worker, resolve, run_of_summaries
+from lbx.running.preparing import generated_names, prepare_runs, prepare_worker, resolve
 from lbx.running.rescoring import Embedding, score_with
 from lbx.running.resolved import ResolvedRun
 from lbx.running.runner import Outcome, Runner, closing
@@ -112,7 +111,6 @@ def run(
             ask = functools.partial(
                 _ask, listener=listener, retry_failed=retry_failed, retry_empty=retry_empty, log_file=logged_to
             )
-            resolved = _summarize(resolved, place, after_commit, ask, plan=plan)
             free = Free.now() if plan else None  # before the model takes its part
             asker = open_asker(resolved)
             try:
@@ -232,31 +230,6 @@ def _retrieve(run: ResolvedRun, place: Path, listener: Listener) -> ResolvedRun:
             return run.reading(finder, StoredChunks(store, finder.name))
     finally:
         finder.close()
-
-
-def _summarize(
-    run: ResolvedRun,
-    place: Path,
-    after_commit: Callable[[Store], None] | None,
-    ask: Callable[..., Mapping[str, Outcome]],
-    *,
-    plan: bool,
-) -> ResolvedRun:
-    """Have the model sum up the documents' parts, as a run of its own; what it has done already is not asked again."""
-    if (paired := run_of_summaries(run)) is None:
-        return run
-    questions, summaries = paired
-    check_samples(questions, place)
-    free = Free.now() if plan else None
-    asker = open_asker(questions)
-    try:
-        with Store(place, after_commit=after_commit) as store:
-            asked_as = ask(questions, store, asker, free=free)
-            (run_id,) = asked_as
-            document = stored(store, run_id, summaries, run.bundle)
-    finally:
-        asker.close()
-    return replace(run, settings=[replace(one, summarizer=run_id) for one in run.settings], document=document)
 
 
 def _check_embedding(run: ResolvedRun, place: Path) -> None:

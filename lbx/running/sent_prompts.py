@@ -11,17 +11,13 @@ from typing import Any
 
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.records import Prompt, Sample, SampleKey
-from lbx.benchmarks.base.summaries import Summaries
 from lbx.inference.prefix import common_prefix
-from lbx.planning.summarizing import stored, summaries_of
 from lbx.planning.work import Work
 from lbx.prompting.prompter import ReadPrompt
 from lbx.running.judge_spec import JudgeSpec
 from lbx.running.models import card_of, load_to_count
-from lbx.running.preparing import make_works, resolve, retrieving, run_of_summaries
-from lbx.running.resolved import ResolvedRun
+from lbx.running.preparing import make_works, resolve, retrieving
 from lbx.running.spec import RunSpec
-from lbx.store import Store
 
 FIRST_ANSWER = "<the first answer>"
 """Stands for what the model said where a second prompt repeats it."""
@@ -70,8 +66,7 @@ def prompts(spec: RunSpec, *, first: bool = False) -> Iterator[SentPrompt]:
     """What would be sent, sample by sample in the data's order; the model is loaded for its tokenizer.
 
     Args:
-        first: only the first chosen sample of each task. With ``summaries`` these are the parts of documents: what is
-            asked about their summaries is not known before there are any.
+        first: only the first chosen sample of each task.
 
     Raises:
         LbxError: the bundle, the tasks or the model are not there.
@@ -97,7 +92,7 @@ def rebuilt(
     Args:
         spec: of the run that answered.
         answers: every step's output but the last one's.
-        results: the file with the summaries that the run read in place of documents.
+        results: the results file of the answer.
 
     Raises:
         LbxError: the bundle, the sample or the model are not there any more.
@@ -106,8 +101,6 @@ def rebuilt(
     only = replace(
         spec, tasks=(name,), ids=(f"{name}/{key.sample_id}",), limit=None, documents=None, sample=None, workers=0
     )
-    if key.benchmark == Summaries.name:
-        only, results = replace(spec, workers=0), None
     if isinstance(spec, JudgeSpec):  # whose tasks are those of the judged answers
         files = [path for path in spec.answers if Path(path).is_file()] or [str(results)]
         only = replace(spec, ids=only.ids, limit=None, workers=0, answers=tuple(files))
@@ -124,10 +117,6 @@ def rebuilt(
 def _works(spec: RunSpec, run_id: str | None = None, results: Path | None = None) -> Iterator[list[Work]]:
     """The works of a spec; where a run is named, its own first."""
     run = resolve(spec)
-    if results is not None and run_id is not None:
-        run = _with_summaries(run, run_id, results)
-    elif summaries := run_of_summaries(run):
-        run = summaries[0]
     with retrieving(run) as reading:
         card = card_of(spec, run.bundle)
         backend = load_to_count(card, run.bundle)
@@ -135,16 +124,6 @@ def _works(spec: RunSpec, run_id: str | None = None, results: Path | None = None
             yield sorted(make_works(reading, card, backend), key=lambda work: work.run_id != run_id)
         finally:
             backend.close()
-
-
-def _with_summaries(run: ResolvedRun, run_id: str, results: Path) -> ResolvedRun:
-    """The run with the summaries that it has read, where it has."""
-    if not run.spec.summaries:
-        return run
-    summaries = summaries_of(run.tasks, run.selection, run.spec.summaries)
-    with Store(results, beside_writer=True) as store:
-        rows = store.query("SELECT settings->>'summarizer' FROM runs WHERE run_id = ?", [run_id]).rows
-        return replace(run, document=stored(store, rows[0][0], summaries, run.bundle))
 
 
 def _of_sample(work: Work, sample: Sample, answers: Sequence[str] = (FIRST_ANSWER,)) -> Iterator[SentPrompt]:

@@ -176,11 +176,6 @@ class RunSpec(AskingOptions, ChoosingOptions):
             raise UsageError(
                 "--both-kinds excludes --thinking and --no-thinking: it asks both with reasoning and without."
             )
-        if self.summaries:
-            raise UsageError(
-                "--both-kinds and --summaries exclude each other.",
-                fix="Ask with --thinking, then with --no-thinking: both read the same summaries.",
-            )
         names = (f"{self.name}-{kind}" if self.name else None for kind in ("thinking", "nonthinking"))
         with_reasoning = replace(self.settings, both_kinds=False, thinking=True)
         without = replace(with_reasoning, thinking=False, thinking_tokens=None, reasoning_effort=None)

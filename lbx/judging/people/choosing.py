@@ -11,8 +11,9 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import sha256_text
-from lbx.benchmarks import BENCHMARKS, OF_RUNS
+from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.judged_by import BY_NAME, marks_in
+from lbx.benchmarks.judge.benchmark import Judging
 from lbx.judging.instructions import task_text
 from lbx.judging.people.sets import PAIR, Answer, Item, RatingSet, agreement_sample, pairs_of
 from lbx.store.answers import fits
@@ -84,12 +85,12 @@ def _answered(
                s."references", s.meta, s.language, s.length, s.length_unit, s.context_sha256 AS document, h.metric
         FROM generations g JOIN samples s USING (benchmark, task, sample_id)
         LEFT JOIN (SELECT DISTINCT benchmark, task, metric FROM scores WHERE headline) h USING (benchmark, task)
-        WHERE g.error IS NULL AND (len($1) = 0 OR list_contains($1, g.run_id)) AND NOT list_contains($2, g.benchmark)
+        WHERE g.error IS NULL AND (len($1) = 0 OR list_contains($1, g.run_id)) AND g.benchmark <> $2
             AND (len($3) = 0 OR {fits("g", "$3")})
         QUALIFY row_number() OVER (PARTITION BY g.run_id, benchmark, task, sample_id ORDER BY g.iteration, h.metric) = 1
         ORDER BY g.benchmark, g.task, s.position, g.sample_id
         """,  # noqa: S608 (our own names)
-        [list(runs), list(OF_RUNS), list(patterns)],
+        [list(runs), Judging.name, list(patterns)],
     ).dicts()
     order = {run: at for at, run in enumerate(runs)}
     questions: dict[tuple[str, ...], list[dict[str, Any]]] = {}

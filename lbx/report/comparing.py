@@ -102,11 +102,23 @@ def _compared(
         )
 
 
-def _numbers_on_both(first: Side, second: Side) -> Iterator[tuple[Number, Number]]:
-    """Each number of two sides, on the samples of both: from its parts where it is a sum of them, else made anew."""
+def compared_averages(first: Side, second: Side) -> Difference | None:
+    """The difference of two runs' averages of everything, as the report tests it; None where they share no sample."""
+    both = [task for task in first.tasks if task in second.tasks]
+    pairs = _numbers_on_both(first.of(both), second.of(both), "benchmark") if both else ()
+    averages = (difference(a.estimate, b.estimate) for a, b in pairs)
+    return next(averages, None)
+
+
+def _numbers_on_both(first: Side, second: Side, level: str = "") -> Iterator[tuple[Number, Number]]:
+    """Each number of two sides, on the samples of both: from its parts where it is a sum of them, else made anew.
+
+    Args:
+        level: only numbers of this one.
+    """
     anew: list[Side] = []
     shared = Shared()
-    for key in [key for key in first.numbers if key in second.numbers]:
+    for key in [key for key in first.numbers if key in second.numbers and level in ("", key[0])]:
         a, b = first.numbers[key], second.numbers[key]
         if first.samples != second.samples and not made_alike(a, b):
             anew = anew or [first.beside(second), second.beside(first)]

@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from lbx.benchmarks.base.aggregates import average
 from lbx.benchmarks.base.columns import Array, Bools, ScoredRows
 from lbx.report.shapes import ReportQuery
-from lbx.scoring.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
+from lbx.scoring.scored import SURE, WHO, Tasks, as_table, known, named, number, overall, scored, told
 from lbx.statistics.estimates import Codes, Design, Estimate, Floats, Stratum, interval, interval_of
 from lbx.statistics.tails import t_quantile
 from lbx.store import Store, Table
@@ -85,8 +84,8 @@ class Paid:
     @classmethod
     def of(cls, rows: ScoredRows) -> Paid:
         measured = [rows.column(name) for name in _MEASURED]
-        named = [rows.column(name) for name in ("samples", "documents", "clusters", "score")]
-        return cls(*named, _with_sums(*measured))
+        samples, documents, clusters, scores = map(rows.column, ("samples", "documents", "clusters", "score"))
+        return cls(samples, documents, clusters, scores, _with_sums(*measured))
 
     @classmethod
     def unscored(cls, measured: Mapping[str, Array]) -> Paid:
@@ -218,7 +217,8 @@ def _lines(benchmark: str, tasks: Tasks, paid: Mapping[str, Paid]) -> Iterator[t
     family = known(benchmark)
     heads = {task: number(benchmark, task, rows) for task, rows in tasks.items()}
     estimates = {task: one.estimate if one else None for task, one in heads.items()}
-    parts = [(None, average(list(estimates.values())), Paid.together(list(paid.values())))]
+    whole = overall(benchmark, tasks, [one for one in heads.values() if one])
+    parts = [(None, whole.estimate if whole else None, Paid.together(list(paid.values())))]
     for task, made, part in [*parts, *((task, estimates[task], paid[task]) for task in tasks)]:
         line: Line = {"task": task}
         if made is not None:

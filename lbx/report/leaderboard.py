@@ -1,8 +1,8 @@
 """The report ``leaderboard``: runs in the order of what they surely have, each with the places that it may have.
 
 A run that answered less than 99% of what its bundle asks stands where it would with the rest counted as wrong. Places
-are told from the runs' own intervals, as though they had been asked other questions: ``comparison`` pairs the questions
-and tells more of them apart. Where answers are missing no run is surely better than one that they could lift above it.
+come of the paired tests of the report ``comparison``; of so many answers that all pairs would take long, of the runs'
+own intervals. Where answers are missing no run is surely better than one that they could lift above it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.report.comparing import compared_averages
 from lbx.report.shapes import ReportQuery
+from lbx.report.sides import Side
+from lbx.scoring.scored import known, scored
 from lbx.statistics.differences import holm
 from lbx.statistics.tails import normal_quantile, t_tail
 from lbx.store import Store, Table
@@ -24,6 +28,8 @@ _ALL_OF_IT = 0.99
 _SURELY = 0.05
 _Z = normal_quantile(1 - _SURELY / 2)
 _NEARLY = 0.999
+_MOST_COMPARED, _PAIR_OVERHEAD = 10_000_000, 1_000
+"""Answers that are compared at most; a pair takes as long as so many more: a few seconds in all."""
 
 
 def table(store: Store, query: ReportQuery) -> Table:
@@ -37,14 +43,18 @@ def table(store: Store, query: ReportQuery) -> Table:
         [list(query.runs)],
     )
     rows = result.dicts()
+    averaged = {*store.query("SELECT DISTINCT run_id, benchmark FROM group_scores WHERE \"grouping\" = 'overall'").rows}
+    for row in rows:
+        family = known(row["benchmark"]) if (row["run_id"], row["benchmark"]) in averaged else None
+        row["score_of"] = None if row["score"] is None else (family or Benchmark).average_of
     rows.sort(key=lambda row: (row["benchmark"], -standing(row), row["model"], row["backend"], row["run_id"]))
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["benchmark"], *row.pop("done")), []).append(row)
     for group in groups.values():
-        for row, place in zip(group, places(group), strict=True):
+        for row, place in zip(group, places(group, _paired(store, group)), strict=True):
             row["place"] = place
-    columns = [name for name in result.columns if name != "done"] + ["place"]
+    columns = [name for name in result.columns if name != "done"] + ["place", "score_of"]
     return Table(columns, [tuple(row[name] for name in columns) for row in rows])
 
 
@@ -63,13 +73,23 @@ def _open_to(row: Mapping[str, Any], whole: int) -> tuple[float, float]:
     return row["failed_as_0"] * n_asked / whole, 1 - (1 - row["failed_as_1"]) * n_asked / whole
 
 
-def places(rows: Sequence[Mapping[str, Any]]) -> list[str | None]:
-    """From 1 + the runs that are surely better to all but those that are surely worse (Holm, 5%)."""
+def places(
+    rows: Sequence[Mapping[str, Any]], paired: Mapping[tuple[int, int], float] | None = None
+) -> list[str | None]:
+    """From 1 + the runs that are surely better to all but those that are surely worse (Holm, 5%).
+
+    Args:
+        paired: the p of the paired test of each two runs, by their places among the rows.
+    """
     if len(rows) < 2:
         return [None] * len(rows)
     pairs = list(combinations(range(len(rows)), 2))
-    apart = _perhaps_apart(rows)
-    corrected = holm([_p(rows[a], rows[b]) if apart[a, b] else 1.0 for a, b in pairs])
+    if paired is None:
+        apart = _perhaps_apart(rows)
+        ps = [_p(rows[a], rows[b]) if apart[a, b] else 1.0 for a, b in pairs]
+    else:
+        ps = [1.0 if _may_turn(rows[a], rows[b]) else paired[a, b] for a, b in pairs]
+    corrected = holm(ps)
     better, worse = [0] * len(rows), [0] * len(rows)
     for (a, b), p in zip(pairs, corrected, strict=True):
         if p < _SURELY:
@@ -78,6 +98,23 @@ def places(rows: Sequence[Mapping[str, Any]]) -> list[str | None]:
             worse[upper] += 1
     ends = [(1 + above, len(rows) - below) for above, below in zip(better, worse, strict=True)]
     return [str(first) if first == last else f"{first}-{last}" for first, last in ends]
+
+
+def _paired(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int], float] | None:
+    """The p of each two runs' averages, as the report ``comparison`` tests them; None of too many answers."""
+    pairs = list(combinations(range(len(rows)), 2))
+    if not pairs or len(pairs) * (max(row["n"] for row in rows) + _PAIR_OVERHEAD) > _MOST_COMPARED:
+        return None
+    benchmark, runs = rows[0]["benchmark"], [row["run_id"] for row in rows]
+    family, tasks = known(benchmark), scored(store, runs, [benchmark])
+    sides = {run: Side(family, tasks[run, benchmark]) for run in runs if family and (run, benchmark) in tasks}
+    tested = {}
+    for a, b in pairs:
+        both = runs[a] in sides and runs[b] in sides
+        found = compared_averages(sides[runs[a]], sides[runs[b]]) if both else None
+        in_order = found and found.interval.value * ((rows[b]["score"] or 0) - (rows[a]["score"] or 0)) > 0
+        tested[a, b] = found.p if found and found.p is not None and in_order else 1.0
+    return tested
 
 
 def _perhaps_apart(rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.bool_]:
@@ -107,12 +144,20 @@ def _p(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     errors = _error(upper, "low"), _error(lower, "high")
     if not all(errors) or not all(row["df"] for row in (one, other)):
         return 1.0
-    whole = max(row["asked"] or 0 for row in (one, other))
-    if _open_to(upper, whole)[0] <= _open_to(lower, whole)[1]:
+    if _may_turn(one, other):
         return 1.0
     variances = [error**2 for error in errors]
     df = sum(variances) ** 2 / sum(v**2 / row["df"] for v, row in zip(variances, (upper, lower), strict=True))
     return min(1.0, 2 * t_tail((upper["score"] - lower["score"]) / math.sqrt(sum(variances)), df))
+
+
+def _may_turn(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether answers are missing that could turn the order of two runs round."""
+    upper, lower = (one, other) if (one["score"] or 0) > (other["score"] or 0) else (other, one)
+    if upper["score"] is None or lower["score"] is None:
+        return True
+    whole = max(row["asked"] or 0 for row in (one, other))
+    return _open_to(upper, whole)[0] <= _open_to(lower, whole)[1]
 
 
 def _error(row: Mapping[str, Any], end: str) -> float:

@@ -89,7 +89,7 @@ def _first(averages: Sequence[Sheet], most: int) -> Iterator[Sheet]:
 
 def _averages(numbers: Table) -> list[Sheet]:
     """The papers' averages, a table a benchmark, ordered by the overall one; the last ones go where there is no room.
-    The overall one is left to the report paper: beside the leaderboard's mean it would be another number of the same.
+    The overall one is left out: the leaderboard has it.
     """
     made = []
     rows_of: dict[str, list[dict[str, Any]]] = {}

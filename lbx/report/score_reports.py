@@ -35,7 +35,7 @@ def _any_of(*columns: str) -> Callable[[Mapping[str, Any]], bool]:
 
 SCORES: dict[str, Report] = {
     "leaderboard": Report(
-        "Leaderboard (mean of the tasks' headline scores, percent)",
+        "Leaderboard (each benchmark's one score, percent)",
         "",
         (
             Column("place", "place", optional=True),
@@ -45,7 +45,8 @@ SCORES: dict[str, Report] = {
             Column("tasks", "tasks", "count", rank=6),
             Column("n", "scored", "count", rank=4),
             _COVERAGE,
-            Column("score", "mean of tasks", "percent", interval=True),
+            Column("score", "score", "percent", interval=True),
+            Column("score_of", "score is", missing="", rank=2),
             Column("failed", "failed", "count", rank=1),
             Column("truncated", "truncated", "count", unknown=True, rank=7),
             Column("status", "status", rank=5),

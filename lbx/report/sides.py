@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from lbx.benchmarks.base.aggregates import Average
+from lbx.benchmarks.base.aggregates import first_overall
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import Array, Bools
 from lbx.scoring.scored import Tasks, number, starts_of
@@ -64,9 +64,9 @@ class Side:
         heads = {task: one for task, rows in tasks.items() if (one := number(self._benchmark.name, task, rows))}
         own = self._benchmark.known_tasks or tuple(tasks)  # a foreign file may have others
         groups = self._benchmark.averages({task: rows for task, rows in tasks.items() if task in own})
-        average = Average.of([*heads.values()], whole=False)
-        if average and not any(one.grouping == "overall" for one in groups):
-            groups.append(average.group("overall", "all"))
+        average = first_overall(groups, [*heads.values()])
+        if average and average not in groups:
+            groups.append(average)
         made = [
             Number("benchmark" if one.grouping == "overall" else "group", _named(one.grouping, one.name), one.metric,
                    one.score, one.estimate)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from lbx.benchmarks.own.benchmark import OwnBenchmark
 from lbx.scoring.scored import known, number, plain_numbers, read, told
 from lbx.statistics.estimates import Estimate, interval, labels_of
 from lbx.store import GroupRow, ResultRow, Store, opinions
-from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, stored_sample
+from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, NumberRow, stored_sample
 
 
 def add_up_named(store: Store, run_id: str, benchmark: str, version: int, *, ended: bool) -> None:
@@ -107,7 +107,8 @@ class _AddingUp:
         self._heads = {row.task: row for row in results if row.headline}
         lengths = [row for task, one in tasks.items() for row in self._lengths(task, one)]
         of_family = {task: one for task, one in tasks.items() if self._benchmark.knows(task)}
-        return [*results, *lengths, *self._groups(of_family), *self._whole(tasks)]
+        groups = self._groups(of_family)
+        return [*results, *lengths, *groups, *self._whole(tasks, groups)]
 
     def _results(self, task: str, rows: ScoredRows, place: int) -> list[ResultRow]:
         """A task's numbers; over a part of its samples none of them is official."""
@@ -169,10 +170,14 @@ class _AddingUp:
             for position, group in enumerate(groups)
         ]  # fmt: skip
 
-    def _whole(self, tasks: Mapping[str, ScoredRows]) -> list[BenchmarkRow]:
-        """The mean of the headlines, which the leaderboard shows. A task of which all answers failed counts, too, in
-        what they leave open.
+    def _whole(self, tasks: Mapping[str, ScoredRows], groups: Sequence[GroupRow]) -> list[BenchmarkRow]:
+        """The one score of the leaderboard: the benchmark's own average, else the mean of its tasks' headlines.
+
+        A task of which all answers failed counts, too, in what they leave open.
         """
+        if own := next((group for group in groups if group.grouping == "overall"), None):
+            columns = {column.name: getattr(own, column.name) for column in fields(NumberRow)}
+            return [BenchmarkRow(*self._names, self._version, own.n, own.score, **columns)]
         heads = [one for task, rows in tasks.items() if (one := number(self._benchmark.name, task, rows))]
         average = Average.of(heads, whole=False)
         if average is None:

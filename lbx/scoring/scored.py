@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from lbx.base.records import Sample, ScoredSample, TaskScore
+from lbx.base.records import GroupScore, Sample, ScoredSample, TaskScore
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.aggregates import task_score
+from lbx.benchmarks.base.aggregates import first_overall, task_score
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import Columns, ScoredRows
 from lbx.statistics.estimates import Interval, coded
@@ -240,6 +240,13 @@ def number(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> TaskScore
     if family and family.knows(task):
         return family.headline(task, rows)
     return next(iter(plain_numbers(rows)), None)
+
+
+def overall(benchmark: str, tasks: Tasks, heads: Sequence[TaskScore]) -> GroupScore | None:
+    """The benchmark's one score of a run: over its own tasks, or the mean of the headlines of whatever tasks it has."""
+    family = known(benchmark)
+    own = {task: rows for task, rows in tasks.items() if family and family.knows(task)}
+    return first_overall(family.averages(own) if family and own else [], heads)
 
 
 def plain_numbers(rows: Sequence[ScoredSample]) -> list[TaskScore]:

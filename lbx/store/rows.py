@@ -269,7 +269,7 @@ class GroupRow(NumberRow):
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkRow(NumberRow):
-    """One row of ``benchmark_results``: the mean of the headlines of a benchmark's tasks, which is lbx's own number."""
+    """One row of ``benchmark_results``: a benchmark's one score, see the view ``leaderboard``."""
 
     run_id: str
     benchmark: str

@@ -11,6 +11,8 @@ from readers import Row
 from recomputed import Numbers, every
 from stored_file import Answer, File, Key
 
+from lbx.benchmarks import BENCHMARKS
+
 Made = dict[Key, Numbers]
 
 
@@ -118,6 +120,14 @@ def needles(made: Made, row: Row) -> Claims:
     yield from _of_rows(row, _mean_of(row["benchmark"], held))
 
 
+def _score_of(of_run: Numbers, tasks: Tasks) -> Number | None:
+    """The benchmark's one score."""
+    known = BENCHMARKS[of_run.benchmark].known_tasks
+    groups = group_numbers(of_run.benchmark, {task: rows for task, rows in tasks.items() if not known or task in known})
+    own = (one for (grouping, _, _), one in groups.items() if grouping == "overall")
+    return next(own, None) or _mean_of(of_run.benchmark, tasks)
+
+
 def _mean_of(benchmark: str, tasks: Tasks) -> Number | None:
     heads = [headline(benchmark, task, rows) for task, rows in tasks.items()]
     return next(iter(average([one for one in heads if one], whole=False)), None)
@@ -129,7 +139,7 @@ def cost(made: Made, row: Row) -> Claims:
     of_run = made[row["run_id"], row["benchmark"]]
     tasks = of_run.scored if row["task"] is None else {row["task"]: of_run.scored[row["task"]]}
     one = headline(row["benchmark"], row["task"], tasks[row["task"]]) if row["task"] else None
-    yield from _of_rows(row, one if row["task"] else _mean_of(row["benchmark"], tasks))
+    yield from _of_rows(row, one if row["task"] else _score_of(of_run, tasks))
     paid = _with_shared_prefill(made, row["run_id"])
     rows = [paid[id(one.row)] for some in tasks.values() for one in some]
     sums = {

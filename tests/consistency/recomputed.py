@@ -181,7 +181,13 @@ class Numbers:
 
     @cached_property
     def mean(self) -> dict[str, Any] | None:
-        """What the leaderboard shows: the mean of the headlines."""
+        """What the leaderboard shows: the average of everything that the family has, else the mean of the headlines."""
+        for (grouping, _, _), row in self.groups.items():
+            if grouping == "overall":
+                counted = sum(one["n"] for one in self.heads.values())
+                return {name: value for name, value in row.items() if name not in ("official", "partial")} | {
+                    "n": counted
+                }
         heads = [headline(self.benchmark, task, rows) for task, rows in self.scored.items()]
         made = average([one for one in heads if one], whole=False)
         if not made:

@@ -209,7 +209,7 @@ def test_in_parquet(file: Path, tmp_path: Path) -> None:
 
 
 def test_the_first_screen_has_one_average_of_everything_with_its_name(tmp_path: Path) -> None:
-    """The mean of the tasks stood beside the paper's, which weighs categories: two numbers, and no name."""
+    """The paper's, which weighs categories, and no mean of the tasks beside it."""
     kinds = ({"difficulty": level, "length": "short", "domain": "Law"} for level in ("easy", "hard") * 3)
     choices = [
         (Sample("longbench_v2", "mcq", f"{n}", f"{n}", "?", ("A",), meta=meta), "(A)") for n, meta in enumerate(kinds)
@@ -218,8 +218,11 @@ def test_the_first_screen_has_one_average_of_everything_with_its_name(tmp_path: 
         add_run(store, "r", [*choices, *trec(2, 5), *_qasper(["one", "two", "no"])])
         made = overview.sheets(store, ReportQuery(), tmp_path / "r.duckdb")
     heads = [column.heading for one in made for column in one.columns]
-    assert heads.count("mean of tasks") == 1
-    assert not {"overall", "average", "score"} & set(heads)
+    assert heads.count("score") == heads.count("score is") == 1
+    assert not {"overall", "average"} & set(heads)
+    (board,) = (one for one in made if one.title.startswith("Leaderboard"))
+    at = [column.name for column in board.columns].index("score_of")
+    assert [row[at] for row in board.rows] == ["mean of categories", "mean of questions"]
     assert any(one.title == "The paper's averages: longbench_v2" and len(one.columns) > 2 for one in made)
 
 

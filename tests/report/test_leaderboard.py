@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import Lbx
@@ -123,6 +124,69 @@ def test_of_one_document_nothing_has_an_interval(tmp_path: Path, tasks: tuple[st
     }
 
 
+LONE = ("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique", "gov_report", "qmsum",
+        "multi_news", "triviaqa", "samsum")  # fmt: skip
+"""Tasks of LongBench that score 1 for the reference itself, and 0 for another word."""
+
+
+def test_places_are_those_of_the_comparison_where_an_average_has_no_interval(tmp_path: Path) -> None:
+    """One question of each task leaves nothing to make an interval of, and all eleven speak for one of two runs."""
+    with Store(tmp_path / "r.duckdb") as store:
+        for run, right in (("a", 11), ("b", 10), ("c", 1), ("d", 0), ("e", 0)):
+            samples = [Sample("longbench", task, "0", task, "?", ("yes",), "en", 9) for task in LONE]
+            answers = [(one, "yes" if at < right else "no") for at, one in enumerate(samples)]
+            add_run(store, run, answers, model=run)
+        board = {row["run_id"]: row for row in read(store, "leaderboard").dicts()}
+        pairs = {
+            (row["run_a"], row["run_b"]): row
+            for row in read(store, "comparison").dicts() if row["level"] == "benchmark"
+        }  # fmt: skip
+    assert {row["method"] for row in board.values()} == {"one cluster"}
+    assert pairs["a", "d"]["p"] < 0.001
+    assert {run: row["place"] for run, row in board.items()} == {
+        "a": "1-2", "b": "1-2", "c": "3-5", "d": "3-5", "e": "3-5",
+    }  # fmt: skip
+    _contradicts_no_pair(board, pairs)
+
+
+def test_places_are_those_of_the_comparison_of_published_answers(imports: Path) -> None:
+    with Store(imports, read_only=True) as store:
+        board = {row["run_id"]: row for row in read(store, "leaderboard").dicts() if row["benchmark"] == "longbench"}
+        pairs = {
+            (row["run_a"], row["run_b"]): row for row in read(store, "comparison").dicts()
+            if row["level"] == "benchmark" and row["benchmark"] == "longbench"
+        }  # fmt: skip
+    ((pair, row),) = pairs.items()
+    assert [board[run]["score"] for run in pair] == pytest.approx([row["score_a"], row["score_b"]])
+    _contradicts_no_pair(board, pairs)
+
+
+def _contradicts_no_pair(board: Mapping[str, Mapping[str, Any]], pairs: Mapping[Any, Mapping[str, Any]]) -> None:
+    """A run is surely behind as many others as the comparison calls better."""
+    for run, row in board.items():
+        better = sum(
+            pair["verdict"].startswith("better" if one == run else "worse")
+            for (one, other), pair in pairs.items() if run in (one, other)
+        )  # fmt: skip
+        assert int(row["place"].partition("-")[0]) == 1 + better, run
+
+
+def test_the_score_of_a_benchmark_is_its_authors_average(imports: Path) -> None:
+    """One number, and its name, wherever a run has one; that LongBench's weighs categories test_boards shows."""
+    with Store(imports, read_only=True) as store:
+        rows = {row["model"]: row for row in read(store, "leaderboard").dicts()}
+        sums = {row["run_id"]: row for row in store.query("FROM group_scores WHERE \"grouping\" = 'overall'").dicts()}
+        spent = {row["run_id"]: row for row in read(store, "cost").dicts() if row["task"] is None}
+    found = {model: (row["score_of"], round(100 * row["score"], 2)) for model, row in rows.items()}
+    assert found["llama3-8b-instruct"] == ("mean of categories", 47.48)
+    assert found["llama2-7b-chat-4k"] == ("mean of categories", 28.87)
+    assert found["gpt-4o-mini"][0] == "mean of questions"
+    assert found["llama2-13b-chat-4k"][0] == "mean of tasks", "L-Eval's authors average its parts alone"
+    for row in rows.values():
+        same = [sums[row["run_id"]]["score"], spent[row["run_id"]]["score"]]
+        assert same == pytest.approx([row["score"]] * 2), row["model"]
+
+
 def test_a_part_of_one_question_is_not_called_one_document(tmp_path: Path) -> None:
     with Store(tmp_path / "r.duckdb") as store:
         lone = Sample("longbench", "qasper", "q", "another", "?", ("yes",), "en", 9)
@@ -141,6 +205,5 @@ def test_numbers_of_an_older_lbx_are_called_so(tmp_path: Path) -> None:
         assert not any("older lbx" in note for note in sheet(REPORTS["leaderboard"], read(store, "leaderboard")).notes)
         alone = without_intervals(REPORTS["leaderboard"], read(store, "leaderboard"))
         assert not any("older lbx" in note for note in sheet(REPORTS["leaderboard"], alone).notes)
-        for table in ("benchmark_results", "length_results"):
-            store.query(f"DELETE FROM {table}")
+        store.query("DELETE FROM benchmark_results")
         assert any("lbx score" in note for note in sheet(REPORTS["leaderboard"], read(store, "leaderboard")).notes)

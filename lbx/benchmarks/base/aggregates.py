@@ -93,6 +93,13 @@ class Average:
         return GroupScore(grouping, name, metric, self.n, self.score, official, self.partial, self.estimate)
 
 
+def first_overall(groups: Sequence[GroupScore], heads: Sequence[TaskScore]) -> GroupScore | None:
+    """A benchmark's one score: the first of its groups over everything, else the mean of its tasks' headlines."""
+    own = next((group for group in groups if group.grouping == "overall"), None)
+    mean_of_tasks = None if own else Average.of(heads, whole=False)
+    return mean_of_tasks.group("overall", "all") if mean_of_tasks else own
+
+
 def average(parts: Sequence[Estimate | None]) -> Estimate | None:
     """The mean of numbers, each counting alike; None where one is not known."""
     known = [part for part in parts if part is not None]

@@ -87,6 +87,8 @@ class Benchmark(ABC):
     """How often its authors ask each sample."""
     modes: ClassVar[frozenset[str]] = frozenset()
     """Which of "cot", "no_context", "length_hint" and "rag" it knows. Thinking is the model's matter: all take it."""
+    average_of: ClassVar[str] = "mean of tasks"
+    """What its one score is, which ``averages`` has under "overall": a mean of tasks, where its authors have none."""
     clustered_by: ClassVar[str] = "document"
     """What ``cluster`` goes by, in a word."""
     retrieval: ClassVar[RetrievalRules] = RetrievalRules()

@@ -87,6 +87,7 @@ class LongBench(Benchmark):
     repositories = (REPO, "zai-org/LongBench")
     paper = PAPER
     boards = BOARDS
+    average_of = "mean of categories"
     modes = frozenset({"rag"})
     known_tasks = (*TASKS, *_E_TASKS)
     selections = MappingProxyType({"longbench": tuple(TASKS), "longbench_e": _E_TASKS})

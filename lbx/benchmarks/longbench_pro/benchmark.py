@@ -93,6 +93,7 @@ class LongBenchPro(Benchmark):
     published = PUBLISHED
     unit = 1
     known_tasks = tuple(TASKS)
+    average_of = "mean of questions"
     embedding_tasks = tuple(task for task, kind in TASKS.items() if kind.metric == "summary")
     predictions = LongBenchProFormat(name, known_tasks)
 

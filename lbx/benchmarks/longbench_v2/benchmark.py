@@ -92,6 +92,7 @@ class LongBenchV2(Benchmark):
     boards = BOARDS
     published = PUBLISHED
     known_tasks = (TASK,)
+    average_of = "mean of questions"
     predictions = LongBenchV2Format(name, known_tasks)
     modes = frozenset({"cot", "no_context", "rag"})
     retrieval = RetrievalRules(tokenizer="zai-org/glm-4-9b-chat-hf", recipe="bundle/longbench_v2_retrieval.toml")

@@ -210,6 +210,7 @@ class Needle(Benchmark):
 
     name = "needle"
     metric_version = 1
+    average_of = "mean of questions"
 
     def bundled(self, bundle: Bundle) -> bool:
         """Whether a recipe put its settings into the bundle. Without them it can be asked, and must be named."""

@@ -32,16 +32,25 @@ _MOST_COMPARED, _PAIR_OVERHEAD = 10_000_000, 1_000
 """Answers that are compared at most; a pair takes as long as so many more: a few seconds in all."""
 
 
+# The samples that the score would count in a whole run: what it counts may be a part of the run's tasks.
+_RUNS = """
+    SELECT l.*, CASE WHEN t.is_known THEN coalesce(l.asked + t.unasked, t.scorable)::BIGINT END AS scorable_samples,
+           t.done
+    FROM leaderboard l JOIN (
+        SELECT run_id, benchmark, list(task ORDER BY task) AS done, count(scorable_samples) = count(*) AS is_known,
+               sum(greatest(scorable_samples - asked, 0)) AS unasked, sum(scorable_samples) AS scorable
+        FROM coverage JOIN (
+            SELECT run_id, benchmark, task, count(DISTINCT sample_id) AS asked FROM generations GROUP BY ALL
+        ) USING (run_id, benchmark, task)
+        GROUP BY ALL
+    ) t USING (run_id, benchmark)
+    WHERE len($1) = 0 OR list_contains($1::VARCHAR[], l.run_id)
+"""
+
+
 def table(store: Store, query: ReportQuery) -> Table:
     """The view's rows, ordered, with ``place``: "1", "1-3"; None of a run that no other one did the same tasks as."""
-    result = store.query(
-        "SELECT l.*, t.scorable_samples, t.done FROM leaderboard l JOIN ("
-        "SELECT run_id, benchmark, list(task ORDER BY task) AS done, "
-        "CASE WHEN count(scorable_samples) = count(*) THEN sum(scorable_samples)::BIGINT END AS scorable_samples "
-        "FROM coverage GROUP BY ALL"
-        ") t USING (run_id, benchmark) WHERE len($1) = 0 OR list_contains($1::VARCHAR[], l.run_id)",
-        [list(query.runs)],
-    )
+    result = store.query(_RUNS, [list(query.runs)])
     rows = result.dicts()
     averaged = {*store.query("SELECT DISTINCT run_id, benchmark FROM group_scores WHERE \"grouping\" = 'overall'").rows}
     for row in rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,19 @@ def test_the_score_of_a_benchmark_is_its_authors_average(imports: Path) -> None:
     for row in rows.values():
         same = [sums[row["run_id"]]["score"], spent[row["run_id"]]["score"]]
         assert same == pytest.approx([row["score"]] * 2), row["model"]
+
+
+def test_tasks_that_a_score_does_not_count_are_not_missing_in_it(tmp_path: Path) -> None:
+    """LongBench's score is of its own tasks; a run may have those of LongBench-E, too."""
+    in_e = [(replace(sample, task="trec_e"), output) for sample, output in trec(2, 9)]
+    with Store(tmp_path / "r.duckdb") as store:
+        counts = {"longbench/trec": 12, "longbench/trec_e": 9}
+        add_run(store, "both", [*trec(6, 12), *in_e], model="both", counts=counts)
+        add_run(store, "half", [*trec(6, 12), *in_e[:4]], model="half", counts=counts)
+        rows = {row["run_id"]: row for row in read(store, "leaderboard").dicts()}
+    assert [(row["score"], row["asked"]) for row in rows.values()] == [(0.5, 12)] * 2
+    assert [row["scorable_samples"] for row in rows.values()] == [12, 17]
+    assert (standing(rows["both"]), standing(rows["half"])) == pytest.approx((0.5, 6 / 17))
 
 
 def test_a_part_of_one_question_is_not_called_one_document(tmp_path: Path) -> None:

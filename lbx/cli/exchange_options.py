@@ -79,6 +79,13 @@ class Import:
             variable=False,  # matching rows makes another run of them
         ),
     ] = None
+    strip_reasoning: Annotated[
+        bool,
+        typer.Option(
+            "--strip-reasoning",
+            help="Score answers without their blocks of reasoning (<think>...</think>), which are kept as `reasoning`.",
+        ),
+    ] = False
     set_id: RatingSet = None
     rater: Annotated[
         str | None,

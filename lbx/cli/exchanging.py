@@ -49,6 +49,8 @@ def score_outputs(options: Score) -> None:
 def import_files(options: Import) -> None:
     """See ``lbx import``."""
     output, file_format = options.output, options.file_format
+    if options.strip_reasoning and file_format in (*rating_forms(), *judge_forms()):
+        raise UsageError(f"--strip-reasoning is for answers, and {file_format} has none.", fix="Leave it out.")
     if form := rating_forms().get(file_format):
         import_ratings(form, options)
         return
@@ -67,6 +69,7 @@ def import_files(options: Import) -> None:
         bundle=opened,
         e=options.e,
         metadata=metadata,
+        strip_reasoning=options.strip_reasoning,
     )
     with Store(output) as store:
         done = write_predictions(store, understood)

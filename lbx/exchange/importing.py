@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.commands import as_command
+from lbx.base.counts import counted, line_spans
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS, judge_forms, official_judges, own_names
@@ -19,6 +20,8 @@ from lbx.benchmarks.base.prediction_lines import read_bytes
 from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
 from lbx.exchange.judged import holds_judged, match_judged, read_judged
 from lbx.exchange.prediction_files import PredictionFiles, format_named, match, read, refuse_others, unmatched
+from lbx.exchange.reasoning import count_blocks
+from lbx.exchange.reasoning import strip_reasoning as stripped
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.imports import import_of, refuse_other_content, write_import
 from lbx.store.same_samples import refuse_other_samples
@@ -68,6 +71,7 @@ def understand(
     bundle: Bundle | None = None,
     e: bool = False,
     metadata: Mapping[str, str] | None = None,
+    strip_reasoning: bool = False,
 ) -> Understood:
     """Read and check a prediction file or folder, in memory of a few times its size; nothing is written.
 
@@ -80,6 +84,7 @@ def understand(
             answer none are taken as they stand.
         e: the folder holds a benchmark's "_e" tasks (also known by a folder "pred_e" in the path).
         metadata: what is to be kept beside the run.
+        strip_reasoning: take blocks of reasoning out of the answers.
 
     Raises:
         UsageError: the path or a line in it is wrong, or no row answers a sample of the bundle.
@@ -96,6 +101,8 @@ def understand(
     reading = read_judged(form, [path]) if judged else read(form, path, e=e)
     if bundle is not None:
         reading = (match_judged if judged else match)(form, bundle, reading)
+    if strip_reasoning:
+        reading = stripped(form, reading)
     name = run_id or f"{model}-{form.name}-{reading.content_sha256[:8]}"
     judge = BENCHMARKS[form.name].judge if judged else None
     settings = judge.settings_of([row.line for row in reading.rows]) if judge else {}
@@ -135,7 +142,7 @@ def write_predictions(store: Store, understood: Understood) -> Imported:
         {task: len(predictions) for task, predictions in reading.tasks.items()},
         sum(prediction.error is not None for prediction in reading.rows),
         reading.ignored,
-        tuple(_notes(reading)),
+        tuple(_notes(form, reading)),
         sum(map(unmatched, reading.rows)),
     )
 
@@ -145,7 +152,21 @@ def _sample_rows(understood: Understood) -> Iterator[SampleRow]:
     return (row for task, predictions in tasks.items() for row in sample_rows(form, task, predictions, bundle))
 
 
-def _notes(reading: PredictionFiles) -> Iterator[str]:
+def _notes(form: PredictionFormat, reading: PredictionFiles) -> Iterator[str]:
+    for predictions in reading.tasks.values() if form.appends else ():
+        if again := [prediction for prediction in predictions if prediction.iteration]:
+            lines = line_spans([prediction.line.number for prediction in again])
+            rows = counted(len(again), "row answers", "rows answer")
+            yield f"{again[0].line.where}: {rows} a question again ({lines}); every row counts, as officially."
+    if reading.stripped:
+        apart = sum(prediction.reasoning_closed is not None for prediction in reading.rows)
+        yield f"Reasoning was taken out of {counted(apart, 'answer')}, and is kept as `reasoning`."
+    elif blocks := count_blocks(reading):
+        every = sum(map(len, reading.tasks.values()))
+        yield (
+            f"{blocks:,} of {every:,} answers hold a block of reasoning (as <think>...</think>), which is scored as a "
+            "part of them; --strip-reasoning takes it out."
+        )
     for prediction in reading.rows:
         if prediction.note:
             yield f"{prediction.line.where}: {prediction.note}."
@@ -156,6 +177,7 @@ def _notes(reading: PredictionFiles) -> Iterator[str]:
 def _run_row(understood: Understood) -> RunRow:
     form, reading = understood.form, understood.reading
     judged = {"judged": True} if reading.judged else {}
+    judged |= {"strip_reasoning": True} if reading.stripped else {}
     row = import_of(
         form.name,
         reading.content_sha256,
@@ -207,6 +229,7 @@ def _generation(run_id: str, form: PredictionFormat, prediction: Prediction) -> 
         prediction.iteration,
         output=prediction.output,
         reasoning=reasoning,
+        reasoning_closed=prediction.reasoning_closed,
         finish_reason=prediction.finish_reason,
         error=prediction.error,
         error_type="imported" if prediction.error is not None else None,

@@ -37,6 +37,7 @@ class PredictionFiles:
         content_sha256: over the files' bytes and what they were taken for.
         ignored: names of what else lies in the folder.
         judged: whether the rows are for a judge, which no metric scores.
+        stripped: whether reasoning was taken out of the answers.
     """
 
     tasks: Mapping[str, list[Prediction]]
@@ -44,6 +45,7 @@ class PredictionFiles:
     content_sha256: str
     ignored: tuple[str, ...] = ()
     judged: bool = False
+    stripped: bool = False
 
     @property
     def rows(self) -> Iterable[Prediction]:
@@ -238,8 +240,12 @@ def _matched(form: PredictionFormat, samples: list[Sample], predictions: list[Pr
     for place, sample in enumerate(samples):
         free[form.identity(sample)].append(place)
     matched, alone = [], Alone(form, len(samples))
-    for prediction in predictions:
-        identity = form.identity(prediction.sample) if prediction.sample else prediction.sample_id
+    times: Counter[object] = Counter()
+    for row in predictions:
+        identity = form.identity(row.sample) if row.sample else row.sample_id
+        iteration = times[identity] // max(1, len(free.get(identity, ()))) if form.appends else row.iteration
+        times[identity] += 1
+        prediction = replace(row, iteration=iteration)
         left = places.setdefault((prediction.iteration, identity), deque(free.get(identity, ())))
         problem = _problem(form, prediction, samples[left[0]]) if left else ""
         if left and not problem:

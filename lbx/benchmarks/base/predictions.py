@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from lbx.base.records import Sample, canonical_json, sha256_text
@@ -27,6 +27,10 @@ def judged_sample(benchmark: str, question: str, reference: str, mark: str) -> S
     return Sample(benchmark, NO_TASK, name, "", question, (reference,), meta={"evaluation": mark})
 
 
+SplitReasoning = Callable[[str], tuple[str | None, str, bool | None]]
+"""From an output to its reasoning, the answer, and whether the reasoning closed; (None, output, None) without any."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """One row of a prediction file, understood.
@@ -38,6 +42,7 @@ class Prediction:
         sample: what it answers; None where the file says nothing about that (an error's row).
         output: the answer; None where there is none.
         error: why there is no answer, as the file says.
+        reasoning, reasoning_closed: what the model reasoned before its answer, and whether that ended.
         judged: what the file says about the answer, right or wrong; None where it says nothing.
         note: a sentence on how the row was taken, where that is not as it stands.
     """
@@ -51,6 +56,7 @@ class Prediction:
     error: str | None = None
     iteration: int = 0
     reasoning: str | None = None
+    reasoning_closed: bool | None = None
     finish_reason: str | None = None
     steps: Sequence[Mapping[str, Any]] | None = None
     judged: bool | None = None
@@ -98,6 +104,9 @@ class PredictionFormat(ABC):
     """Whether it is a folder with a file a task, else one file."""
     array: ClassVar[bool] = False
     """Whether its scorer reads a file that is one JSON array, too."""
+    appends: ClassVar[bool] = False
+    """Whether its script appends to a file that is there, and its scorer counts every row: a question that is answered
+    again is then a further iteration."""
     stands_alone: ClassVar[bool] = True
     """Whether a row says enough to be scored where no bundle has its sample."""
     reasoning_key: ClassVar[str] = "reasoning"
@@ -142,6 +151,14 @@ class PredictionFormat(ABC):
         Asked only where a file's rows do not match, and believed only where it holds for every row of the file.
         """
         return False
+
+    def apart(self, prediction: Prediction, split: SplitReasoning) -> Prediction:
+        """The row with its reasoning apart from its answer."""
+        reasoning, answer, closed = split(prediction.output or "")
+        if reasoning is None:
+            return prediction
+        reasoning = "\n\n".join(filter(None, (prediction.reasoning, reasoning)))
+        return replace(prediction, output=answer, reasoning=reasoning, reasoning_closed=closed)
 
     def contradiction(self, prediction: Prediction, sample: Sample) -> str | None:
         """Why the file's own mark of the answer cannot be had with this sample, or None."""

@@ -6,11 +6,15 @@ Source: pred.py and eval.py of https://github.com/THUDM/LongBench/tree/2e00731f8
 
 Only these four keys are read, and of them all_classes only where there are classes, length only for E. A row does not
 say which sample it answers: without a bundle its place in the file does.
+
+pred.py appends to a file that is there and asks everything again; eval.py counts every row.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from lbx.base.records import Sample
@@ -19,11 +23,15 @@ from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, Stored
 from lbx.benchmarks.longbench.answers import ODD_ANSWERS, accepted_answers, odd_answers
 from lbx.benchmarks.longbench.tasks import kind_of
 
+_ALIKE = 0.05
+"""Share of rows that may have the same answers and length as another question: of the data it is 1% at most."""
+
 
 class LongBenchFormat(PredictionFormat):
     """The format "longbench"."""
 
     folder = True
+    appends = True
     scored = ("all_classes", ODD_ANSWERS)
     filled_in = frozenset({"all_classes"})
 
@@ -38,7 +46,27 @@ class LongBenchFormat(PredictionFormat):
         classes = lines[-1].values.get("all_classes")
         if kind.metric == "classification" and isinstance(classes, list | str):
             meta["all_classes"] = classes
-        return [self._prediction(task, number, line, meta) for number, line in enumerate(lines)]
+        predictions = [self._prediction(task, number, line, meta) for number, line in enumerate(lines)]
+        lengths = all(row_length(line) for line in lines)
+        return self._repeated(predictions) if lengths else predictions
+
+    def _repeated(self, predictions: list[Prediction]) -> list[Prediction]:
+        """The rows, those that answer a question again as its further iterations, if they are more than chance."""
+        first: dict[object, Prediction] = {}
+        times: Counter[object] = Counter()
+        rows = []
+        for row in predictions:
+            assert row.sample is not None
+            question = self.identity(row.sample)
+            known = first.setdefault(question, row)
+            rows.append(
+                replace(
+                    row, sample=known.sample, sample_id=known.sample_id, position=known.position,
+                    iteration=times[question],
+                )
+            )  # fmt: skip
+            times[question] += 1
+        return rows if len(rows) - len(first) > _ALIKE * len(rows) else predictions
 
     def _prediction(self, task: str, number: int, line: PredictionLine, meta: dict[str, Any]) -> Prediction:
         kind = kind_of(task)

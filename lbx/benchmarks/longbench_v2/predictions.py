@@ -20,7 +20,14 @@ from typing import Any
 
 from lbx.base.records import Sample
 from lbx.benchmarks.base.prediction_lines import PredictionLine, wrong
-from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, StoredAnswer, differences, file_part
+from lbx.benchmarks.base.predictions import (
+    Prediction,
+    PredictionFormat,
+    SplitReasoning,
+    StoredAnswer,
+    differences,
+    file_part,
+)
 from lbx.metrics.multiple_choice import LETTERS, chosen_letter
 
 
@@ -29,6 +36,7 @@ class LongBenchV2Format(PredictionFormat):
 
     folder = False
     array = True
+    appends = True
     scored = ("difficulty", "length")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
@@ -81,6 +89,19 @@ class LongBenchV2Format(PredictionFormat):
 
     def identity(self, sample: Sample) -> object:
         return sample.sample_id
+
+    def apart(self, prediction: Prediction, split: SplitReasoning) -> Prediction:
+        """See ``PredictionFormat.apart``; the letter is the answer's, whatever pred.py took out of the reasoning."""
+        response = prediction.line.optional_text("response")
+        reasoning, answer, _ = split(response)
+        if reasoning is None:
+            return prediction
+        if chosen_letter(answer) != chosen_letter(prediction.output or "") and not prediction.line.values.get("answer"):
+            raise wrong(
+                prediction.line.where,
+                "behind the reasoning stands another letter than 'pred', and 'answer', the right one, is missing",
+            )
+        return PredictionFormat.apart(self, replace(prediction, output=response, judged=None), split)
 
     def contradiction(self, prediction: Prediction, sample: Sample) -> str | None:
         """result.py believes ``judge``; where it cannot be true of the answer, no number would be right."""

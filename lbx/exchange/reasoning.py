@@ -1,0 +1,47 @@
+"""Blocks of reasoning in answers that were made elsewhere, whose model and marks nobody names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from lbx.base.records import sha256_text
+from lbx.benchmarks.base.predictions import PredictionFormat
+from lbx.exchange.prediction_files import PredictionFiles
+from lbx.prompting.reasoning import KNOWN, Marks, split_reasoning
+
+_OPENING = re.compile(r"\s*(<([\w:-]*(?:think|thought|reason)[\w:-]*)>)", re.IGNORECASE)
+
+
+def split_blocks(text: str) -> tuple[str | None, str, bool | None]:
+    """(reasoning, answer, whether the reasoning closed): the blocks taken out of a text; (None, text, None) of none."""
+    blocks: list[str] = []
+    closed = None
+    while marks := _marks_in(text):
+        closed = marks.close in text
+        reasoning, text = split_reasoning(text, marks=marks)
+        blocks.append(reasoning or "")
+    return ("\n\n".join(filter(None, blocks)), text, closed) if blocks else (None, text, None)
+
+
+def count_blocks(reading: PredictionFiles) -> int:
+    """How many answers hold a block."""
+    return sum(_marks_in(prediction.output or "") is not None for prediction in reading.rows)
+
+
+def strip_reasoning(form: PredictionFormat, reading: PredictionFiles) -> PredictionFiles:
+    """The same predictions with their blocks as reasoning; another content, which makes another run.
+
+    Raises:
+        UsageError: an answer without its block cannot be scored.
+    """
+    tasks = {task: [form.apart(row, split_blocks) for row in rows] for task, rows in reading.tasks.items()}
+    return replace(
+        reading, tasks=tasks, content_sha256=sha256_text(f"{reading.content_sha256} without reasoning"), stripped=True
+    )
+
+
+def _marks_in(text: str) -> Marks | None:
+    if opening := _OPENING.match(text):
+        return Marks(opening[1], f"</{opening[2]}>")
+    return next((marks for marks in KNOWN if split_reasoning(text, marks=marks)[0] is not None), None)

@@ -157,7 +157,10 @@ def _notes(form: PredictionFormat, reading: PredictionFiles) -> Iterator[str]:
         if again := [prediction for prediction in predictions if prediction.iteration]:
             lines = line_spans([prediction.line.number for prediction in again])
             rows = counted(len(again), "row answers", "rows answer")
-            yield f"{again[0].line.where}: {rows} a question again ({lines}); every row counts, as officially."
+            first = {prediction.sample_id: prediction.output for prediction in predictions if not prediction.iteration}
+            others = sum(prediction.output != first.get(prediction.sample_id) for prediction in again)
+            said = f", {others:,} of them in other words" if others else ""
+            yield f"{again[0].line.where}: {rows} a question again ({lines}){said}; every row counts, as officially."
     if reading.stripped:
         apart = sum(prediction.reasoning_closed is not None for prediction in reading.rows)
         yield f"Reasoning was taken out of {counted(apart, 'answer')}, and is kept as `reasoning`."

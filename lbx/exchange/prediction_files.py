@@ -133,7 +133,8 @@ def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, 
             raise _unknown(form, entry, task)
         if task in files:
             raise UsageError(
-                f"{path} holds two files of the task {task}: {files[task].name} and {name}.", fix="Leave one of them."
+                f"{path} holds two files of the task {task}: {files[task].name} and {name}.",
+                fix="If each has a part of the answers, make one file of them, else leave one of them.",
             )
         files[task] = entry
     if not files:

@@ -79,7 +79,7 @@ class LVEval(Benchmark):
     name = "lveval"
     metric_version = 1
     recipe = "bundle/lveval.toml"
-    repositories = (REPO,)
+    repositories = (REPO, "infini-ai/LVEval")
     paper = PAPER
     boards = BOARDS
     published = PUBLISHED

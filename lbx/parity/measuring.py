@@ -74,6 +74,7 @@ class PromptParity:
         same_output: of the greedy answers: the same tokens, or where the vocabularies differ the same text; None
             where either is missing.
         flip: the first differing token of the answers, and by how much the second model prefers its own.
+        outputs, reasoned: of either model the answer, and whether it wrote a block of reasoning.
         problem: why the prompt was not asked of both, in a sentence.
     """
 
@@ -86,6 +87,7 @@ class PromptParity:
     same_output: bool | None = None
     flip: Flip | None = None
     outputs: tuple[str, str] | None = None
+    reasoned: tuple[bool, bool] = (False, False)
     problem: str = ""
 
 
@@ -225,7 +227,8 @@ def _compare(side: Side, prompt: ParityPrompt, first: _First, *, shared: bool) -
         return PromptParity(prompt, tokens, same_ids, difference, same_prompt, problem=problem)
     same = flip is None and (answer.text, answer.reasoning) == (first.said.text, first.said.reasoning)
     outputs = (first.said.text, answer.text)
-    return PromptParity(prompt, tokens, same_ids, difference, same_prompt, logits, same, flip, outputs)
+    reasoned = (first.said.reasoning is not None, answer.reasoning is not None)
+    return PromptParity(prompt, tokens, same_ids, difference, same_prompt, logits, same, flip, outputs, reasoned)
 
 
 def _own_request(side: Side, prompt: ParityPrompt, *, required: bool) -> Request | None:

@@ -107,7 +107,8 @@ def _score(prompts: Sequence[PromptParity], side: int) -> tuple[str, float]:
         benchmark, sample, outputs = one.prompt.benchmark, one.prompt.sample, one.outputs
         assert benchmark is not None and sample is not None and outputs is not None
         scores = benchmark.score(sample, outputs[side])
-        rows.append(ScoredSample(sample, {score.metric: score.score for score in scores}))
+        values = {score.metric: score.score for score in scores}
+        rows.append(ScoredSample(sample, values, reasoned=one.reasoned[side]))
     benchmark = prompts[0].prompt.benchmark
     assert benchmark is not None
     headline = benchmark.aggregate(prompts[0].prompt.key.task, rows)[0]

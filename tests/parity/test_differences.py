@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lbx.base.records import Prompt, Sample, Truncation
+from lbx.benchmarks import BENCHMARKS
+from lbx.inference.model import BackendInfo
+from lbx.parity.compared_prompts import ParityPrompt
 from lbx.parity.differences import NO_DIFFERENCE, LogitDifference, compare, merge
+from lbx.parity.measuring import Parity, PromptParity
+from lbx.parity.summary import by_task
 
 ROWS = st.lists(st.floats(-30, 30, width=32), min_size=4, max_size=4).map(lambda row: np.array(row, np.float32))
 
@@ -60,3 +66,18 @@ def test_parts_add_up(pairs: list[tuple[np.ndarray, np.ndarray]], cut: int) -> N
     assert whole.kl == pytest.approx(halves.kl)
     assert all(part.kl >= 0 for part in parts)
     assert 0 <= whole.top_agreement <= 1
+
+
+def test_an_answer_that_is_all_reasoning_has_a_score() -> None:
+    """As in a run: wrong, and no less an answer than the other model's."""
+    meta = {"difficulty": "easy", "length": "short"}
+    prompts = []
+    for number, second in enumerate(("The correct answer is (A)", "")):
+        sample = Sample("longbench_v2", "mcq", str(number), "", "", ("A",), meta=meta)
+        prompt = ParityPrompt(sample.key, Prompt("", "", "", 1, Truncation.REFUSE), sample, BENCHMARKS["longbench_v2"])
+        prompts.append(
+            PromptParity(prompt, 1, outputs=("The correct answer is (A)", second), reasoned=(False, not second))
+        )
+    model = BackendInfo("scripted", "1", "model", 1000, {})
+    (task, _) = by_task(Parity(model, model, None, (), tuple(prompts)))
+    assert (task.metric, task.score_first, task.score_second) == ("accuracy", 1.0, 0.5)

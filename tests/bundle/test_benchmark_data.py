@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,7 +58,7 @@ def refused(hub: HubServer, tmp_path: Path) -> Callable[..., None]:
         made = Lbx()("bundle", recipe, "--hub", hub.url, "--mirror", hub.mirror, "-o", out, "--name", "made")
         fails(made, 2, *words)
         error = made.stderr.partition("error:")[2]
-        assert "check the archive" not in error and str(out) not in error
+        assert "check the archive" not in error and tempfile.gettempdir() not in error
         assert not (out / "made.tar").exists()
 
     return check

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from lbx.base.errors import BundleError, NoDataError, UsageError
 from lbx.base.inputs import SMALL, read_input
@@ -26,12 +26,11 @@ def unread_datasets(planned: Sequence[Planned]) -> list[str]:
     return [name for name in _datasets(planned) if name not in _READERS]
 
 
-def check_first_rows(planned: Sequence[Planned], contents: Mapping[str, Fetched | HeldFile], folder: Path) -> None:
+def check_first_rows(planned: Sequence[Planned], contents: Mapping[str, Fetched | HeldFile]) -> None:
     """Read the first row of every task whose data is new in this bundle; a base's were read when it was made.
 
     Args:
         contents: payload files by their path in the bag.
-        folder: a place for links to them; it is removed again.
 
     Raises:
         UsageError: a row cannot be read, or a benchmark's dataset has no data that it reads.
@@ -49,7 +48,7 @@ def check_first_rows(planned: Sequence[Planned], contents: Mapping[str, Fetched 
         }
         fetched = {path: content.path for path, content in files.items() if isinstance(content, Fetched)}
         if len(fetched) == len(files):
-            with _linked(folder, fetched) as bundle:
+            with _linked(fetched) as bundle:
                 _read_rows(family, bundle, " and ".join(names))
 
 
@@ -58,19 +57,17 @@ def _datasets(planned: Sequence[Planned]) -> list[str]:
 
 
 @contextmanager
-def _linked(folder: Path, files: Mapping[str, Path]) -> Iterator[Bundle]:
+def _linked(files: Mapping[str, Path]) -> Iterator[Bundle]:
     """A bundle whose data files are links; what names a commit must lie in it."""
-    shutil.rmtree(folder, ignore_errors=True)  # of a command that was killed
     tags = {BUNDLE_JSON: b"{}", TAG_MANIFEST: b""}
     refs = {path: read_input(file, SMALL) for path, file in files.items() if "/refs/" in path}
-    try:
+    with TemporaryDirectory(prefix="lbx-") as name:  # the archive's own disk may know no links
+        folder = Path(name)
         for place, content in {**tags, **refs}.items():
             (folder / place).parent.mkdir(parents=True, exist_ok=True)
             write_whole(folder / place, content)
         link_files(folder, {path: file for path, file in files.items() if path not in refs})
         yield Bundle(folder)
-    finally:
-        shutil.rmtree(folder)
 
 
 def _read_rows(family: Benchmark, bundle: Bundle, dataset: str) -> None:

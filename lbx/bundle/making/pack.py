@@ -45,8 +45,6 @@ from lbx.bundle.volumes import publish, render_sums
 OnOutline = Callable[[Outline], None]
 Content = Fetched | HeldFile
 
-_LINKS = "links"
-
 
 @dataclass(frozen=True)
 class CreateResult(Evidence):
@@ -140,7 +138,7 @@ def create(
             on_outline(job.outline)
         require_space(job.outline)
         contents, coded = _fetch_all(job, progress)
-        check_first_rows(job.planned, contents, job.shop.drafts / _LINKS)
+        check_first_rows(job.planned, contents)
         sources = [_described(entry, contents, coded) for entry in job.planned]
         made = _write(job, sources, contents, writing, out_dir, epoch=epoch, progress=progress)
         clear(job.shop)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from lbx.base.interrupts import uninterrupted
-from lbx.base.records import SampleKey
+from lbx.base.records import SampleKey, encodable
 from lbx.planning.work import Agenda, JobSize, PendingSample, make_jobs
 from lbx.running.answering import Asker
 from lbx.running.watching import Watch
@@ -241,7 +241,10 @@ class Runner:
         scores: list[ScoreRow] = []
         if generation.error is None:
             key = sample.key._replace(iteration=generation.iteration)
-            scores = score_rows(run_id, key, benchmark, benchmark.score(sample, generation.output or ""))
+            # Score what the file will hold: it has no half of a surrogate pair, and `lbx score` reads it later.
+            stored = replace(sample, references=tuple(map(encodable, sample.references)))
+            scored = benchmark.score(stored, encodable(generation.output or ""))
+            scores = score_rows(run_id, key, benchmark, scored)
             outcome.unextracted += any(score.headline and score.extracted == "" for score in scores)
         batch.add(SampleRow(sample, item.position), generation, scores)
         self.watch.sample(generation)

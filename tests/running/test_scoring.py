@@ -375,3 +375,14 @@ def test_a_script_without_a_main_guard(tmp_path: Path) -> None:
     script.write_text(SCRIPT)
     done = subprocess.run([sys.executable, str(script), str(path)], capture_output=True, text=True, check=False)
     assert (done.stdout.split(), done.stderr) == (["begins", str(FEWEST + 10)], "")
+
+
+def test_half_a_surrogate_pair_scores_the_same_when_scored_again(tmp_path: Path, store: Store) -> None:
+    """The file holds U+FFFD in its place, which is what the model's answer has, too."""
+    bundle = longbench_bundle(tmp_path / "bundle", {"qasper": [longbench_row(0, "qasper", answers=["boat \ud83d"])]})
+    _, backend = scripted(tmp_path / "model", {"*": "boat \ud83d"})
+    run(store, make_work(bundle, LongBench().tasks(bundle), backend, RunSettings()))
+    scored = store.query(SCORES).rows
+    rescore(store, Rescoring(BENCHMARKS, workers=1))
+    assert store.query(SCORES).rows == scored
+    assert store.query("SELECT max(score) FROM scores").rows == [(1.0,)]

@@ -22,23 +22,3 @@ def chosen_letter(output: str) -> str | None:
     plain = output.strip().replace("*", "")
     match = _PARENTHESISED.search(plain) or _BARE.search(plain)
     return match.group(1) if match else None
-
-
-def letter_said(output: str, letters: str) -> str | None:
-    """The one of ``letters`` that a free answer chooses, or None.
-
-    lbx's own rule, for answers in no words that were asked for: the letter that the answer begins with ("B", "(B)",
-    "B. Paris"), else the last one after "answer", "option" or "choice", else the only one in brackets or by itself. A
-    bare "A" or "I" between words is taken for a word.
-    """
-    plain, one = output.replace("*", "").strip(), f"[{re.escape(letters)}]"
-    if not letters:
-        return None
-    if begins := re.match(rf"[\s(\[（\"']*({one})(?=\s*\Z|[.．):：,，、\])）\"'\n])", plain):
-        return begins[1]
-    after = rf"(?:(?i:answer|option|choice)|答案|选项?)\s*(?:(?i:is)|是|为)?\s*[:：]?\s*[(\[（\"']*({one})(?![A-Za-z])"
-    if matches := re.findall(after, plain):
-        return str(matches[-1])
-    bracketed = set(re.findall(rf"[(\[（]({one})[)\]）]", plain))
-    alone = bracketed or set(re.findall(rf"(?<![A-Za-z0-9'])({one})(?![A-Za-z0-9'])", plain)) - {"A", "I"}
-    return alone.pop() if len(alone) == 1 else None

@@ -6,27 +6,30 @@ Text in Chinese ("zh") is cut into words by jieba, every other language at its s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from lbx.metrics import code, f1, numbers, rouge_l, rouge_n
-from lbx.metrics.multiple_choice import letter_said
+from lbx.metrics.stated_choice import stated_choice
 
-VERSION = 1
+VERSION = 2
 """Raised whenever a change of code can change a score."""
 
 
 class Asked(NamedTuple):
-    """What an answer is held against.
+    """The sample that an answer is scored against.
 
     Attributes:
-        references: the accepted answers; a letter where the question has choices.
-        letters: of the choices: "ABCD"; "" without any.
+        references: the accepted answers; letters if the question has choices.
+        choices: {letter: text}; empty without any.
+        answer_cues: the task's own phrases that announce the chosen option.
     """
 
     references: Sequence[str]
     language: str = "en"
-    letters: str = ""
+    choices: Mapping[str, str] = {}
+    answer_cues: Sequence[str] = ()
 
 
 class Found(NamedTuple):
@@ -37,12 +40,9 @@ class Found(NamedTuple):
 
 
 def exact_match(output: str, asked: Asked) -> Found:
-    """Whether the answer's words are a reference's, case, punctuation and English articles aside (SQuAD's rule)."""
-    answer_words = _words(output, asked.language)
-    equal = (
-        answer_words == words if (words := _words(one, asked.language)) else output == one for one in asked.references
-    )
-    return Found(float(any(equal)))
+    """Whether the answer equals a reference, ignoring case, punctuation and English articles before a word."""
+    answer = _comparable(output, asked.language)
+    return Found(float(any(answer == _comparable(reference, asked.language) for reference in asked.references)))
 
 
 def contains(output: str, asked: Asked) -> Found:
@@ -52,8 +52,8 @@ def contains(output: str, asked: Asked) -> Found:
 
 
 def accuracy(output: str, asked: Asked) -> Found:
-    """Whether the letter that was chosen is the right one."""
-    letter = letter_said(output, asked.letters)
+    """Whether the answer states the right option."""
+    letter = stated_choice(output, asked.choices, asked.language, asked.answer_cues)
     return Found(float(letter in asked.references), letter or "")
 
 
@@ -64,7 +64,13 @@ def first_line(output: str, asked: Asked) -> Found:
 
 
 def _f1(output: str, asked: Asked) -> Found:
-    return Found((f1.qa_f1_zh if asked.language == "zh" else f1.qa_f1)(output, asked.references))
+    """LongBench's F1. A reference in which it sees no word, such as "A" or "+", is compared by ``exact_match``."""
+    chinese = asked.language == "zh"
+    tokens = f1.chinese_tokens if chinese else f1.english_tokens
+    worded = [reference for reference in asked.references if tokens(reference)]
+    score = (f1.qa_f1_zh if chinese else f1.qa_f1)(output, worded)
+    others = [reference for reference in asked.references if reference not in worded]
+    return Found(max(score, exact_match(output, asked._replace(references=others)).value))
 
 
 def _rouge_l(output: str, asked: Asked) -> rouge_l.RougeL:
@@ -91,10 +97,42 @@ METRICS: dict[str, Callable[[str, Asked], Found]] = {
     "count": lambda output, asked: Found(numbers.count(output, asked.references)),
 }
 """rouge_l is LongBench's, with the official run's recursion limit, rouge1, rouge2 and rougeL are L-Eval's (English)."""
+_LATIN_ONLY = ("rouge1", "rouge2", "rougeL")
 
 
-def _words(text: str, language: str) -> list[str]:
-    return f1.chinese_tokens(text) if language == "zh" else f1.english_tokens(text)
+_ARTICLE = re.compile(r"\b(?:a|an|the)\s+(?=\S)")
+_UNSPACED = ("zh", "ja", "th", "lo", "km", "my")
+"""Languages written without spaces between words."""
+
+
+def _comparable(text: str, language: str) -> str:
+    """The text as ``exact_match`` compares it; as it is if it has nothing but punctuation."""
+    lowered = text.lower().replace("\u2212", "-")  # the minus sign
+    worded = _ARTICLE.sub("", lowered) if language.partition("-")[0] == "en" else lowered
+    kept = "".join(sign for place, sign in enumerate(worded) if not _is_punctuation(worded, place))
+    return ("" if language in _UNSPACED else " ").join(kept.split()) or text.strip()
+
+
+def _is_punctuation(text: str, place: int) -> bool:
+    """Whether a character is punctuation, and no part of a number: a sign, a point or another separator."""
+    sign, before, after = text[place], text[place - 1 : place], text[place + 1 : place + 2]
+    if unicodedata.category(sign)[0] != "P" and sign not in "^`~|":
+        return False
+    if not after.isdigit():
+        return True
+    if before.isdigit():
+        return sign == "," and bool(re.match(r"\d{3}(?!\d)", text[place + 1 : place + 5]))
+    return sign not in "-." or before.isalnum()
+
+
+def why_unscorable(metric: str, reference: str, asked: Asked) -> str:
+    """Why a metric cannot tell a right answer from a wrong one by a reference; "" if it can."""
+    letters = [sign for sign in reference if sign.isalpha()]
+    if metric in _LATIN_ONLY and 2 * sum(sign.isascii() for sign in letters) < len(letters):
+        return "it reads only the letters a to z, and digits"
+    if not METRICS[metric](reference, asked._replace(references=(reference,))).value:
+        return "it gives 0 to an answer that equals it"
+    return ""
 
 
 def _folded(text: str) -> str:

@@ -78,7 +78,7 @@ _DIFFERENCES = {
     "question": "old.question <> new.question AND '' NOT IN (old.question, new.question)",
     "references": """old."references"::VARCHAR <> new."references"::VARCHAR
         AND '[]' NOT IN (old."references"::VARCHAR, new."references"::VARCHAR)""",
-    **{key: _meta_differs(key) for key in ("choices", "metrics", "extract", "turns")},
+    **{key: _meta_differs(key) for key in ("choices", "metrics", "extract", "answer_cues", "turns")},
 }
 """{part of a sample: the test of whether both rows know it and differ in it}."""
 

@@ -20,7 +20,6 @@ from lbx.benchmarks import BENCHMARKS, everything, reserved_names, select
 from lbx.benchmarks.own.benchmark import OwnBenchmark, own_names, read_for_bundle
 from lbx.benchmarks.own.definition import FILE, read_definition
 from lbx.judging.rubrics import read_rubric
-from lbx.metrics.multiple_choice import letter_said
 from lbx.metrics.named import METRICS, Asked
 
 EXAMPLE = Path(__file__).parents[2] / "bundle" / "examples" / "handbook"
@@ -109,6 +108,9 @@ rating = "[[{rating}]]"
 low = 1
 high = 5
 """
+QUIZZES = TOML.replace('"f1"', '"accuracy"')
+COLUMNS = QUIZZES + 'fields = { choices = ["a", "b", "c"] }\n'
+QUIZ = {"id": "a", "document": "A text.", "question": "What?", "a": "x", "b": "y", "c": "z"}
 HEAD, TASK = TOML.split("[[task]]")
 MISTAKES: dict[str, tuple[str | bytes, bytes, str]] = {
     "no such metric": (
@@ -185,6 +187,25 @@ MISTAKES: dict[str, tuple[str | bytes, bytes, str]] = {
     "lookahead": (TOML + "extract = '(?=x)'", lines(ROW), r"'\(\?=x\)' is not a regular .* invalid perl operator"),
     "an endless expression": (TOML + f"extract = '{'a' * 1001}'", lines(ROW), "more than 1,000 characters"),
     "a rubric": (TOML.replace("[[task]]", "[rubric]\nname = 'x'\n[[task]]"), lines(ROW), r"\[rubric\]: kind should"),
+    "an empty column of choices": (
+        COLUMNS, lines(QUIZ | {"b": " ", "references": "C"}), "the choice 'b' is empty and 'c' follows"),
+    "a reference beyond the choices": (COLUMNS, lines(QUIZ | {"c": None, "references": 2}), r"the choices \(A, B\)"),
+    "a text that is a position": (QUIZZES, lines(ROW | {"choices": ["1", "2", "3", "5"], "references": "3"}),
+                                  "'3' means choice C by its text and choice D by its position from 0"),
+    "a text that is a letter": (QUIZZES, lines(ROW | {"choices": ["B", "A"], "references": ["B"]}),
+                                "'B' means choice A by its text and choice B by its letter"),
+    "a text twice": (QUIZZES, lines(ROW | {"choices": ["x", "y", "x"], "references": "x"}),
+                     "'x' means choice A by its text and choice C by its text"),
+    "a right choice twice": (QUIZZES, lines(ROW | {"choices": ["x", "y", "x"], "references": "A"}),
+                             "the right choice has the same text as another: A and C"),
+    "no reference to choices": (QUIZZES, lines(ROW | {"choices": ["x", "y"], "references": []}), "should be a text"),
+    "a blank choice": (QUIZZES, lines(ROW | {"choices": ["x", ""], "references": "A"}), "number 2 of the choices is"),
+    "a JSON list as text": (TOML, lines(ROW | {"references": '["a", "b"]'}), r'one text that holds a .* \["a", "b"\]'),
+    "a Python list as text": (TOML, lines(ROW | {"references": "['a', 'b']"}), "one text that holds a Python or JSON"),
+    "a list in a list": (TOML, lines(ROW | {"references": ['["a", "b"]']}), "text that holds a Python or JSON list"),
+    "stops as text": (PER_ROW, lines(ROW | {"stop": "['.']"}), "stop is one text that holds a Python or JSON list"),
+    "half a character": (TOML, lines(ROW).replace(b"It.", b"It \\ud83d."), r"line 1: half of a surrogate pair"),
+    "cues of no metric": (TOML + 'answer_cues = ["So"]', lines(ROW), "answer_cues are read by the metric accuracy"),
     "a truth": (TOML, lines(ROW | {"choices": ["a", "b"], "references": True}), "should be letters of the choices"),
 }  # fmt: skip
 
@@ -235,6 +256,52 @@ def test_a_field_that_nothing_reads_is_refused_where_it_is_bundled(
     assert sample.meta == {"metrics": ["f1"]}
 
 
+@pytest.mark.parametrize(
+    ("metric", "reference"),
+    [
+        ("rouge1", "船は火曜日に来る。"), ("rouge2", "Лодка приходит во вторник"), ("rougeL", "它星期二来，2024年"),
+        ("rouge1", "يأتي القارب يوم الثلاثاء"), ("rouge2", "Tuesday"), ("count", "three"), ("rouge_l", "."),
+        ("edit_similarity", "# a comment"),
+    ],
+)  # fmt: skip
+def test_a_reference_that_its_metric_cannot_score_is_refused(tmp_path: Path, metric: str, reference: str) -> None:
+    path = written(tmp_path / "mine", TOML.replace("f1", metric), lines(ROW | {"references": reference}))
+    with pytest.raises(UsageError, match=f"line 1: {metric} cannot score the reference") as caught:
+        read_for_bundle(path, reserved_names())
+    assert "Choose another metric" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("choices", "reference", "letter"),
+    [
+        (["1", "2", "3", "5"], 2, "C"), (["4", "0", "2", "6"], 0, "A"), (["0", "1"], "0", "A"), (["x", "y"], "1", "B"),
+        (["x", "y"], "y", "B"), (["x", "y", "y"], "x", "A"), (["x", "y"], "B", "B"),
+    ],
+)  # fmt: skip
+def test_the_right_choice_is_a_letter_a_text_or_a_position(
+    tmp_path: Path, make_bundle: MakeBundle, choices: list[str], reference: object, letter: str
+) -> None:
+    path = written(tmp_path / "mine", QUIZZES, lines(ROW | {"choices": choices, "references": reference}))
+    read_for_bundle(path, reserved_names())
+    (sample,) = BENCHMARKS["mine"].samples(as_bundle(make_bundle, path), "one")
+    assert sample.references == (letter,)
+
+
+@pytest.mark.parametrize("written_id, name", [(1.0, "1.0"), (7, "7"), (1e300, "1e+300"), ("1.0", "1.0")])
+def test_a_number_is_an_id(tmp_path: Path, make_bundle: MakeBundle, written_id: object, name: str) -> None:
+    path = written(tmp_path / "mine", TOML, lines(ROW | {"id": written_id}))
+    (sample,) = BENCHMARKS["mine"].samples(as_bundle(make_bundle, path), "one")
+    assert sample.sample_id == name
+
+
+def test_own_cues_are_scored_with_the_sample(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    toml = QUIZZES + 'answer_cues = ["Ezért"]\n'
+    path = written(tmp_path / "mine", toml, lines(ROW | {"choices": ["x", "y"], "references": "B"}))
+    (sample,) = BENCHMARKS["mine"].samples(as_bundle(make_bundle, path), "one")
+    (score,) = OwnBenchmark("mine").score(sample, "Nem A. Ezért B!")
+    assert (score.score, score.extracted) == (1.0, "B")
+
+
 def test_a_rubric_has_no_built_in_name(tmp_path: Path) -> None:
     path = written(tmp_path / "mine", TOML.replace("[[task]]", RUBRIC.replace("ours", "leval") + "[[task]]"))
     with pytest.raises(UsageError, match=r"\[rubric\]: name = 'leval' is a built-in benchmark"):
@@ -260,6 +327,15 @@ FORMS: dict[str, tuple[str, bytes]] = {
     "json": ("one.json", b'[{"id": 7, "document": "A \xc3\xa4.", "question": "What?", "references": ["a", "b"]}]'),
     "csv": ("one.csv", b'id,document,question,references\n\n7,A \xc3\xa4.,What?,"[""a"", ""b""]"\n'),
     "semicolons": ("one.csv", b'id;document;question;references\n\n7;A \xc3\xa4.;What?;"[""a"", ""b""]"\n'),
+    "a separator line": (
+        "one.csv",
+        b'sep=|\r\nid|document|question|references\r\n7|A \xc3\xa4.|What?|"[""a"", ""b""]"',
+    ),
+    "commas at the ends": ("one.csv", b'id,document,question,references,,\n7,A \xc3\xa4.,What?,"[""a"", ""b""]",\n'),
+    "a comma in a quoted name": (
+        "one.csv",
+        b'id;document;question;references;"x, y"\n7;A \xc3\xa4.;What?;"[""a"", ""b""]";\n',
+    ),
     "tabs": ("one.csv", b'id\tdocument\tquestion\treferences\n7\tA \xc3\xa4.\tWhat?\t"[""a"", ""b""]"\n'),
 }
 
@@ -295,6 +371,11 @@ HEADER = b"id,document,question,references\n"
         (b"id,,question\n", "line 1 is damaged: it should name every column"),
         (HEADER.replace(b",", b"|") + b"a|b|c|d\n", r"nothing reads the field 'id\|document\|question\|references'"),
         (HEADER.replace(b",", b";") + b"a;b;c\n", "line 2 is damaged: it has 3 cells, and the first line 4 columns"),
+        (HEADER + b"a,b,c,d,e\n", "line 2 is damaged: it has 5 cells, and the first line 4 columns"),
+        (HEADER.replace(b"question", b"ques;tion"), "line 1 is damaged: its columns may be separated by ',' or ';'"),
+        (b"sep=;\n" + HEADER.replace(b",", b";") + b"a;b;c\n", "line 3 is damaged: it has 3 cells"),
+        (b"sep=;\n" + HEADER.replace(b",", b";") + b'a;"b\nb";c;d\ne;f;g\n', r"row 4 \(line 5\) is damaged: it has 3"),
+        (HEADER + b"a,b,c,\"['d', 'e']\"\n", "line 2: references is one text that holds a Python or JSON list"),
         (HEADER, "it holds no question"),
         (b"", "it holds no question"),
         (HEADER + b"a,,c,d\n", "line 2: the field 'document' is missing"),
@@ -337,19 +418,6 @@ def test_data_that_a_link_leads_out_to(make_bundle: MakeBundle, tmp_path: Path) 
         everything(bundle)
 
 
-@pytest.mark.parametrize(
-    ("said", "letter"),
-    [
-        ("B", "B"), (" (C) ", "C"), ("B. Paris", "B"), ("**B**", "B"), ("The answer is B.", "B"), ("Answer: (D)", "D"),
-        ("答案是C。", "C"), ("选B", "B"), ("A dog is what I see", None), ("I choose (B), surely", "B"), ("", None),
-        ("not A, the answer is C", "C"), ("either (A) or (B)", None), ("It must be D here", "D"), ("E", None),
-        ("Because", None),
-    ],
-)  # fmt: skip
-def test_which_letter_is_said(said: str, letter: str | None) -> None:
-    assert letter_said(said, "ABCD") == letter
-
-
 anything = st.text(st.characters(codec=None, exclude_categories=()), max_size=80)
 
 
@@ -358,7 +426,11 @@ anything = st.text(st.characters(codec=None, exclude_categories=()), max_size=80
 def test_no_output_upsets_a_metric(metric: str, output: str, reference: str, letters: str) -> None:
     for language in ("en", "zh"):
         for references in ((), (reference,), (output, reference)):
-            assert 0.0 <= METRICS[metric](output, Asked(references, language, letters)).value <= 1.0
+            assert (
+                0.0
+                <= METRICS[metric](output, Asked(references, language, dict.fromkeys(letters, reference))).value
+                <= 1.0
+            )
 
 
 @given(meta=st.dictionaries(st.sampled_from(["metrics", "choices", "extract"]), st.none() | st.integers() | anything | st.lists(st.integers() | st.sampled_from(["f1", "no"]))))  # fmt: skip  # noqa: E501

@@ -128,14 +128,12 @@ def read_json_array(path: Path) -> Iterator[DataRow]:
 
 
 def read_csv(path: Path) -> Iterator[DataRow]:
-    """Rows of a CSV file whose first line names its columns; an empty cell is a field that is not there, and a row of
-    empty cells no row.
+    """Rows of a CSV file. Its first line names the columns, and may follow a line such as ``sep=;``.
 
-    Cells are separated by commas, or where the first line has none by semicolons or tabs: what spreadsheets write
-    depends on the country.
+    An empty cell is a missing field; a row of empty cells is skipped, as are columns at the end without name or value.
 
     Raises:
-        BundleError: it is damaged; names file and line, and the spreadsheet's row where that is another.
+        BundleError: it is damaged; names file and line, and the spreadsheet's row if that is another one.
     """
     where = str(path)
     number = 1  # of the row: a cell may hold several lines
@@ -154,28 +152,49 @@ def read_csv(path: Path) -> Iterator[DataRow]:
     csv.field_size_limit(_LIMIT)
     with _reading(where), open_input(path) as file:
         lines = (text(line, position) for position, line in enumerate(_lines(file, where), 1))
-        first = next(lines, "")
-        delimiter = next((one for one in ",;\t" if one in first), ",")
-        reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter, strict=True)
+        header, delimiter, skipped = next(lines, ""), "", 0
+        if separator := _SEPARATOR_LINE.fullmatch(header.strip("\r\n")):
+            header, delimiter, skipped, number = next(lines, ""), separator[1], 1, 2
+        reader = csv.reader(
+            itertools.chain([header], lines), delimiter=delimiter or _delimiter(header, place(1)), strict=True
+        )
         columns: list[str] | None = None
-        before = 0
+        before = skipped
         try:
             for cells in reader:
-                here, before = place(before + 1), reader.line_num
+                here, before = place(before + 1), skipped + reader.line_num
                 if columns is None:
                     columns = _columns(cells, here)
                 elif any(cell.strip() for cell in cells):
-                    if len(cells) != len(columns):
+                    if len(cells) < len(columns) or any(cell.strip() for cell in cells[len(columns) :]):
                         raise damaged(here, f"it has {len(cells)} cells, and the first line {len(columns)} columns")
-                    values = {name: cell for name, cell in zip(columns, cells, strict=True) if cell.strip()}
+                    values = {name: cell for name, cell in zip(columns, cells, strict=False) if cell.strip()}
                     yield DataRow(here, values)
                 number += 1
         except csv.Error as exc:
             raise damaged(place(before + 1), f"it is no CSV ({exc})") from exc
 
 
+_SEPARATOR_LINE = re.compile(r'"?sep=([^\w\s"]|\t)"?', re.IGNORECASE)
+"""Tells a spreadsheet how the cells below are separated."""
+
+
+def _delimiter(header: str, place: str) -> str:
+    """What separates the columns: a comma, or what spreadsheets of other countries write."""
+    unquoted = re.sub(r'"(?:[^"]|"")*"?', "", header)
+    found = [sign for sign in ",;\t" if sign in unquoted]
+    if len(found) > 1:
+        names = " or ".join(repr(sign) for sign in found)
+        raise damaged(
+            place, f'its columns may be separated by {names}: put names that hold one in quotes, or begin with "sep=;"'
+        )
+    return found[0] if found else ","
+
+
 def _columns(names: list[str], place: str) -> list[str]:
     names = [name.strip() for name in names]
+    while names and not names[-1]:
+        names.pop()
     if not all(names) or len(set(names)) < len(names):
         raise damaged(place, "it should name every column, and none twice")
     return names

@@ -24,6 +24,7 @@ from lbx.benchmarks.base.files import while_unchanged
 from lbx.benchmarks.base.templates import fill_format
 from lbx.benchmarks.own.definition import (
     FILE,
+    LETTERS,
     TRUNCATIONS,
     Definition,
     OwnTask,
@@ -119,17 +120,17 @@ class OwnBenchmark(Benchmark):
 
         Where the sample has an expression that finds nothing in the output, all of them are 0.
         """
-        named, choices, pattern = (sample.meta.get(key) for key in ("metrics", "choices", "extract"))
-        letters = "".join(choices) if isinstance(choices, dict) else ""
-        rule = Asked(sample.references, sample.language, letters)
-        names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
-        known = [name for name in names if name in METRICS]
+        named, choices, cues, pattern = (
+            sample.meta.get(key) for key in ("metrics", "choices", "answer_cues", "extract")
+        )
+        asked = Asked(sample.references, sample.language, _texts_by_letter(choices), tuple(_texts_in(cues)))
+        known = [name for name in _texts_in(named) if name in METRICS]
         if not isinstance(pattern, str):
-            return [Score(name, *METRICS[name](output, rule)) for name in known]
+            return [Score(name, *METRICS[name](output, asked)) for name in known]
         answer = extract(pattern, output)
         if answer is None:
             return [Score(name, 0.0, "") for name in known]
-        values = {name: METRICS[name](answer, rule) for name in known}
+        values = {name: METRICS[name](answer, asked) for name in known}
         return [
             Score(name, one.value, answer if one.extracted is None else one.extracted) for name, one in values.items()
         ]
@@ -235,6 +236,16 @@ def read_for_bundle(path: Path, reserved: Mapping[str, str]) -> tuple[Definition
                 raise UsageError(f"{task.where}: there is no file {data}.")
             count_samples(data, definition.name, task, True)
     return definition, list(dict.fromkeys(task.data for task in definition.tasks))
+
+
+def _texts_in(stored: object) -> list[str]:
+    """The texts of a stored list; a results file from elsewhere may hold anything."""
+    return [text for text in stored if isinstance(text, str)] if isinstance(stored, list) else []
+
+
+def _texts_by_letter(stored: object) -> dict[str, str]:
+    items = stored.items() if isinstance(stored, dict) else ()
+    return {letter: text for letter, text in items if letter in LETTERS and len(letter) == 1 and isinstance(text, str)}
 
 
 def _questions(sample: Sample, turns: Sequence[str]) -> list[dict[str, str]]:

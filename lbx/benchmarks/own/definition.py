@@ -65,7 +65,7 @@ _HEAD: dict[str, type] = {"name": str, "description": str, "licence": str, "rubr
 _SHARED: dict[str, type] = {
     "prompt": str, "metrics": list, "max_new_tokens": int, "stop": list, "truncation": str, "chat": bool,
     "language": str, "fields": dict, "ignore": list, "system": str, "example": str, "examples": list,
-    "follow_up": str, "no_context_prompt": str, "extract": str,
+    "follow_up": str, "no_context_prompt": str, "extract": str, "answer_cues": list,
 }  # fmt: skip
 _OF_TASK: dict[str, type] = {"name": str, "data": str, **_SHARED}
 _NEEDED = ("name", "data", "prompt", "metrics", "max_new_tokens")
@@ -85,6 +85,7 @@ class OwnTask:
         examples: what {examples} stands for.
         follow_up: the template of the user's messages after the first, where rows have turns.
         no_context_prompt: the template without the document; "" for the prompt with nothing in its place.
+        answer_cues: phrases that announce the chosen option, in addition to those that ``accuracy`` knows.
         extract: the expression of ``lbx.base.expressions`` that finds the answer in the output; "" for all of it.
     """
 
@@ -104,6 +105,7 @@ class OwnTask:
     follow_up: str = "{question}"
     no_context_prompt: str = ""
     extract: str = ""
+    answer_cues: tuple[str, ...] = ()
     where: str = field(default="", compare=False)
 
     @property
@@ -240,6 +242,8 @@ def _check_values(task: OwnTask) -> None:
         raise wrong(task.where, "stop holds an empty text, which would end every answer before it begins")
     if task.extract and (reason := what_is_wrong(task.extract)):
         raise wrong(task.where, f"extract = {task.extract[:80]!r} is not a regular expression that RE2 knows: {reason}")
+    if task.answer_cues and "accuracy" not in task.metrics:
+        raise wrong(task.where, "answer_cues are read by the metric accuracy, which the task does not have")
     if not _LANGUAGE.fullmatch(task.language):
         raise wrong(task.where, f'language = {task.language!r} should be a code such as "en", "zh" or "de"')
 

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from lbx.base.records import Sample
+from lbx.base.records import Sample, encodable
 from lbx.base.tables import nearest, wrong
 from lbx.base.visible import one_line
 from lbx.benchmarks.base.files import DataRow, while_unchanged
 from lbx.benchmarks.own.definition import ALWAYS_READ, MOST_TOKENS, READ_WHERE_NAMED, READERS, OwnTask
+from lbx.metrics.named import Asked, why_unscorable
 
 _LONGEST_ID = 200
 _LISTS = ("choices", "references", "turns", "stop")
 _ROLES = ("user", "assistant")
+_LIST_IN_TEXT = re.compile(r"\s*\[\s*[\"'“”„‘’]")
 
 
 def samples_in(path: Path, benchmark: str, task: OwnTask, *, strict: bool = False) -> Iterator[Sample]:
     """The samples of a task's file, in its order.
 
     Args:
-        strict: refuse fields that nothing reads. What lies in a bundle may be of before they were refused.
+        strict: also refuse fields that are never read, and references that a metric cannot score.
 
     Raises:
         UsageError: a line is wrong; names file and line.
@@ -32,15 +36,29 @@ def samples_in(path: Path, benchmark: str, task: OwnTask, *, strict: bool = Fals
     """
     seen: dict[str, str] = {}
     for number, row in enumerate(READERS[path.suffix](path)):
+        if not _is_whole(row.values):
+            raise wrong(
+                row.where, "half of a surrogate pair, such as \\ud83d, stands for no character", "Write it whole."
+            )
         if strict:
             _refuse_unknown(row, task)
         sample = _sample(row, benchmark, task, number, cells=path.suffix == ".csv")
+        if strict:
+            _refuse_unscorable(row, sample, task)
         first = seen.setdefault(sample.sample_id, row.where)
         if first is not row.where:
             raise wrong(row.where, f"the id {sample.sample_id!r} is that of {first}")
         yield sample
     if not seen:
         raise wrong(path, "it holds no question")
+
+
+def _is_whole(value: object) -> bool:
+    """Whether no text in a JSON value holds half of a surrogate pair, which no file in UTF-8 can hold."""
+    if isinstance(value, str):
+        return value.isascii() or encodable(value) == value
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return all(map(_is_whole, parts))
 
 
 @while_unchanged
@@ -63,6 +81,17 @@ def _refuse_unknown(row: DataRow, task: OwnTask) -> None:
         raise wrong(row.where, f"nothing reads the field {one_line(key)[:80]!r}", f"{read} {fix}")
 
 
+def _refuse_unscorable(row: DataRow, sample: Sample, task: OwnTask) -> None:
+    asked = Asked(sample.references, task.language, sample.meta.get("choices", {}), task.answer_cues)
+    for metric in task.metrics:
+        for reference in sample.references:
+            if why := why_unscorable(metric, reference, asked):
+                shown = one_line(reference)[:80]
+                raise wrong(
+                    row.where, f"{metric} cannot score the reference {shown!r}: {why}", "Choose another metric."
+                )
+
+
 def _sample(row: DataRow, benchmark: str, task: OwnTask, number: int, *, cells: bool) -> Sample:
     called = {name: name for name in ALWAYS_READ} | dict(task.fields)
     values = {ours: _value(row, ours, theirs, cells=cells) for ours, theirs in called.items()}
@@ -73,11 +102,13 @@ def _sample(row: DataRow, benchmark: str, task: OwnTask, number: int, *, cells: 
         if values[name] is not None and (not isinstance(values[name], str) or not values[name].strip()):
             raise wrong(row.where, f"the field {called[name]!r} should be text that is not blank")
     choices = _choices(row, values["choices"])
+    references = _references(row, values["references"], choices)
     document = values["document"] or ""
     # What is stored of every sample scores it where there is no bundle; what a row does not say is not there.
     more = {
         "extract": task.extract or None,
         "choices": choices or None,
+        "answer_cues": list(task.answer_cues) or None,
         "turns": _turns(row, values.get("turns")),
         "max_new_tokens": _budget(row, values.get("max_new_tokens")),
         "stop": _stop(row, values.get("stop")),
@@ -88,7 +119,7 @@ def _sample(row: DataRow, benchmark: str, task: OwnTask, number: int, *, cells: 
         sample_id=_identifier(row, values["id"], number),
         context=document,
         question=values["question"] or "",
-        references=_references(row, values["references"], choices),
+        references=references,
         language=task.language,
         length=len("".join(document.split())) if task.language == "zh" else len(document.split()),
         length_unit="characters" if task.language == "zh" else "words",
@@ -97,9 +128,9 @@ def _sample(row: DataRow, benchmark: str, task: OwnTask, number: int, *, cells: 
 
 
 def _value(row: DataRow, ours: str, theirs: str | tuple[str, ...], *, cells: bool) -> Any:
-    """What a row says; None where it says nothing. A cell of CSV may hold a list as JSON, or a number."""
+    """A row's value for a field; None if it is missing. A cell of CSV may hold a list as JSON, or a number."""
     if isinstance(theirs, tuple):
-        return [row.values[name] for name in theirs if row.values.get(name) is not None] or None
+        return _columns(row, theirs)
     value = row.values.get(theirs)
     if (
         cells
@@ -109,6 +140,25 @@ def _value(row: DataRow, ours: str, theirs: str | tuple[str, ...], *, cells: boo
         with suppress(ValueError, RecursionError):
             return json.loads(value)
     return value
+
+
+def _columns(row: DataRow, names: tuple[str, ...]) -> list[Any] | None:
+    """The choices in columns of their own. The last ones may be empty; an earlier one would shift the letters."""
+    values = [row.values.get(name) for name in names]
+    while values and _is_empty(values[-1]):
+        values.pop()
+    for place, value in enumerate(values):
+        if _is_empty(value):
+            raise wrong(
+                row.where,
+                f"the choice {names[place]!r} is empty and {names[place + 1]!r} follows, so that letters would shift",
+                "Fill it, or move it to the end and correct the references.",
+            )
+    return values or None
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 def _turns(row: DataRow, value: object) -> list[str] | None:
@@ -137,13 +187,25 @@ def _stop(row: DataRow, value: object) -> list[str] | None:
     texts = [text for text in stop if isinstance(text, str) and text]
     if len(texts) < len(stop):
         raise wrong(row.where, "stop should be a text or a list of texts, none of them empty")
+    _refuse_list_in_text(row, "stop", texts)
     return texts
+
+
+def _refuse_list_in_text(row: DataRow, name: str, texts: Sequence[object]) -> None:
+    """Raise UsageError for a list that was saved as text, such as "['a', 'b']": it would count as one text."""
+    if len(texts) == 1 and isinstance(texts[0], str) and _LIST_IN_TEXT.match(texts[0]):
+        raise wrong(
+            row.where,
+            f"{name} is one text that holds a Python or JSON list, {one_line(texts[0])[:80]}",
+            'Write a JSON list of texts: ["...", "..."].',
+        )
 
 
 def _identifier(row: DataRow, value: object, number: int) -> str:
     if value is None:
         return f"{number:04d}"
-    name = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    is_number = type(value) is int or (isinstance(value, float) and isfinite(value))
+    name = str(value) if is_number else value
     if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_ID or one_line(name) != name:
         raise wrong(
             row.where, f"the id {str(value)[:80]!r} should be a number or a text of at most {_LONGEST_ID} signs"
@@ -156,23 +218,45 @@ def _choices(row: DataRow, value: object) -> dict[str, str]:
         return {}
     if not isinstance(value, list) or not 2 <= len(value) <= len(ascii_uppercase):
         raise wrong(row.where, "the choices should be a list of 2 to 26 texts")
-    if not all(isinstance(text, str) and text.strip() for text in value):
-        raise wrong(row.where, "one of the choices is no text, or blank")
+    for number, text in enumerate(value, 1):
+        if not isinstance(text, str) or not text.strip():
+            raise wrong(row.where, f"number {number} of the choices is no text, or blank")
     return dict(zip(ascii_uppercase, value, strict=False))
 
 
 def _references(row: DataRow, value: Any, choices: Mapping[str, str]) -> tuple[str, ...]:
-    """The accepted answers; of choices their letters, also where a row has a choice's text, or its place from 0."""
+    """The accepted answers; of choices their letters."""
     texts = value if isinstance(value, list) else [value]
-    if choices:
-        letters = {text: letter for letter, text in choices.items()} | {letter: letter for letter in choices}
-        letters |= {str(place): letter for place, letter in enumerate(choices) if str(place) not in letters}
-        known = [letters.get(str(text)) for text in texts if isinstance(text, str | int) and text is not True]
-        texts = known if len(known) == len(texts) else []
-        if not texts or None in texts:
-            raise wrong(
-                row.where, f"the references should be letters of the choices ({', '.join(choices)}) or their texts"
-            )
+    if choices and texts:
+        return tuple(_right_letter(row, text, choices) for text in texts)
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         raise wrong(row.where, "the references should be a text, or a list of at least one, none of them blank")
+    _refuse_list_in_text(row, "references", texts)
     return tuple(texts)
+
+
+def _right_letter(row: DataRow, reference: object, choices: Mapping[str, str]) -> str:
+    """The letter that a reference means: a number is a position from 0; a text is a letter, a choice's text
+    or a position.
+
+    Raises:
+        UsageError: it means no choice, or more than one.
+    """
+    letters = list(choices)
+    readings: dict[str, str] = {}
+    if isinstance(reference, str):
+        readings |= {letter: "its text" for letter in letters if choices[letter] == reference}
+        readings |= {reference: "its letter"} if reference in choices else {}
+    number = str(reference)
+    if isinstance(reference, int | str) and number.isdecimal() and len(number) < 3 and int(number) < len(letters):
+        readings.setdefault(letters[int(number)], "its position from 0")
+    if not readings:
+        raise wrong(row.where, f"the references should be letters of the choices ({', '.join(choices)}) or their texts")
+    if len(readings) > 1:
+        means = " and ".join(f"choice {letter} by {how}" for letter, how in readings.items())
+        raise wrong(row.where, f"the reference {one_line(str(reference))[:80]!r} means {means}", "Write the letter.")
+    (letter,) = readings
+    same = [other for other in letters if choices[other] == choices[letter]]
+    if len(same) > 1:
+        raise wrong(row.where, f"the right choice has the same text as another: {' and '.join(same)}")
+    return letter

@@ -1,0 +1,275 @@
+"""The option that a free answer states: lbx's own rule, for benchmarks of one's own.
+
+1. A statement counts before a mention. Statements are "the answer is B", "Answer: B", "\\boxed{B}",
+   "<answer>B</answer>", "I choose B", "B is correct", a line that is only the letter, and a first line such as
+   "B. Tuesday". The option's text may stand for its letter.
+2. The last statement counts, unless the first sentence already states another option.
+3. Without a statement, the only letter that is mentioned counts, if its sentence neither negates nor supposes it.
+4. What can be read in two ways states no option: "B or C", "B. Monday" if Monday is option A, lines that begin with
+   several letters.
+
+All letters are alike: "A" and "I" count wherever "B" would, and "A dog" states no option because "B dog" states none.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from lbx.metrics import choice_words as words
+from lbx.metrics.choice_words import Words
+
+_UNSPACED = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_ALPHA = rf"[^\W\d_{_UNSPACED}]"
+_LATIN = "A-Za-z0-9\u00c0-\u024f"
+_OPEN = r"""[ (\[{<"'“”‘’„«「『]{0,8}"""
+_CLOSE = r"""[ )\]}>"'”’»」』]{0,8}"""
+_COLON = rf"(?:{_CLOSE}[:：=-]+\s*|>\s*| |)"
+_MARKUP = re.compile(r"\\(?:text|math)\w*\s*(?=\{)|\\[()\[\]]|[*_`$~]|^[ \t]*#+", re.MULTILINE)
+_SENTENCE_END = re.compile(r"[.!?。！？…\n;；]")
+_CLAUSE_END = re.compile(r"[.,;:!?()。，；：！？、…\n]")
+_LINE_END = rf"{_CLOSE}[.。!]{{0,8}}{_CLOSE}(?:\n|\Z)"
+_LONGEST_SENTENCE = 300
+_LETTER_ALONE = re.compile("[a-z]?")
+_BETWEEN = re.compile(r"""[ .)\]}:：、"'”>–—-]*""")
+_IN_WORD = re.compile(rf"[^\W_{_UNSPACED}]")
+
+
+def _any_of(alternatives: Words) -> str:
+    forms = alternatives.spaced.replace(r"\w", _ALPHA)  # \w would run on through scripts without spaces
+    spaced = rf"(?<!{_ALPHA})(?i:{forms})(?!{_ALPHA})"
+    return f"(?:{spaced}|{alternatives.unspaced})" if alternatives.unspaced else spaced
+
+
+_ANSWER, _OPTION, _RIGHT, _IS, _AND, _AFTERWARDS = map(
+    _any_of, (words.ANSWER, words.OPTION, words.RIGHT, words.IS, words.AND, words.AFTERWARDS)
+)
+_WORD = rf"(?: ?(?:(?<!{_ALPHA})(?![A-Z](?!{_ALPHA})){_ALPHA}++|[{_UNSPACED}]))"
+_NAMED = rf"{_OPEN}(?:{_OPTION} ?)?{_OPEN}"
+_NO_WORD = rf"(?![{_LATIN}]|[-'’][{_LATIN}])"
+_LETTER = rf"(?P<letter>[A-Z]){_NO_WORD}"
+_BEGINS = rf"(?<![{_LATIN}.'’-])"
+_ENDS = rf"""(?= *(?:\Z|[\n.):,;\]}}<>"'”」』。，、；（(!…]|[{_UNSPACED}]|[-–—] |{_AFTERWARDS}))"""
+
+
+class _Patterns(NamedTuple):
+    """How options are stated.
+
+    Attributes:
+        announced: words before a stated option; ``after_announced`` are the ways in which its letter may follow.
+        chosen: "I choose" and its like; ``after_chosen`` as above.
+        before_text: what may stand between such words and an option's text.
+        judged: "B is correct".
+        label: how a line begins that gives an option, and its text or a reason.
+        bare_line: a line that is only a letter.
+        mention: a letter that is no part of a sentence.
+        alternative: another letter that follows as an alternative.
+        denied: what denies the option before it.
+        negation: any word that negates or supposes.
+    """
+
+    announced: re.Pattern[str]
+    after_announced: tuple[re.Pattern[str], ...]
+    chosen: re.Pattern[str]
+    after_chosen: tuple[re.Pattern[str], ...]
+    before_text: re.Pattern[str]
+    judged: re.Pattern[str]
+    label: re.Pattern[str]
+    bare_line: re.Pattern[str]
+    mention: re.Pattern[str]
+    alternative: re.Pattern[str]
+    denied: re.Pattern[str]
+    negation: re.Pattern[str]
+
+
+@cache
+def _patterns() -> _Patterns:
+    return _Patterns(
+        announced=re.compile(rf"(?<!/)(?:{_ANSWER}|{_RIGHT}(?: ?{_OPTION})?|{_OPTION} ?{_RIGHT})"),
+        after_announced=(
+            re.compile(rf"(?P<gap>{_WORD}{{0,6}}?) ?{_IS}(?P<more>{_WORD}{{0,4}}?) ?{_NAMED}{_LETTER}"),
+            re.compile(rf"{_COLON}{_NAMED}{_LETTER}{_ENDS}"),
+            re.compile(rf"{_COLON}{_OPEN}(?P<letter>[a-z])(?={_LINE_END})"),
+        ),
+        chosen=re.compile(_any_of(words.CHOOSE)),
+        after_chosen=(re.compile(rf"[:：]?(?P<gap>{_WORD}{{0,2}}?) ?{_NAMED}{_LETTER}"),),
+        before_text=re.compile(rf"(?:(?P<gap>{_WORD}{{0,6}}?) ?{_IS} ?|{_COLON}){_OPEN}"),
+        judged=re.compile(
+            rf"{_BEGINS}{_OPEN}{_LETTER}{_CLOSE}(?:{_OPTION} ?)?"
+            rf"(?:{_IS} (?:{_any_of(words.ARTICLE)} )?|(?:{words.IS.unspaced})?(?=[{_UNSPACED}]))(?:{_RIGHT}|{_ANSWER})"
+        ),
+        label=re.compile(rf"[^\w\n]*{_LETTER}(?: ?[.)\]}}:：、,，\"'”]| [-–—] | (?={_AFTERWARDS}))"),
+        bare_line=re.compile(r"[^\w?？]*(?P<letter>[A-Za-z])[^\w?？]*"),
+        mention=re.compile(rf"(?P<option>{_OPTION} ?{_OPEN})?{_BEGINS}{_LETTER}(?(option)|{_ENDS})"),
+        alternative=re.compile(
+            rf"{_CLOSE}(?P<comma>,)?(?(comma)|(?:{_AND}|[/&+、])){_NAMED}{_LETTER}(?! ?{_IS})"
+            rf"(?(comma)(?={_CLOSE}(?:[,.\n]|\Z|{_AND})))"
+        ),
+        denied=re.compile(rf"{_CLOSE}[^\s.,;]{{0,2}} ?{_any_of(words.NOT_AFTER)}"),
+        negation=re.compile(_any_of(words.NOT)),
+    )
+
+
+def _plain(text: str) -> str:
+    """Text without markup, in compatibility characters ("Ｂ" is "B"), with single spaces."""
+    return re.sub(r"[^\S\n]+", " ", _MARKUP.sub("", unicodedata.normalize("NFKC", text)))
+
+
+def stated_choice(
+    output: str, choices: Mapping[str, str], language: str = "en", cues: Sequence[str] = ()
+) -> str | None:
+    """The letter of the option that an answer states; None if it states none, or can be read in two ways.
+
+    Args:
+        choices: {letter: text}, in their order.
+        language: of the task. Mentions count only in a language of which the negations are known.
+        cues: phrases after which an answer follows, in addition to the known ones.
+    """
+    answer = _Answer(_plain(output).strip(), choices)
+    statements = sorted([*answer.announced(cues), *answer.judged(), *answer.lines()])
+    if not statements:
+        return answer.only_mention() if language.partition("-")[0] in words.LANGUAGES else None
+    opening, last = statements[0], statements[-1]
+    is_first_sentence = not _SENTENCE_END.search(answer.text, 0, opening.start)
+    return None if is_first_sentence and opening.letter != last.letter else last.letter or None
+
+
+class _Statement(NamedTuple):
+    """Where an answer states an option; ``letter`` is "" if that can be read in two ways."""
+
+    start: int
+    letter: str
+
+
+class _Found(NamedTuple):
+    """An option of which the text was found, and where that ends."""
+
+    letter: str
+    end: int
+
+
+class _Answer:
+    """A plain answer, searched for statements of options."""
+
+    def __init__(self, text: str, choices: Mapping[str, str]) -> None:
+        self.text = text
+        lowered = text.lower()
+        self._lowered = lowered if len(lowered) == len(text) else text
+        self._letters = frozenset(choices)
+        options = [(" ".join(_plain(option).lower().split()).rstrip("."), letter) for letter, option in choices.items()]
+        texts = [option for option, _ in options]
+        unique = [pair for pair in options if not _LETTER_ALONE.fullmatch(pair[0]) and texts.count(pair[0]) == 1]
+        self._options = sorted(unique, key=lambda pair: -len(pair[0]))
+
+    def announced(self, cues: Sequence[str]) -> Iterator[_Statement]:
+        """Statements after words that announce them, such as "the answer is", and after phrases of the task's own."""
+        patterns = _patterns()
+        yield from self._after(patterns.announced, patterns.after_announced)
+        yield from self._after(patterns.chosen, patterns.after_chosen)
+        if phrases := "|".join(re.escape(phrase) for cue in cues if (phrase := _plain(cue).strip())):
+            yield from self._after(re.compile(f"(?i:{phrases})"), (*patterns.after_announced, *patterns.after_chosen))
+
+    def judged(self) -> Iterator[_Statement]:
+        """Statements such as "B is correct"."""
+        for match in _patterns().judged.finditer(self.text):
+            if match["letter"] in self._letters and not self._is_denied(match.start(), match):
+                yield _Statement(match.start(), match["letter"])
+
+    def lines(self) -> Iterator[_Statement]:
+        """Lines that state an option, unless others begin with another letter: those list the options."""
+        patterns = _patterns()
+        bare: list[_Statement] = []
+        labelled: list[tuple[_Statement, bool]] = []
+        place = 0
+        for line in self.text.split("\n"):
+            match = patterns.bare_line.fullmatch(line)
+            if match and match["letter"].upper() in self._letters:
+                bare.append(_Statement(place, match["letter"].upper()))
+            elif letter := self._whole_line(place):
+                labelled.append((_Statement(place, letter), True))
+            elif (match := patterns.label.match(self.text, place)) and match["letter"] in self._letters:
+                reading = self._reading(match)
+                labelled.append((_Statement(place, reading), not place or self._whole_line(match.end()) == reading))
+            place += len(line) + 1
+        if len({statement.letter for statement in bare}) == 1 or (bare and "\n" not in self.text[bare[-1].start :]):
+            yield bare[-1]
+        if len({statement.letter for statement, _ in labelled}) == 1:
+            yield from (statement for statement, counts in labelled if counts)
+
+    def only_mention(self) -> str | None:
+        """The only letter that is mentioned, unless its sentence negates or supposes it."""
+        text, mention = self.text, _patterns().mention
+        for option, _ in self._options:
+            if mention.search(option.upper()):  # "vitamin A" does not mention option A
+                text = re.sub(re.escape(option), lambda found: "_" * len(found[0]), text, flags=re.IGNORECASE)
+        mentions = [match for match in mention.finditer(text) if match["letter"] in self._letters]
+        if len({match["letter"] for match in mentions}) != 1 or any(map(self._is_excluded, mentions)):
+            return None
+        return mentions[0]["letter"]
+
+    def _after(self, words: re.Pattern[str], ways: Sequence[re.Pattern[str]]) -> Iterator[_Statement]:
+        """Statements of a letter, or else of a text, after any of some words."""
+        for announced in words.finditer(self.text):
+            start, end = announced.span()
+            found = [match for way in ways if (match := way.match(self.text, end))]
+            letters = [match for match in found if match["letter"].upper() in self._letters]
+            before = _patterns().before_text.match(self.text, end)
+            option = self._option_at(before.end()) if before else None
+            if letters and not (option and before and before.end() <= letters[0].start("letter") < option.end):
+                if not self._is_denied(start, letters[0]):
+                    yield _Statement(start, self._reading(letters[0]))
+            elif option and before and not self._is_denied(start, before):
+                yield _Statement(start, option.letter)
+
+    def _is_denied(self, start: int, match: re.Match[str]) -> bool:
+        """Whether a statement is negated, only supposed, or a question.
+
+        Args:
+            start: where it starts.
+            match: its end, with the words in between as groups.
+        """
+        patterns, end = _patterns(), match.end()
+        clause = _CLAUSE_END.split(self.text[max(start - _LONGEST_SENTENCE, 0) : start])[-1]
+        between = " ".join(text for name, text in match.groupdict().items() if text and name != "letter")
+        stop = _SENTENCE_END.search(self.text, end, end + _LONGEST_SENTENCE)
+        return bool(
+            patterns.negation.search(f"{clause} {between}")
+            or (stop and stop[0] in "?？")
+            or patterns.denied.match(self.text, end)
+        )
+
+    def _is_excluded(self, mention: re.Match[str]) -> bool:
+        """Whether the sentence of a mention negates or supposes something."""
+        start, end = mention.span()
+        before = _SENTENCE_END.split(self.text[max(start - _LONGEST_SENTENCE, 0) : start])[-1]
+        after = _SENTENCE_END.split(self.text[end + 1 : end + _LONGEST_SENTENCE])[0]
+        return bool(_patterns().negation.search(f"{before} {after}"))
+
+    def _reading(self, match: re.Match[str]) -> str:
+        """The letter that a pattern found; "" if an alternative follows, or another option's text."""
+        letter, end = match["letter"].upper(), match.end("letter")
+        alternative = _patterns().alternative.match(self.text, end)
+        if alternative and alternative["letter"] in self._letters:
+            return ""
+        if found := self._option_at(match.start("letter")):
+            return found.letter
+        between = _BETWEEN.match(self.text, end)
+        other = self._whole_line(between.end() if between else end)
+        return letter if other in ("", letter) else ""
+
+    def _option_at(self, place: int) -> _Found | None:
+        """The option that has its text at a place, the longest of several."""
+        for option, letter in self._options:
+            end = place + len(option)
+            if self._lowered.startswith(option, place) and not _IN_WORD.match(self.text, end):
+                return _Found(letter, end)
+        return None
+
+    def _whole_line(self, place: int) -> str:
+        """The option of which the text fills the rest of a line; "" if none does."""
+        opening = re.compile(_OPEN).match(self.text, place)
+        found = self._option_at(opening.end() if opening else place)
+        return found.letter if found and re.compile(_LINE_END).match(self.text, found.end) else ""

@@ -31,16 +31,25 @@ class Case:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def run(self, answers: str = "answers.json") -> dict[str, dict[str, Any]]:
-        """Bundle the benchmark and run it with the scripted answers: {sample id: {column: value, metric: score}}."""
+    def unpack(self) -> tuple[str, Path]:
+        """Bundle the case's benchmark: its name, and the unpacked bundle."""
         bundled = self.bundle()
         assert bundled.returncode == 0, bundled.stderr
         name = tomllib.loads((self.folder / "benchmark.toml").read_text("utf-8"))["name"]
-        card = self.folder / "model.toml"
-        card.write_text(f'name = "m"\nbackend = "scripted"\ncontext_window = 4000\n[weights]\npath = "{answers}"\n')
         unpacked = self.folder / "unpacked"
         self.call("unpack", self.folder / "out" / f"{name}.tar", "--allow-unsigned", "--to", unpacked)
-        self.call("run", "--bundle", unpacked, "--model", card, "--tasks", name, "--no-plan", "-o", self.results)
+        return name, unpacked
+
+    def card(self, more: str = "", answers: str = "answers.json") -> Path:
+        """A model that gives the scripted answers."""
+        path = self.folder / "model.toml"
+        path.write_text(f'name = "m"\nbackend = "scripted"\n[weights]\npath = "{answers}"\n{more}', "utf-8")
+        return path
+
+    def run(self) -> dict[str, dict[str, Any]]:
+        """Bundle the benchmark and run it with the scripted answers: {sample id: {column: value, metric: score}}."""
+        name, unpacked = self.unpack()
+        self.call("run", "--bundle", unpacked, "--model", self.card(), "--tasks", name, "--no-plan", "-o", self.results)
         return self.stored()
 
     @property

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from lbx.backends.scripted import BOS, EOS, ByteTokenizer
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
-from lbx.prompting.prompter import ChatTemplate, Prompter, knows_switch
+from lbx.prompting.chat_template import ChatTemplate, template_variables
+from lbx.prompting.prompter import Prompter
 from lbx.prompting.wrapping import Wrapper
 
 KEY = SampleKey("b", "t", "s")
@@ -283,7 +284,7 @@ def test_models_without_a_bos_of_their_own() -> None:
     ],
 )
 def test_which_switches_a_template_knows(source: str, expected: bool) -> None:
-    assert knows_switch(source, "enable_thinking") is expected
+    assert ("enable_thinking" in template_variables(source)) is expected
 
 
 def test_a_switch_changes_the_prompt() -> None:
@@ -297,7 +298,7 @@ def test_a_switch_changes_the_prompt() -> None:
 @pytest.mark.parametrize("source", ["{% if %}", "{{ x | no_such_filter }}"])
 def test_a_broken_template_has_no_switches(source: str) -> None:
     with pytest.raises(BackendError, match="not valid Jinja"):
-        knows_switch(source, "enable_thinking")
+        template_variables(source)
 
 
 @given(
@@ -337,7 +338,7 @@ def test_generation_marks_are_left_out() -> None:
         "{% if add_generation_prompt %}A:{% endif %}"
     )
     assert ChatTemplate(source).render("x") == "xA:"
-    assert knows_switch(source, "add_generation_prompt")
+    assert "add_generation_prompt" in template_variables(source)
     with pytest.raises(BackendError, match="not valid Jinja"):
         ChatTemplate("{% generation %}")
 
@@ -385,7 +386,7 @@ def test_turns_are_messages_of_their_own_behind_the_document() -> None:
     assert read(last.token_ids) == "«s»Read: d Question?One«/s»S Two"
 
 
-EDITS = "U:{{ messages[0].content | replace('think', '') | upper if 'think' in messages[0].content else messages[0].content }} A:"
+EDITS = "U:{{ messages[0].content | replace('think', '') }} A:"
 
 
 def test_a_document_reaches_the_model_as_written() -> None:

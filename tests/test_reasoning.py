@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.prompting.reasoning import KNOWN, THINK, Marks, choose_marks, opens_reasoning, split_reasoning
+from lbx.prompting.marks import KNOWN, THINK, Marks
+from lbx.prompting.reasoning import choose_marks, opens_reasoning, split_reasoning
 
 BRACKETS, HARMONY = KNOWN[1], KNOWN[-1]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 
+from lbx.prompting.marks import Marks
 from lbx.prompting.prompter import Tokenizer
-from lbx.prompting.reasoning import Marks, begins_message, opening_end, without_headers
+from lbx.prompting.reasoning import begins_message, opening_end, without_headers
 
 HALF = "\ufffd"
 """What a character decodes to whose last bytes are still to come."""

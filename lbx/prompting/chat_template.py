@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from copy import copy
+from typing import Any, NamedTuple
 
 from lbx.base.errors import BackendError
 from lbx.base.processes import DEVNULL, PIPE, Popen, start_python
@@ -25,6 +26,10 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 from lbx.prompting.template_process import main
 main()
 """
+
+
+class TemplateLimitError(BackendError):
+    """A template takes more time or memory than it may."""
 
 
 class ChatTemplate:
@@ -45,7 +50,7 @@ class ChatTemplate:
     def __init__(
         self, source: str, *, bos_token: str = "", eos_token: str = "", kwargs: Mapping[str, object] | None = None
     ) -> None:
-        self._source = source
+        self.source = source
         self._variables: dict[str, object] = {**(kwargs or {}), "bos_token": bos_token, "eos_token": eos_token}
         _ask({"source": source})
 
@@ -61,9 +66,23 @@ class ChatTemplate:
         """
         messages = [{"role": "system", "content": system}] if system else []
         messages += conversation(content, turns)
-        variables = {"messages": messages, "add_generation_prompt": True, **self._variables}
-        text: str = _ask({"source": self._source, "variables": variables})["text"]
+        return self.render_messages(messages)
+
+    def render_messages(self, messages: Sequence[Mapping[str, Any]], *, adds_prompt: bool = True) -> str:
+        """The text of messages, with the beginning of the next answer where ``adds_prompt``.
+
+        Raises:
+            BackendError: as ``render``.
+        """
+        variables = {"messages": messages, "add_generation_prompt": adds_prompt, **self._variables}
+        text: str = _ask({"source": self.source, "variables": variables})["text"]
         return text
+
+    def with_variables(self, values: Mapping[str, object]) -> ChatTemplate:
+        """The template with further variables."""
+        made = copy(self)
+        made._variables = {**self._variables, **values}
+        return made
 
 
 def conversation(content: str, turns: Sequence[str] = ()) -> list[dict[str, str]]:
@@ -72,13 +91,26 @@ def conversation(content: str, turns: Sequence[str] = ()) -> list[dict[str, str]
     return [{"role": roles[place % 2], "content": text} for place, text in enumerate((content, *turns))]
 
 
-def knows_switch(template_source: str, name: str) -> bool:
-    """Whether a chat template reads the variable of that name, so that a value given for it can do something.
+class Variable(NamedTuple):
+    """What a template compares a variable with.
+
+    Attributes:
+        words: texts.
+        is_number: numbers.
+    """
+
+    words: tuple[str, ...]
+    is_number: bool
+
+
+def template_variables(source: str) -> dict[str, Variable]:
+    """Variables that a chat template reads from outside, by their names.
 
     Raises:
         BackendError: the template is not valid Jinja.
     """
-    return bool(_ask({"source": template_source, "name": name})["found"])
+    found = _ask({"source": source, "asks": "variables"})["found"]
+    return {name: Variable(tuple(words), is_number) for name, (words, is_number) in found.items()}
 
 
 class _Renderer:
@@ -161,7 +193,7 @@ def _ask(request: Mapping[str, Any]) -> dict[str, Any]:
     if answer is None:
         from lbx.prompting.template_process import BYTES, SECONDS
 
-        raise BackendError(
+        raise TemplateLimitError(
             f"The model's chat template takes more than {SECONDS} seconds or {BYTES >> 30} GiB of memory.",
             fix=f"Do not trust this model. {TEMPLATE_FIX}",
         )

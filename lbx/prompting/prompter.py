@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from lbx.base.errors import EmptyPromptError, PromptError
 from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation, sha256_text
-from lbx.prompting.chat_template import ChatTemplate, knows_switch
+from lbx.prompting.chat_template import ChatTemplate
 from lbx.prompting.reasoning import opens_reasoning
 from lbx.prompting.wrapping import Tokenizer, Wrapped, Wrapper
 
-__all__ = ["ChatTemplate", "Prompter", "ReadPrompt", "Tokenizer", "knows_switch"]
+__all__ = ["ChatTemplate", "Prompter", "ReadPrompt", "Tokenizer"]
 
 _MAX_CUTS = 8
 _WORDS_A_CUT = 250

@@ -12,39 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
 
-
-class Marks(NamedTuple):
-    """What opens and what closes the reasoning, as text; control tokens stand in it by their texts.
-
-    Attributes:
-        header: of answers in several messages: what ends a message, what a header may begin with besides, and last what
-            ends the header. () for others.
-    """
-
-    open: str
-    close: str
-    header: tuple[str, ...] = ()
-
-
-THINK = Marks("<think>", "</think>")
-KNOWN = (
-    THINK,
-    Marks("[THINK]", "[/THINK]"),  # Magistral
-    Marks("<seed:think>", "</seed:think>"),  # Seed-OSS
-    Marks("<|channel>thought", "<channel|>"),  # Gemma 4
-    # Harmony: a model that skips the analysis goes to the final channel at once, so the close is short.
-    Marks(
-        "<|channel|>analysis<|message|>",
-        "<|channel|>final<|message|>",
-        ("<|end|>", "<|start|>", "<|channel|>", "<|message|>"),
-    ),
-)
+from lbx.prompting.marks import KNOWN, THINK, Marks
+from lbx.prompting.template_reasoning import find_marks
 
 
 def choose_marks(template: str | None, is_token: Callable[[str], bool], given: tuple[str, str] | None = None) -> Marks:
-    """The marks of a model: those given; else known ones that its template holds or that are tokens; else <think>.
+    """The marks of a model: those given; else known ones that its template holds; else those that its template puts
+    around reasoning; else known ones that are tokens; else <think>.
 
     Args:
         template: Jinja source of the chat template, or None.
@@ -57,6 +32,8 @@ def choose_marks(template: str | None, is_token: Callable[[str], bool], given: t
         for marks in KNOWN:
             if marks.open in template or marks.close in template:
                 return marks
+        if (found := find_marks(template)) is not None:
+            return found
     return next((marks for marks in KNOWN if is_token(marks.open) and is_token(marks.close)), THINK)
 
 

@@ -9,7 +9,7 @@ import json
 import re
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date
 from functools import lru_cache
 from typing import Any
@@ -28,6 +28,7 @@ BYTES = 1 << 30
 _ASKS_FOR_CLOCK = re.compile(r"\bstrftime_now\s+is\s+(not\s+)?(un)?defined")
 _DATE = date(2024, 7, 26)
 _SAID = 1000
+_WORD = re.compile(r"\w{1,20}")
 
 
 def main() -> None:
@@ -45,9 +46,8 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """ "found" or "text"; or what is wrong with the template ("invalid"), or with it on this message ("failed")."""
     wrong = "invalid"
     try:
-        if "name" in request:
-            undeclared = jinja2.meta.find_undeclared_variables(_environment().parse(request["source"]))
-            return {"found": request["name"] in undeclared}
+        if request.get("asks") == "variables":
+            return {"found": _variables_read(request["source"])}
         template = _compiled(request["source"])
         wrong = "failed"
         return {"text": template.render(_variables(request))} if "variables" in request else {}
@@ -59,6 +59,32 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         return {wrong: f"{exc}"[:_SAID].rstrip(".") or type(exc).__name__}
     except Exception as exc:  # whatever a template's expressions raise, or Jinja's compiler stumbles over
         return {wrong: f"{type(exc).__name__}: {exc}"[:_SAID].rstrip(".")}
+
+
+def _variables_read(source: str) -> dict[str, tuple[list[str], bool]]:
+    """{variable from outside: (words that it is compared with or set to, whether it is compared with a number)}."""
+    undeclared = jinja2.meta.find_undeclared_variables(_environment().parse(source))
+    values: dict[str, list[object]] = {name: [] for name in sorted(undeclared)}
+    for node in _environment().parse(source).find_all((nodes.Compare, nodes.Assign, nodes.Filter)):
+        beside = list(_operands(node))
+        for name in {one.name for one in beside if isinstance(one, nodes.Name)} & undeclared:
+            values[name] += [one.value for one in beside if isinstance(one, nodes.Const)]
+    return {
+        name: (
+            list(dict.fromkeys(one for one in some if isinstance(one, str) and _WORD.fullmatch(one))),
+            any(type(one) in (int, float) for one in some),
+        )
+        for name, some in values.items()
+    }
+
+
+def _operands(node: nodes.Node) -> Iterator[nodes.Node]:
+    """Names and constants that a comparison, an assignment or a default relates directly."""
+    for child in node.iter_child_nodes(exclude=("test",)):
+        if isinstance(child, nodes.Operand | nodes.List | nodes.Tuple | nodes.CondExpr | nodes.Filter | nodes.Or):
+            yield from _operands(child)
+        else:
+            yield child
 
 
 def _variables(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from lbx.base.errors import BackendError, PromptError
 from lbx.prompting.chat_template import TEMPLATE_FIX, ChatTemplate
-from lbx.prompting.reasoning import Marks
+from lbx.prompting.marks import Marks
 
 _USER = "\ue000lbx\ue001"
 """Stands for the user's words while a template is taken apart; private-use characters, in nobody's template."""
@@ -191,8 +191,8 @@ class Wrapper:
     def _take_apart(self, system: str) -> tuple[tuple[_Part, ...], str] | None:
         assert self._template is not None  # without one nothing is wrapped
         if not system:
-            before, *rest = self._template.render(_USER).split(_USER)
-            return ((_Part(before, template=True),), rest[0]) if len(rest) == 1 else None
+            pieces = self._template.render(_USER).split(_USER)
+            return ((_Part(pieces[0], template=True),), pieces[1]) if len(pieces) == 2 else None
         try:
             start, user, rest = self._template.render(_USER, _SYSTEM).partition(_SYSTEM)
             before, _, after = self._template.render(_USER, system).partition(_USER)

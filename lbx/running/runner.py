@@ -32,6 +32,7 @@ class Outcome:
 
     Attributes:
         answered, failed: now.
+        reasoned: of those answered, how many show or count reasoning.
         unclosed: of those answered, how many spent their whole budget on reasoning.
         empty: of the others answered, how many hold no text.
         only_reasoning: how many of the empty ones hold reasoning.
@@ -46,6 +47,7 @@ class Outcome:
 
     answered: int = 0
     failed: int = 0
+    reasoned: int = 0
     unclosed: int = 0
     empty: int = 0
     only_reasoning: int = 0
@@ -64,6 +66,7 @@ class Outcome:
             self.failed += 1
             return
         self.answered += 1
+        self.reasoned += row.reasoning_closed is not None or bool(row.reasoning_tokens)
         self.unclosed += row.reasoning_closed is False
         if row.reasoning_closed is not False and not (row.output or "").strip():
             self.empty += 1

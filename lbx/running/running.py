@@ -192,6 +192,7 @@ def _ask(
         with watched(store, rows, outlook, watch, done=counts, workers=workers, spec=run.spec.to_json()):
             size = JobSize.for_workers(workers, total)
             outcomes = Runner(run_ids, agendas, store, done, watch, asker, size).run()
+        _warn_of_no_reasoning(agendas, outcomes)
     return dict(zip(run_ids, outcomes, strict=True))
 
 
@@ -201,6 +202,16 @@ def _tell_of_family(rows: Sequence[RunRow]) -> None:
             log.warning(
                 f"The judge {row.model} is of the same model family as {', '.join(family)}: judges prefer answers "
                 "like their own. Reports mark this; use another judge as well."
+            )
+
+
+def _warn_of_no_reasoning(agendas: Sequence[Agenda], outcomes: Sequence[Outcome]) -> None:
+    for agenda, outcome in zip(agendas, outcomes, strict=True):
+        if agenda.settings.thinks and outcome.answered and not outcome.reasoned:
+            log.warning(
+                f"None of {counted(outcome.answered, 'answer')} holds reasoning, which the run asks for: the model "
+                "does not reason, or marks it in a way that lbx does not know. `lbx show` shows answers; marks go into "
+                'the model\'s card: reasoning = ["OPENING", "CLOSING"] under [chat].'
             )
 
 

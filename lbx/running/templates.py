@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lbx.backends import Backend, ModelCard
 from lbx.backends.options import ScriptedOptions
-from lbx.base.errors import BackendError, UsageError
+from lbx.base.errors import UsageError
 from lbx.inference.model import AnsweringBackend
 from lbx.planning.asking import EFFORTS
 from lbx.planning.settings import RunSettings
-from lbx.prompting.prompter import ChatTemplate, Prompter, knows_switch
+from lbx.prompting.marks import THINK
+from lbx.prompting.prompter import ChatTemplate, Prompter, Tokenizer
+from lbx.prompting.template_reasoning import ReasoningSwitch, Values, find_levels, find_switch
 
 log = logging.getLogger("lbx")
 
-_SWITCHES = ("enable_thinking", "thinking")
-"""What chat templates call the switch between reasoning first and answering at once."""
-_EFFORTS = ("reasoning_effort", "thinking_effort")
-"""What they call the variable that says how much to reason."""
-_NO_LEVEL = "\ue004"
-"""A level that no template knows."""
-
 
 def has_reasoning_block(card: ModelCard, backend: Backend) -> bool:
-    """Whether the model reasons in a block of its own: its template has a variable for it, or it knows the marks."""
-    tokenizer = backend.tokenizer
-    source = card.chat.choose(tokenizer.chat_template) or ""
-    close = tokenizer.reasoning_marks.close
-    return (
-        any(knows_switch(source, name) for name in (*_SWITCHES, *_EFFORTS))
-        or close in source
-        or len(tokenizer.encode(close, special=True)) == 1
-    )
+    """Whether the model reasons in a block of its own: its template has a switch for it, or the marks are known."""
+    source = card.chat.choose(backend.tokenizer.chat_template) or ""
+    if _knows_marks(card, backend.tokenizer, source):
+        return True
+    template = ChatTemplate(source, kwargs=card.chat.kwargs)
+    switch = find_switch(template, backend.tokenizer.reasoning_marks, EFFORTS)
+    return switch != ReasoningSwitch(None, None) or bool(find_levels(template, EFFORTS))
+
+
+def _knows_marks(card: ModelCard, tokenizer: Tokenizer, source: str) -> bool:
+    """Whether the marks of the reasoning are known, and not assumed for want of any."""
+    marks = tokenizer.reasoning_marks
+    if card.chat.reasoning is not None or marks != THINK:
+        return True
+    return any(mark in source for mark in THINK[:2]) or len(tokenizer.encode(THINK.close, special=True)) == 1
 
 
 def make_prompter(card: ModelCard, backend: Backend, settings: RunSettings) -> Prompter:
@@ -81,13 +82,24 @@ def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatT
         )
         return None
 
-    def with_variables(variables: Mapping[str, Any]) -> ChatTemplate:
-        ends = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}
-        return ChatTemplate(source, **ends, kwargs={**chat.kwargs, **variables})
+    ends = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}
+    template = ChatTemplate(source, **ends, kwargs=chat.kwargs)
+    switch = find_switch(template, tokenizer.reasoning_marks, EFFORTS)
+    levels = find_levels(template.with_variables(switch.on or {}), EFFORTS)
+    if settings.thinking is not False and not _knows_marks(card, tokenizer, source):
+        _warn_of_unknown_marks(card, switch, levels)
+    values = _switch_values(switch, levels, chat.kwargs, settings)
+    given = {**chat.kwargs, **values}
+    return template.with_variables({**values, **_effort_values(levels, switch, given, settings)})
 
-    switch = _thinking_switch(source, chat.kwargs, settings)
-    effort = _effort(source, chat.kwargs, settings, lambda level: with_variables({**switch, **level}))
-    return with_variables({**switch, **effort})
+
+def _warn_of_unknown_marks(card: ModelCard, switch: ReasoningSwitch, levels: Mapping[str, Sequence[str]]) -> None:
+    if switch.on is not None or levels:
+        log.warning(
+            f"The chat template of {card.name} can have it reason, and shows no marks around the reasoning that lbx "
+            "can find: what stands between other marks than <think> and </think> is scored as a part of answers. Give "
+            'the marks in its card: reasoning = ["OPENING", "CLOSING"] under [chat].'
+        )
 
 
 def _say_unreached(settings: RunSettings, why: str, instead: str) -> None:
@@ -105,60 +117,56 @@ def _effort_option(settings: RunSettings) -> str:
     return f"--reasoning-effort {settings.reasoning_effort}"
 
 
-def _thinking_switch(source: str, arguments: Mapping[str, Any], settings: RunSettings) -> dict[str, bool]:
-    """The template's switch as the spec wants it; says so where that cannot work."""
-    known = [name for name in _SWITCHES if knows_switch(source, name)]
+def _switch_values(
+    switch: ReasoningSwitch, levels: Mapping[str, Sequence[str]], given: Mapping[str, Any], settings: RunSettings
+) -> Values:
+    """Values of the template's switch as the settings want it; logs where it has none for that."""
     if settings.thinking is None and not settings.thinks:
-        if known and not any(name in arguments for name in known):
+        if switch.on is not None and switch.off is not None and not given.keys() & {*switch.on, *switch.off}:
             log.info(
                 "This model can reason before it answers, and its chat template decides whether it does: "
                 "give --thinking or --no-thinking."
             )
         return {}
-    if not known and any(knows_switch(source, name) for name in _EFFORTS):
+    values = switch.on if settings.thinks else switch.off
+    if values is None and levels:
         if not settings.thinks:
             log.warning(
                 "The model's chat template has no switch for --no-thinking: it says how much to reason, not whether, "
                 "and models like gpt-oss always do. Ask for the least (--reasoning-effort low) in place of "
                 "--no-thinking."
             )
-    elif not known:
-        option = _thinking_option(settings)
-        log.info(f"The model's chat template has no switch for {option}: the model behaves as trained.")
-    return dict.fromkeys(known, settings.thinks)
+        return {}
+    if values is None:
+        log.info(
+            f"The model's chat template has no switch for {_thinking_option(settings)}: the model behaves as trained, "
+            "and reports call the run by what its answers show."
+        )
+        return {}
+    if named := {name: value for name, value in values.items() if not isinstance(value, bool)}:
+        words = ", ".join(f"{name} = {value!r}" for name, value in named.items())
+        log.info(f"{_thinking_option(settings)} sets {words} in the model's chat template.")
+    return values
 
 
-def _effort(
-    source: str,
-    arguments: Mapping[str, Any],
-    settings: RunSettings,
-    with_level: Callable[[Mapping[str, str]], ChatTemplate],
-) -> dict[str, str]:
-    """The template's variable for how much to reason, as the spec wants it.
+def _effort_values(
+    levels: Mapping[str, Sequence[str]], switch: ReasoningSwitch, given: Mapping[str, Any], settings: RunSettings
+) -> Values:
+    """The template's variable for how much to reason, as the settings want it.
 
     Raises:
         UsageError: the template has none, or treats this level as any other word.
     """
-    names = [name for name in _EFFORTS if knows_switch(source, name)]
-    if settings.reasoning_effort and not names:
-        switch = any(knows_switch(source, name) for name in _SWITCHES)
+    if settings.reasoning_effort and not levels:
         raise UsageError(
-            f"The model's chat template does not know {_EFFORTS[0]}: {_effort_option(settings)} would do nothing.",
-            fix="It knows --thinking and --no-thinking." if switch else "Remove it: the model behaves as trained.",
+            f"The model's chat template does not know reasoning_effort: {_effort_option(settings)} would do nothing.",
+            fix="Remove it: the model behaves as trained."
+            if switch.on is None
+            else "It knows --thinking and --no-thinking.",
         )
-    if not names or (not settings.reasoning_effort and settings.thinking is False):
-        return {}
-
-    def prompt(level: str) -> str | None:
-        try:
-            return with_level(dict.fromkeys(names, level)).render("")
-        except BackendError:  # it refuses the level by name
-            return None
-
-    unknown = prompt(_NO_LEVEL)
-    known = [level for level in EFFORTS if prompt(level) not in (None, unknown)]
+    known = [level for level in EFFORTS if any(level in some for some in levels.values())]
     if not settings.reasoning_effort:
-        if known and not any(name in arguments for name in names):
+        if known and settings.thinking is not False and not given.keys() & levels.keys():
             log.info(
                 f"This model's chat template decides how much it reasons: give --reasoning-effort {' or '.join(known)}."
             )
@@ -167,6 +175,6 @@ def _effort(
         raise UsageError(
             f"The model's chat template does not know {_effort_option(settings)}; it knows "
             f"{' and '.join(known) or 'no level that lbx does'}.",
-            fix=f'Levels of its own go into the model card: kwargs = {{ {names[0]} = "..." }} under [chat].',
+            fix=f'Levels of its own go into the model card: kwargs = {{ {next(iter(levels))} = "..." }} under [chat].',
         )
-    return dict.fromkeys(names, settings.reasoning_effort)
+    return {name: settings.reasoning_effort for name, some in levels.items() if settings.reasoning_effort in some}

@@ -19,13 +19,24 @@ from lbx.store.rows import SURE
 
 _WANTED = "try_cast(getvariable('lbx_metric_versions') AS MAP(VARCHAR, INTEGER))[{benchmark}]"
 
-# How a run asked, where not in the plain way: "thinking", "cot rag 4"; NULL for the plain way.
-MODE_OF_RUN = """nullif(concat_ws(' ',
+# How much a run's answers show of reasoning: 0 none; 1 a block, or a prompt that asks to reason in words (LongBench
+# Pro's); 2 a block longer than the empty ones that some models write of themselves. NULL where no answer says.
+_REASONED = """(SELECT max(CASE WHEN g.reasoning_tokens > 32 THEN 2
+                                WHEN g.reasoning_tokens > 0 OR g.reasoning_closed IS NOT NULL
+                                     OR g.prompt_source LIKE '%(question_thinking)' THEN 1
+                                WHEN g.reasoning_tokens = 0 THEN 0 END)
+                FROM generations g WHERE g.run_id = r.run_id AND g.error IS NULL)"""
+
+# How a run asked, where not in the plain way: "thinking", "cot rag 4"; NULL for the plain way. Whether it reasoned is
+# said by its answers where it was asked to, or not to; before there are any, by its settings.
+MODE_OF_RUN = f"""nullif(concat_ws(' ',
                    CASE WHEN r.settings->>'chat' = 'false' OR (r.backend IN ('hf', 'llamacpp', 'endpoint')
                             AND json_type(r.settings, '$."backend.chat".template_sha256') = 'NULL'
                             AND r.settings->>'$."backend.api"' IS DISTINCT FROM 'chat') THEN 'no chat template' END,
-                   CASE r.settings->>'thinking' WHEN 'true' THEN 'thinking' WHEN 'false' THEN 'no thinking'
-                        ELSE CASE WHEN r.settings->>'thinking_tokens' IS NOT NULL THEN 'thinking' END END,
+                   CASE WHEN r.settings->>'thinking' = 'false'
+                        THEN CASE WHEN {_REASONED} = 2 THEN 'thinking' ELSE 'no thinking' END
+                        WHEN r.settings->>'thinking' = 'true' OR r.settings->>'thinking_tokens' IS NOT NULL
+                        THEN CASE WHEN {_REASONED} = 0 THEN 'no thinking' ELSE 'thinking' END END,
                    'effort ' || (r.settings->>'reasoning_effort'),
                    CASE WHEN r.settings->>'cot' = 'true' THEN 'cot' END,
                    CASE WHEN r.settings->>'no_context' = 'true' THEN 'no context' END,

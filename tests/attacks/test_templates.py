@@ -9,7 +9,7 @@ import pytest
 from attack_parts import Said, lbx, refused
 
 from lbx.base.errors import BackendError
-from lbx.prompting.chat_template import ChatTemplate, knows_switch
+from lbx.prompting.chat_template import ChatTemplate, template_variables
 
 LIMITS = "takes more than|takes too much memory"
 
@@ -83,5 +83,5 @@ def test_a_template_that_fails_is_told_as_a_sentence(template: str, verdict: Cal
 
 def test_looking_for_a_switch_is_limited_as_rendering_is(verdict: Callable[[str], None]) -> None:
     with pytest.raises(BackendError, match="nested too deeply"):
-        knows_switch("{{ " + "(" * 20_000 + "1" + ")" * 20_000 + " }}", "enable_thinking")
+        template_variables("{{ " + "(" * 20_000 + "1" + ")" * 20_000 + " }}")
     verdict("refused")

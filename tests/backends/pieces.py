@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lbx.prompting.control_tokens import encode_apart
-from lbx.prompting.reasoning import THINK, Marks
+from lbx.prompting.marks import THINK, Marks
 
 
 class PieceTokenizer:

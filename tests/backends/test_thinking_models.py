@@ -12,8 +12,9 @@ from tiny import CHAT
 from lbx.backends import load, read_card, resolve_model
 from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
 from lbx.inference.completing import complete
+from lbx.prompting.marks import THINK, Marks
 from lbx.prompting.prompter import ChatTemplate, Prompter
-from lbx.prompting.reasoning import THINK, Marks, split_reasoning
+from lbx.prompting.reasoning import split_reasoning
 
 KEY = SampleKey("made", "up", "0")
 HARMONY = ("<|user|>plan<|assistant|>", "<|user|>say<|assistant|>")

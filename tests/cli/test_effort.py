@@ -140,6 +140,77 @@ def test_without_reasoning_a_template_of_channels_names_the_least(lbx: Lbx, bund
     assert "--reasoning-effort low" in said
 
 
+LONG = "<think>" + "The fog, then the ship. " * 3 + "</think>(B)"
+LEVELS = (  # as Hy3's: no reasoning unless a level asks for it, and marks that no list has
+    "{% if reasoning_effort is not defined %}{% set reasoning_effort = 'no_think' %}{% endif %}"
+    + MESSAGES.replace(
+        "{{ m.content }}", "{{ '<think:x>' ~ m.reasoning ~ '</think:x>' if m.reasoning }}{{ m.content }}"
+    )
+    + "{% if add_generation_prompt %}<think:x>{{ '</think:x>' if reasoning_effort not in ['low', 'high'] }}{% endif %}"
+)
+
+
+def _modes(lbx: Lbx, out: Path) -> set[str]:
+    return set(lbx("sql", out, "SELECT DISTINCT mode FROM leaderboard", "-f", "csv").stdout.split("\n")[1:-1])
+
+
+@pytest.mark.parametrize(
+    ("template", "said", "options", "mode"),
+    [
+        (MESSAGES, "(B)", ["--thinking-tokens", 50], "no thinking"),
+        (MESSAGES, "(B)", ["--thinking"], "no thinking"),
+        (MESSAGES, LONG, ["--thinking-tokens", 99], "thinking"),
+        (MESSAGES, LONG, ["--no-thinking"], "thinking"),
+        (MESSAGES, "<think></think>(B)", ["--no-thinking"], "no thinking"),
+        (SWITCH, "(B)", ["--thinking"], "no thinking"),
+        (SWITCH, "(B)", [], ""),
+        (LEVELS, "three</think:x>(B)", ["--thinking"], "thinking"),
+        (LEVELS, "(B)", ["--no-thinking"], "no thinking"),
+        (CHANNELS, SAID, ["--reasoning-effort", "low"], "thinking effort low"),
+    ],
+)
+def test_a_run_is_called_by_what_its_answers_show(
+    lbx: Lbx, bundle: Path, card, tmp_path: Path, template: str, said: str, options: list[object], mode: str
+) -> None:
+    out = tmp_path / "r.duckdb"
+    code, told = asked(lbx, bundle, card(template, said=said), "-o", out, *options)
+    assert code == 0, told
+    assert _modes(lbx, out) == {mode or '""'} or _modes(lbx, out) == {mode}
+    wanted = bool(options) and options[0] != "--no-thinking"
+    assert ("None of 6 answers holds reasoning" in told) is (wanted and mode == "no thinking")
+
+
+@pytest.mark.parametrize(
+    ("option", "end", "value"),
+    [("--thinking", "<think:x>", "high"), ("--no-thinking", "<think:x></think:x>", "no_think")],
+)
+def test_a_switch_of_levels_is_set_and_named(lbx: Lbx, bundle: Path, card, option: str, end: str, value: str) -> None:
+    told = asked(lbx, bundle, card(LEVELS), option, command="prompts")[1]
+    assert f"{option} sets reasoning_effort = '{value}' in the model's chat template." in told
+    assert f"<|start|>assistant{end} ---" in told
+    assert "decides how much it reasons" not in told
+
+
+@pytest.mark.parametrize(
+    ("template", "more", "unknown"),
+    [
+        ("{% if enable_thinking %}Deliberate.{% endif %}" + MESSAGES, "", True),
+        ("{{ reasoning_strength or 'high' }}" + MESSAGES, "", True),
+        ("{% if enable_thinking %}Deliberate.{% endif %}" + MESSAGES, 'reasoning = ["<a>", "</a>"]', False),
+        (SWITCH, "", False),
+        (CHANNELS, "", False),
+        (MESSAGES, "", False),
+    ],
+)
+def test_marks_that_are_unknown_are_announced(
+    lbx: Lbx, bundle: Path, card, template: str, more: str, unknown: bool
+) -> None:
+    told = asked(lbx, bundle, card(template, more=more), command="prompts")[1]
+    assert ("shows no marks around the reasoning" in told) is unknown
+    told = asked(lbx, bundle, card(template, more=more), "--no-thinking", command="prompts")[1]
+    assert "shows no marks around the reasoning" not in told
+
+
 def test_a_spec_has_it() -> None:
     spec = RunSpec(bundle="b", model="m", tasks=("needle",), reasoning_effort="low", both_kinds=True)
     assert RunSpec.from_json(spec.to_json(), "run.json") == spec

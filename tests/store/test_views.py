@@ -19,6 +19,7 @@ from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import ReportQuery
 from lbx.scoring.reading import add_up_unfinished
 from lbx.store import GenerationRow, GroupRow, ResultRow, SampleRow, ScoreRow, Store
+from lbx.store.views import MODE_OF_RUN
 
 TASK = ("longbench", "qasper")
 
@@ -176,13 +177,40 @@ def test_marks_are_of_the_metric_version_that_is_shown(store: Store) -> None:
 )
 def test_modes(store: Store, settings: dict[str, Any], mode: str | None) -> None:
     begin(store, "r1", **settings)
-    put(store, {"a": SOUND}, {"a": {}})
+    reasoned = {"reasoning_tokens": 9, "reasoning_closed": True} if mode and mode.startswith("thinking") else {}
+    put(store, {"a": SOUND | reasoned}, {"a": {}})
     store.write_results([GroupRow("r1", "longbench", "overall", "all", "average", 2, 1, 1.0, 100.0, False, 0)])
     for view in ("leaderboard", "task_scores", "group_scores", "guards", "length_curve", "truncation"):
         table = read(store, view)
         assert [row["mode"] for row in table.dicts()] == [mode], view
         assert f"| {'demo' if mode is None else f'demo ({mode})'} |" in render.markdown(sheet(REPORTS[view], table))
     assert [row["run"] for row in read(store, "paper").dicts()] == ["demo" if mode is None else f"demo ({mode})"] * 2
+
+
+@pytest.mark.parametrize(
+    ("thinking", "answers", "mode"),
+    [
+        (True, [], "thinking"),
+        (True, [{"error": "no memory"}], "thinking"),
+        (True, [{"output": "imported"}], "thinking"),
+        (True, [SOUND, SOUND], "no thinking"),
+        (True, [SOUND, SOUND | {"reasoning_tokens": 0, "reasoning_closed": True}], "thinking"),
+        (True, [SOUND | {"reasoning_tokens": 7}], "thinking"),
+        (True, [SOUND | {"prompt_source": "x/LongBench-Pro (question_thinking)"}], "thinking"),
+        (True, [SOUND | {"prompt_source": "x/LongBench-Pro (question_nonthinking)"}], "no thinking"),
+        (False, [SOUND, SOUND | {"reasoning_tokens": 9, "reasoning_closed": True}], "no thinking"),
+        (False, [SOUND, SOUND | {"reasoning_tokens": 33, "reasoning_closed": False}], "thinking"),
+        (None, [SOUND | {"reasoning_tokens": 99}], None),
+    ],
+)
+def test_whether_a_run_reasoned_is_said_by_its_answers(
+    store: Store, thinking: bool | None, answers: list[dict[str, Any]], mode: str | None
+) -> None:
+    begin(store, "r1", thinking=thinking)
+    begin(store, "r2", thinking=True, seed=1)
+    put(store, {str(number): row for number, row in enumerate(answers)}, {})
+    found = store.query(f"SELECT {MODE_OF_RUN} FROM runs r WHERE run_id = 'r1'").rows
+    assert found == [(mode,)]
 
 
 # The papers' tables

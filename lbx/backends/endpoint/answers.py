@@ -9,8 +9,9 @@ from typing import Any
 
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request
+from lbx.prompting.marks import Marks
 from lbx.prompting.prompter import Tokenizer
-from lbx.prompting.reasoning import Marks, answer_behind, opening_end, split_reasoning
+from lbx.prompting.reasoning import answer_behind, opening_end, split_reasoning
 
 LLAMA = ("llama-server", "llama-cpp-python")
 _TORCH = ("vllm", "sglang")
@@ -215,10 +216,10 @@ def _up_to_stop(request: Request, answer: str, tokenizer: Tokenizer) -> str | No
 
 
 def _reasoning_tokens(reply: Reply, reasoning: str | None, tokenizer: Tokenizer) -> int:
+    if reply.reasoning_tokens is not None:  # some servers count reasoning and do not show it
+        return reply.reasoning_tokens
     if reasoning is None:
         return 0
-    if reply.reasoning_tokens is not None:
-        return reply.reasoning_tokens
     counted = len(tokenizer.encode(reasoning, special=False))
     return counted if reply.output_tokens is None else min(counted, reply.output_tokens)
 

@@ -88,7 +88,9 @@ def test_a_close_of_words_is_known(close: str) -> None:
     assert split_reasoning(f"three ships{close}(B)", opened=True, marks=marks) == ("three ships", "(B)")
     asked = Prompt("", "abc", "", max_new_tokens=9, truncation=Truncation.REFUSE)
     made = Prompter(ByteTokenizer(source), context_window=999, template=ChatTemplate(source))
-    assert made.request(SampleKey("b", "t", "s"), asked, Sampling()).opens_reasoning
+    request = made.request(SampleKey("b", "t", "s"), asked, Sampling())
+    assert request.opens_reasoning
+    assert request.stop == ("[END FINAL RESPONSE]",)
 
 
 END = "{% if SWITCH %}<think>{% else %}<think></think>{% endif %}"

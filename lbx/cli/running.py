@@ -134,6 +134,12 @@ def finish(
                 "into its reasoning field, or drop them: look at one with "
                 f"{as_command('lbx', 'show', output)}, then ask again with --retry-empty."
             )
+        if outcome.marks:
+            note(
+                f"{sum(outcome.marks.values()):,} of {counted(outcome.answered, 'answer')} begin with "
+                f"{', '.join(outcome.marks)}: reasoning between marks that are not the model's is scored as part of "
+                'answers. Its marks go into its card: reasoning = ["OPENING", "CLOSING"] under [chat].'
+            )
         if outcome.unextracted:
             note(
                 f"No answer could be extracted from {outcome.unextracted:,} of {counted(outcome.answered, 'output')}; "

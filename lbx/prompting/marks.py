@@ -11,11 +11,13 @@ class Marks(NamedTuple):
     Attributes:
         header: of answers in several messages: what ends a message, what a header may begin with besides, and last what
             ends the header. () for others.
+        end: text that ends the answer behind the reasoning; "" where only the end of sequence does.
     """
 
     open: str
     close: str
     header: tuple[str, ...] = ()
+    end: str = ""
 
 
 THINK = Marks("<think>", "</think>")
@@ -24,7 +26,7 @@ KNOWN = (
     Marks("[THINK]", "[/THINK]"),  # Magistral
     Marks("<seed:think>", "</seed:think>"),  # Seed-OSS
     Marks("<|channel>thought", "<channel|>"),  # Gemma 4
-    Marks("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),  # Apriel
+    Marks("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", end="[END FINAL RESPONSE]"),  # Apriel
     # Harmony: a model that skips the analysis goes to the final channel at once, so the close is short.
     Marks(
         "<|channel|>analysis<|message|>",

@@ -130,11 +130,13 @@ class Prompter:
         if not (prompt.chat and self._takes_turns):
             prompt = prompt.in_one_message
         cut, wrapped, ids = self._fit(key, prompt, budget)
+        marks = self._tokenizer.reasoning_marks
+        more_stops = [*self._stop, *([marks.end] if marks.end and prompt.chat else [])]
         request = Request(
             key=key,
             token_ids=tuple(map(_IDS.setdefault, ids, ids)),
             max_new_tokens=budget.answer,
-            stop=(*prompt.stop, *(stop for stop in self._stop if stop not in prompt.stop)),
+            stop=(*prompt.stop, *(stop for stop in more_stops if stop not in prompt.stop)),
             stop_tokens=prompt.stop_tokens,
             min_new_tokens=prompt.min_new_tokens,
             sampling=sampling,
@@ -144,7 +146,7 @@ class Prompter:
             kept=cut.text if cut.lost else "",
             bos_tokens=self._bos_tokens(ids),
             prompt_sha256=sha256_text(wrapped.text),
-            opens_reasoning=opens_reasoning(wrapped.after, self._tokenizer.reasoning_marks),
+            opens_reasoning=opens_reasoning(wrapped.after, marks),
             thinking_tokens=budget.reasoning,
             system=prompt.system if self._template is None else "",
             turns=prompt.turns if self._template is None else (),

@@ -5,6 +5,7 @@ One process writes. Who asks is another matter: this process, or several others 
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -22,6 +23,7 @@ from lbx.scoring.scores import catch_up, score_rows
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store
 
 BATCH_ROWS = 64
+_MARK = re.compile(r"\s*([<\[][^<>\[\]\s]{0,20}(?:think|thought|reason)[^<>\[\]\s]{0,20}[>\]])", re.IGNORECASE)
 BATCH_SECONDS = 2.0
 """How long an answer may wait for others to be committed with it."""
 
@@ -36,6 +38,7 @@ class Outcome:
         unclosed: of those answered, how many spent their whole budget on reasoning.
         empty: of the others answered, how many hold no text.
         only_reasoning: how many of the empty ones hold reasoning.
+        marks: of those answered, how many begin with a mark of reasoning that was not taken for one, by the mark.
         unextracted: of those answered, in how many the headline's metric found no answer.
         found: done by an earlier call.
         failures: how many the results file holds of this run.
@@ -51,6 +54,7 @@ class Outcome:
     unclosed: int = 0
     empty: int = 0
     only_reasoning: int = 0
+    marks: dict[str, int] = field(default_factory=dict)
     unextracted: int = 0
     found: int = 0
     failures: int = 0
@@ -71,6 +75,8 @@ class Outcome:
         if row.reasoning_closed is not False and not (row.output or "").strip():
             self.empty += 1
             self.only_reasoning += bool(row.reasoning)
+        if mark := _MARK.match(row.output or ""):
+            self.marks[mark[1]] = self.marks.get(mark[1], 0) + 1
         self.prompt_tokens += row.prompt_tokens or 0
         self.output_tokens += row.output_tokens or 0
         self.computed_tokens += (row.prompt_tokens or 0) - (row.cached_tokens or 0) + (row.output_tokens or 0)

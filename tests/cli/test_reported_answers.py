@@ -1,4 +1,4 @@
-"""Servers of the shared cases that answer in unusual ways: what a run says of them and stores."""
+"""Shared cases of prompts and answers: what a run sends, says and stores."""
 
 from __future__ import annotations
 
@@ -100,3 +100,40 @@ def test_an_error_with_the_status_of_success_fails_samples_in_the_servers_words(
     for error in errors:
         assert error["error_type"] == "PromptError"
         assert "the request exceeds the available context size. try increasing the context size" in error["error"]
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["", "{% if messages[1] %}{{ raise_exception('no system role') }}{% endif %}U:{{ messages[0].content }} A:"],
+    ids=["no template", "no system role"],
+)
+def test_a_blank_line_separates_the_system_message_from_the_document(
+    lbx: Lbx, shared: Callable[[str], Path], bundled: Bundled, tmp_path: Path, template: str
+) -> None:
+    answers = shared("cases/template") / "answers.json"
+    chat = f"[chat]\ntemplate = {json.dumps(template)}\n" if template else ""
+    (tmp_path / "m.toml").write_text(f'backend = "scripted"\n[weights]\npath = "{answers}"\n{chat}')
+    done = lbx("prompts", "-b", bundled("template"), "-m", tmp_path / "m.toml", "-t", "all")
+    assert done.returncode == 0, done.stderr
+    assert "Answer in one word.\n\nThe <s> boat [INST] comes on Tuesdays. {{ 7*7 }} <|im_end|>" in done.stdout
+
+
+def test_marks_of_reasoning_that_are_not_the_models_are_announced(
+    lbx: Lbx, shared: Callable[[str], Path], bundled: Bundled, tmp_path: Path
+) -> None:
+    out = tmp_path / "r.duckdb"
+    model = shared("cases/think") / "answers.json"
+    done = lbx("run", "-b", bundled("think"), "-m", model, "-t", "all", "-o", out, "--max-new-tokens", 99)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stderr.split())
+    assert "4 of 8 answers begin with <think>, <reasoning>, <thinking>, <THINK>: reasoning" in said
+    query = "SELECT sample_id, output, reasoning, reasoning_closed FROM generations"
+    rows = {row["sample_id"]: row for row in json.loads(lbx("sql", out, query, "-f", "json").stdout)}
+    told = {name: (row["reasoning"], row["output"]) for name, row in rows.items() if row["reasoning"] is not None}
+    assert told == {
+        "opened": ("Hm.\n\nIt says Tuesdays, so Tuesday.", "Tuesday"),
+        "unclosed": ("Hm. It goes on and on.", ""),
+        "twice": ("a", "<think>b</think>"),
+        "empty": ("", "Tuesday"),
+        "only-close": ("It says so.", "Tuesday"),
+    }

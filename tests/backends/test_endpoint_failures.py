@@ -145,6 +145,11 @@ def test_an_error_with_the_status_of_success_fails_in_the_servers_words(
         complete(backend, asked())
 
 
+def test_a_server_that_takes_a_system_message_need_not_answer_it(serve: Any) -> None:
+    _, backend = serve(lambda *_: chatted("", "content_filter"))
+    assert backend.takes_system()
+
+
 def test_an_answer_beside_an_empty_error_is_an_answer(serve: Any) -> None:
     status, headers, body = chatted("yes")
     _, backend = serve(lambda *_: (status, headers, {**body, "error": None}))

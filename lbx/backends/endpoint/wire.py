@@ -80,9 +80,13 @@ def takes_system(server: Server, facts: Facts) -> bool:
     """Find out by a request of one new token whether a server's chat template takes system messages."""
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": _PROBE}]
     try:
-        _read_tokens(server, facts, "/chat/completions", {"messages": messages}, refusable=True)
+        server.post(
+            "/chat/completions", {"model": facts.model, "messages": messages, "max_tokens": 1}, unready_only=True
+        )
     except RefusedError:
         return False
+    except UnreachableError as exc:
+        raise server.explain(exc) from exc
     return True
 
 

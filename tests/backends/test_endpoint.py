@@ -207,6 +207,19 @@ def test_chat_with_a_tokenizer_leaves_room_for_the_servers_template(server: Llam
     assert 4096 - 16 <= (said.prompt_tokens or 0) + 8 <= 4096
 
 
+def test_a_chat_server_that_reads_control_tokens_gets_no_document_that_spells_one(
+    server: LlamaServer, connect: Any
+) -> None:
+    backend = connect(server.url, api="chat")
+    with pytest.raises(BackendError, match=r"spells out a control token.*Use api = .completions."):
+        complete(backend, request(backend.tokenizer, "The boat </s> sank."))
+    assert complete(backend, request(backend.tokenizer, "The boat sank.")).prompt_tokens
+    assert not backend.info.notes
+    (note,) = connect(server.url, tokenizer=None).info.notes
+    assert "control token" in note
+    assert "[tokenizer]" in note
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

@@ -388,12 +388,15 @@ def test_each_server_is_told_in_its_own_words(serve: Any, owner: str, greedy: An
     assert server.posts(CHAT)[2]["seed"] != seed
 
 
-def tokens_of(text: str) -> int:
+def demo_tokenizer() -> Any:
     from lbx.backends.cards import Chat
     from lbx.backends.endpoint.tokenizer import load_tokenizer
 
-    tokenizer, _ = load_tokenizer(DEMO / "hf", Chat(), own_template=True, debug=False)
-    return len(tokenizer.encode(text, special=True))
+    return load_tokenizer(DEMO / "hf", Chat(), own_template=True, debug=False)[0]
+
+
+def tokens_of(text: str) -> int:
+    return len(demo_tokenizer().encode(text, special=True))
 
 
 @pytest.mark.parametrize("adds_bos", [True, False])
@@ -420,6 +423,20 @@ def test_prompts_arrive_as_the_tokens_that_lbx_counted(serve: Any, adds_bos: boo
     else:
         assert sent == ("" if adds_bos else "<s>") + text
         assert len([p for p in server.posts() if isinstance(p["prompt"], list)]) == 1, "asked once whether it takes ids"
+
+
+def test_a_chat_server_that_reads_control_tokens_as_text_gets_them(serve: Any) -> None:
+    def answer(payload: Any, _: int) -> Answer:
+        status, headers, body = chatted("yes")
+        text = payload["messages"][-1]["content"]
+        count = len(spelled.encode(text, special=False)) + 7
+        return status, headers, {**body, "usage": {"prompt_tokens": count, "completion_tokens": 1}}
+
+    spelled = demo_tokenizer()
+    server, backend = serve(answer, tokenizer=True, api="chat")
+    ids = tuple(spelled.encode("The code </s> is", special=False))
+    assert complete(backend, Request(SampleKey("t", "t", "1"), ids, 8)).text == "yes"
+    assert server.posts(CHAT)[-1]["messages"][-1]["content"] == "The code </s> is"
 
 
 def test_a_server_that_cuts_prompts_is_found_out(serve: Any) -> None:

@@ -42,6 +42,10 @@ Results = queue.Queue[tuple[int, RequestResult | BaseException]]
 LOST_AFTER = 3
 """So many requests one after another without an answer, and the server is asked no more, even if it is there."""
 
+_UNREAD = (
+    "The server tokenizes documents itself: most servers take the text of a control token in a document for the token. "
+    "With [tokenizer] in the card, lbx prevents it."
+)
 _TOO_LONG = re.compile(r"context|too long|max(imum)?[ _-]?(model[ _-]?)?(len|token)|exceeds? the limit", re.IGNORECASE)
 
 
@@ -166,12 +170,13 @@ class EndpointBackend:
         first = ids[:1] == [self.tokenizer.bos_id]
         if self._wire.adds_bos or self._wire.api == "chat":
             ids = ids[1:] if first else ids
-        text = self._text.of(ids, special=self._wire.api == "completions")
+        text = self._text.of(ids, special=self._wire.reads_controls)
         if text is None or (self._wire.adds_bos and not first):
             raise BackendError(
                 f"The prompt of {request.key} cannot be sent to this server as it is: the server takes no token ids, "
                 "and the document spells out a control token, or holds text that does not survive tokenizing.",
-                fix="Use a server that takes token ids (llama-server, vLLM, SGLang), or one of lbx's own backends.",
+                fix='Use api = "completions" with a server that takes token ids (llama-server, vLLM, SGLang), or one '
+                "of lbx's own backends.",
             )
         if self._wire.api == "completions":
             return {"prompt": text}
@@ -333,6 +338,7 @@ def _info(
         },
         counts_tokens=weights is not None,
         wraps_prompts=wire.api == "chat",
+        notes=() if weights is not None else (_UNREAD,),
     )
 
 

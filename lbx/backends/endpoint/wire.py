@@ -36,12 +36,14 @@ class Wire:
         ids: token ids are sent; otherwise text.
         adds_bos: the server puts a BOS before a text.
         overhead: tokens that the server's own template adds.
+        reads_controls: the server takes the text of a control token for the token.
     """
 
     api: str
     ids: bool = False
     adds_bos: bool = False
     overhead: int = 0
+    reads_controls: bool = True
 
     @property
     def path(self) -> str:
@@ -49,7 +51,7 @@ class Wire:
 
 
 def find_wire(server: Server, facts: Facts, api: str, tokenizer: Tokenizer | None) -> Wire:
-    """Find out by two requests of one new token how prompts must travel to arrive as they are.
+    """Find out by a few requests of one new token how prompts must travel to arrive as they are.
 
     Raises:
         BackendError: the server makes or counts other tokens than the tokenizer.
@@ -60,10 +62,12 @@ def find_wire(server: Server, facts: Facts, api: str, tokenizer: Tokenizer | Non
     bare = tokenizer.encode(_PROBE, special=False)
     _check_same_tokens(server, facts, bare)
     if api == "chat":
-        read = _read_tokens(server, facts, "/chat/completions", {"messages": [{"role": "user", "content": _PROBE}]})
+        read = _read_message(server, facts, _PROBE)
         if read is None or read < len(bare):
             raise _other_tokens(server, len(bare), read)
-        return Wire(api, overhead=read - len(bare))
+        spelled = _PROBE + (tokenizer.eos_token or next(iter(tokenizer.control_tokens), "")) + _PROBE
+        as_text = read - len(bare) + len(tokenizer.encode(spelled, special=False))
+        return Wire(api, overhead=read - len(bare), reads_controls=_read_message(server, facts, spelled) != as_text)
     read = _read_tokens(server, facts, "/completions", {"prompt": _PROBE})
     if read not in (len(bare), len(bare) + (tokenizer.bos_id is not None)):
         raise _other_tokens(server, len(bare), read)
@@ -104,6 +108,11 @@ def _check_same_tokens(server: Server, facts: Facts, bare: Sequence[int]) -> Non
         raise server.explain(exc) from exc
     if isinstance(tokens, list) and tokens != bare and tokens[1:] != bare:  # the first may be a BOS
         raise _other_tokens(server, len(bare), len(tokens))
+
+
+def _read_message(server: Server, facts: Facts, text: str) -> int | None:
+    """Number of tokens that the server reads in a user's message, with its template."""
+    return _read_tokens(server, facts, "/chat/completions", {"messages": [{"role": "user", "content": text}]})
 
 
 def _read_tokens(

@@ -30,6 +30,8 @@ _LONGEST_GGUF, _LONGEST_JSON = 1 << 27, 1 << 25
 """Bytes before the first tensor. A vocabulary of a million tokens takes 40 MB, 100,000 tensors take 12 MB."""
 _MOST_DIMENSIONS = 8
 _TOKENS = "tokenizer.ggml.tokens"
+_LEFT_OUT = ("split.", "general.name")
+"""A vocabulary alone is no part of a split file, and by a model's name llama.cpp looks for certain tokens (Phi-3)."""
 _ALIGNMENT = "general.alignment", 32
 _DAMAGED = (OSError, ValueError, OverflowError, RecursionError, struct.error)
 MOST_TOKENS = 1 << 28
@@ -135,7 +137,7 @@ def gguf_vocabulary(path: Path, names: Mapping[int, str]) -> bytes:
             end = file.tell()
             file.seek(begin)
             entry = file.read(end - begin)
-            if not key.startswith("split."):  # the copy is whole
+            if not key.startswith(_LEFT_OUT):
                 parts.append(entry)
     return struct.pack("<4sIQQ", _MAGIC, _VERSIONS[-1], 0, len(parts)) + b"".join(parts)
 

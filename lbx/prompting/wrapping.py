@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
-from lbx.base.errors import BackendError, PromptError
+from lbx.base.errors import BackendError
 from lbx.prompting.chat_template import TEMPLATE_FIX, ChatTemplate
 from lbx.prompting.marks import Marks
 
@@ -209,21 +209,12 @@ class Wrapper:
         return (_Part(start, template=True), _Part(head, template=False), _Part(end, template=True)), after
 
     def encode(self, wrapped: Wrapped) -> list[int]:
-        """Token ids, with the template's control tokens and no others.
-
-        Raises:
-            PromptError: the tokenizer has no other tokens for a control token that a text spells.
-        """
+        """Token ids, with the template's control tokens and none that a text spells."""
         has_template = any(part.template for part in wrapped.parts)
         ids = self._tokenizer.encode(wrapped.text, special=has_template)
         wanted = [token for part in wrapped.parts if part.template for token in self._controls_of(part.text)]
-        if self._controls_among(ids) != wanted:
+        if has_template and self._controls_among(ids) != wanted:
             ids = self._tokenizer.encode_pieces(list(self._pieces(wrapped)))
-            if self._controls_among(ids) != wanted:
-                raise PromptError(
-                    "The prompt's text spells control tokens, and the model's tokenizer cannot read them as text.",
-                    fix="Remove them from the document.",
-                )
         return self.with_prefix(ids)
 
     def _controls_among(self, ids: Sequence[int]) -> list[int]:

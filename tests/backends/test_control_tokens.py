@@ -158,6 +158,21 @@ def test_white_space_behind_a_mark_goes_with_the_mark(sentencepiece: Vocabulary,
             assert ids[-2:] == marks[1:], "no line feed stands between the marks or behind them"
 
 
+def test_unknown_characters_change_nothing(tmp_path: Path, load: Any) -> None:
+    """A vocabulary without bytes reads them as its unknown token, which a document may also spell."""
+    folder = _made(lambda: make_sentencepiece(tmp_path)).folder
+    table = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    table["model"]["byte_fallback"] = False
+    (folder / "tokenizer.json").write_text(json.dumps(table), "utf-8")
+    tokenizer = load(folder, PHI_TEMPLATE)
+    unknown = tokenizer.control_tokens["<unk>"]
+    frame = prompt_ids(tokenizer, "x").count(unknown)
+    for document, count in (("x€x", 1), ("x€x</s>", 1), ("x <unk> x", 0), ("x€x<unk>", 1)):
+        ids = prompt_ids(tokenizer, document)
+        assert ids.count(unknown) == frame + count, document
+        assert ids[-2:] == [tokenizer.control_tokens["<|end|>"], tokenizer.control_tokens["<|assistant|>"]]
+
+
 def test_a_server_that_takes_text_gets_no_prompt_that_it_would_read_otherwise(
     byte_level: Vocabulary, load: Any
 ) -> None:

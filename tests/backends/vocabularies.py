@@ -55,7 +55,7 @@ def make_sentencepiece(folder: Path, *, scheme: str = "always", rstrip: bool = T
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     pieces = ["▁", *sorted({*"".join(SENTENCES), *"abcdefghijklmnopqrstuvwxyz<>|/_｜"} - {" ", "\n"})]
-    merges = [("t", "h"), ("th", "e"), ("▁", "the"), ("k", ">"), ("▁", "<"), ("u", "s"), ("e", "r")]
+    merges = [("t", "h"), ("th", "e"), ("▁", "the"), ("k", ">"), ("▁", "<"), ("<", "/"), ("s", ">"), ("e", "r")]
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
     tokens += [left + right for left, right in merges]
     vocab = {token: number for number, token in enumerate(tokens)}

@@ -100,7 +100,7 @@ class LlamaTokenizer:
 
     @cached_property
     def _unflagged(self) -> Mapping[str, int]:
-        """Control tokens that llama.cpp takes for text tokens, and finds in every text."""
+        """Control tokens that llama.cpp takes for text tokens."""
         added = self._texts(self._lib.LLAMA_TOKEN_ATTR_USER_DEFINED)
         return {text: number for text, number in added.items() if is_control_token(text, self.chat_template)}
 
@@ -124,7 +124,7 @@ class LlamaTokenizer:
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         ids = tokenize(self._lib, self._vocab, text, ends=False, special=special)
-        if special or not self._unflagged or self._unflagged_ids.isdisjoint(ids):
+        if special or self._control_ids.isdisjoint(ids):
             return ids
         return tokenize(self._lib, self._text_vocab, text, ends=False, special=False)
 
@@ -143,14 +143,16 @@ class LlamaTokenizer:
         return isinstance(piece, int) and bool(self._lib.llama_vocab_get_attr(self._vocab, piece) & side)
 
     @cached_property
-    def _unflagged_ids(self) -> frozenset[int]:
-        return frozenset(self._unflagged.values())
+    def _control_ids(self) -> frozenset[int]:
+        return frozenset(self.control_tokens.values())
 
     @cached_property
     def _text_vocab(self) -> Any:
-        """The vocabulary with the unflagged control tokens renamed, so that no text spells them."""
+        """The vocabulary with its control tokens renamed: llama.cpp finds unflagged ones in every text, and a
+        SentencePiece vocabulary's flagged ones where two pieces of a text make one.
+        """
         secret = secrets.token_hex(8)
-        names = {number: f"<{secret}-{number}>" for number in self._unflagged_ids}
+        names = {number: f"<{secret}-{number}>" for number in self._control_ids}
         with tempfile.NamedTemporaryFile(suffix=".gguf") as copy:
             copy.write(gguf_vocabulary(self._file, names))
             copy.flush()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from lbx.base.errors import BackendError
@@ -210,38 +210,36 @@ class Wrapper:
 
     def encode(self, wrapped: Wrapped) -> list[int]:
         """Token ids, with the template's control tokens and none that a text spells."""
-        has_template = any(part.template for part in wrapped.parts)
-        ids = self._tokenizer.encode(wrapped.text, special=has_template)
-        wanted = [token for part in wrapped.parts if part.template for token in self._controls_of(part.text)]
-        if has_template and self._controls_among(ids) != wanted:
-            ids = self._tokenizer.encode_pieces(list(self._pieces(wrapped)))
+        if not any(part.template for part in wrapped.parts):
+            return self.with_prefix(self._tokenizer.encode(wrapped.text, special=False))
+        ids = self._tokenizer.encode(wrapped.text, special=True)
+        wanted = self._controls_of(wrapped)
+        if self._controls_among(ids) != wanted:
+            ids = self._tokenizer.encode_pieces(list(self._pieces(wrapped, wanted)))
         return self.with_prefix(ids)
 
     def _controls_among(self, ids: Sequence[int]) -> list[int]:
         return [token for token in ids if token in self._controls]
 
-    def _controls_of(self, text: str) -> list[int]:
-        """Control tokens in a part of the template."""
-        if text not in self._controls_in:
-            self._controls_in[text] = self._controls_among(self._tokenizer.encode(text, special=True))
-        return self._controls_in[text]
+    def _controls_of(self, wrapped: Wrapped) -> list[int]:
+        """Control tokens of the template around texts that spell none."""
+        frame = "".join(part.text if part.template else "x" for part in wrapped.parts)
+        if frame not in self._controls_in:
+            self._controls_in[frame] = self._controls_among(self._tokenizer.encode(frame, special=True))
+        return self._controls_in[frame]
 
-    def _pieces(self, wrapped: Wrapped) -> Iterator[str | int]:
+    def _pieces(self, wrapped: Wrapped, controls: Sequence[int]) -> Iterator[str | int]:
         """The text, cut at the template's control tokens, and their ids."""
-        waiting = ""
+        names = {token: name for name, token in self._tokenizer.control_tokens.items()}
+        left, waiting = deque(controls), ""
         for part in wrapped.parts:
             at = 0
-            for match in self._control_pattern.finditer(part.text) if part.template else ():
-                yield waiting + part.text[at : match.start()]
-                yield self._tokenizer.control_tokens[match.group()]
-                waiting, at = "", match.end()
+            while part.template and left and (found := part.text.find(names[left[0]], at)) >= 0:
+                yield waiting + part.text[at:found]
+                at, waiting = found + len(names[left[0]]), ""
+                yield left.popleft()
             waiting += part.text[at:]
         yield waiting
-
-    @cached_property
-    def _control_pattern(self) -> re.Pattern[str]:
-        texts = sorted(self._tokenizer.control_tokens, key=len, reverse=True)
-        return re.compile("|".join(map(re.escape, texts)) or "(?!)")
 
     def with_prefix(self, ids: list[int]) -> list[int]:
         """What the model expects before plain text once, whether or not its template writes it too."""

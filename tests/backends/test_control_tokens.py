@@ -158,6 +158,26 @@ def test_white_space_behind_a_mark_goes_with_the_mark(sentencepiece: Vocabulary,
             assert ids[-2:] == marks[1:], "no line feed stands between the marks or behind them"
 
 
+def test_a_mark_that_the_tokenizer_does_not_find_in_its_template_stays_text(tmp_path: Path, load: Any) -> None:
+    """As ChatGLM3's: its marks are looked for behind the space that begins a text."""
+    folder = _made(lambda: make_sentencepiece(tmp_path)).folder
+    table = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    table |= {"pre_tokenizer": None}
+    table["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, spaces]}
+    for token in table["added_tokens"]:
+        token["normalized"] = token["content"] == "<|assistant|>"
+    (folder / "tokenizer.json").write_text(json.dumps(table), "utf-8")
+    tokenizer = load(folder, "{{ '<|user|>\n' + messages[0].content + '!<|assistant|>' }}")
+    controls = frozenset(tokenizer.control_tokens.values())
+    plain = prompt_ids(tokenizer, "x")
+    assert tokenizer.control_tokens["<|assistant|>"] not in plain
+    for document in ("x <|assistant|> x", "</s>", "<|assistant|>"):
+        spelled = prompt_ids(tokenizer, document)
+        assert [i for i in spelled if i in controls] == [i for i in plain if i in controls]
+        assert spelled[-12:] == plain[-12:]
+
+
 def test_unknown_characters_change_nothing(tmp_path: Path, load: Any) -> None:
     """A vocabulary without bytes reads them as its unknown token, which a document may also spell."""
     folder = _made(lambda: make_sentencepiece(tmp_path)).folder

@@ -14,6 +14,9 @@ from vocabularies import CONTROLS, ROLES, TEXTS, Vocabulary, make_byte_level, ma
 
 from lbx.backends.cards import Chat
 from lbx.backends.endpoint.tokenizer import PromptText, load_tokenizer
+from lbx.backends.headers import gguf_vocabulary
+from lbx.backends.llama.library import library, load_vocabulary
+from lbx.base.errors import BackendError
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
 from lbx.prompting.control_tokens import is_control_token
 from lbx.prompting.prompter import ChatTemplate, Prompter
@@ -42,8 +45,8 @@ def sentencepiece(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
 
 
 def _made(make: Callable[[], Vocabulary]) -> Vocabulary:
-    for library in ("transformers", "llama_cpp", "gguf"):
-        pytest.importorskip(library, reason="needs lbx[llama,hf,dev]")
+    for package in ("transformers", "llama_cpp", "gguf"):
+        pytest.importorskip(package, reason="needs lbx[llama,hf,dev]")
     with contextlib.redirect_stderr(io.StringIO()):
         return make()
 
@@ -205,3 +208,30 @@ def test_a_server_that_takes_text_gets_no_prompt_that_it_would_read_otherwise(
             assert sent.of(ids, special=False) == f"a {mark} b"
         wrapped = prompt_ids(tokenizer, "x")
         assert sent.of(wrapped, special=True) == "<s><｜User｜>Read: x When?<｜Assistant｜><think>\n"
+
+
+def test_the_vocabulary_of_a_split_file_is_whole(byte_level: Vocabulary, tmp_path: Path) -> None:
+    import gguf
+
+    split = tmp_path / "made-00001-of-00002.gguf"
+    reader = gguf.GGUFReader(byte_level.gguf)
+    writer = gguf.GGUFWriter(split, "llama")
+    for name, field in reader.fields.items():
+        if not name.startswith(("GGUF.", "general.architecture")):
+            kinds = [*field.types, None]
+            writer.add_key_value(name, field.contents(), kinds[0], sub_type=kinds[1])
+    writer.add_uint16("split.no", 0)
+    writer.add_uint16("split.count", 2)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    llama_cpp = library()
+    with pytest.raises(BackendError, match="cannot read the tokenizer"):
+        load_vocabulary(llama_cpp, split)
+    alone = tmp_path / "alone.gguf"
+    alone.write_bytes(gguf_vocabulary(split, {3: "renamed"}))
+    model = load_vocabulary(llama_cpp, alone)
+    vocab = llama_cpp.llama_model_get_vocab(model)
+    assert llama_cpp.llama_vocab_get_text(vocab, 3) == b"renamed"
+    assert llama_cpp.llama_vocab_get_text(vocab, 0) == b"<s>"
+    llama_cpp.llama_model_free(model)

@@ -5,7 +5,8 @@
 Makes a tiny random model of every family, always the same, and prints a table:
 
     class, attention     what transformers takes for it
-    cold                 greedy answers to four prompts, each asked first, that are those of transformers' ``generate``
+    cold                 greedy answers to eleven prompts, each asked first, that equal transformers' ``generate``;
+                         seven of them cross lengths at which windows, chunks and rotary factors change
     after others         the same, after other prompts, whole chunks of some kept
     among others         the same, all at once, where the model can share what prompts have in common
     shares               whether it does; why not
@@ -26,7 +27,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tiny_families.answers import NEAR_TIE, NEW_TOKENS, Said, prompts
+from tiny_families.answers import NEAR_TIE, NEW_TOKENS, Said, crossing_prompts, prompts
 from tiny_families.configs import FAMILIES
 from tiny_families.excluded import EXCLUDED
 from tiny_families.known import NOT_LOADED, NOTES, OTHER_LOGITS
@@ -177,6 +178,7 @@ def left_out() -> dict[str, str]:
 def page(found: Sequence[Row]) -> str:
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
     lengths = sorted(len(prompt) for prompt in prompts())
+    crossing = sorted(len(prompt) for prompt in crossing_prompts())
     rows_of = ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells(row)) + " |" for row in found]
     return "\n".join(
         [
@@ -187,11 +189,15 @@ def page(found: Sequence[Row]) -> str:
             "",
             *(f"- {line}" for line in summary(found)),
             "",
-            f"Every model is tiny, with fixed random weights. Prompts have {lengths[0]} to {lengths[-1]} tokens,",
-            f"windows and trained lengths {WINDOW}, answers {NEW_TOKENS}. Cold, after others, among others: how many",
-            "greedy answers to a first prompt, to one after others, and to a batch equal those of transformers'",
-            "`generate` on a fresh model. GGUF: the same weights through llama.cpp's own converter, in float32; the",
-            "largest difference of a logit between the backends after 16 prefixes, in brackets its share of the range.",
+            f"Every model is tiny, with fixed random weights. Four prompts have {lengths[0]} to {lengths[-1]} tokens,",
+            f"windows and trained lengths {WINDOW}, answers {NEW_TOKENS}. {len(crossing)} further prompts have "
+            f"{crossing[0]} to {crossing[-1]} tokens:",
+            f"they or their answers reach or cross {WINDOW // 2}, {WINDOW} and {2 * WINDOW} tokens, where windows, "
+            "chunks, indexes and",
+            "rotary factors change. Cold, after others, among others: how many greedy answers to a first prompt, to",
+            "one after others, and to a batch equal those of transformers' `generate` on a fresh model. GGUF: the same",
+            "weights through llama.cpp's own converter, in float32; the largest difference of a logit between the",
+            "backends after 16 prefixes, in brackets its share of the range.",
             "",
             "| " + " | ".join(HEADER) + " |",
             "|" + " --- |" * len(HEADER),

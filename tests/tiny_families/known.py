@@ -22,6 +22,7 @@ NOT_LOADED = {
 
 OTHER_LOGITS = {
     "dynamic rope": "llama.cpp does not stretch rotary embeddings by the length of the input",
+    "llama, longrope": "the converter leaves the factors out of the file",
     "mistral, window": "llama.cpp computes it without the window (without one the logits are the same)",
     "gpt_oss": "llama.cpp rounds the bounds of YaRN's ramp, which this model's file forbids (truncate = false: "
     "with true the logits are the same)",
@@ -41,4 +42,6 @@ NOTES = (
     "If an index selects what to attend to, it has 16 heads here. With 4, every head gives many tokens a zero score, "
     "and torch breaks ties by the length of the row: transformers itself then computes differently in pieces than at "
     "once. With ties broken by position it does not (tests/backends/test_architectures.py).",
+    "transformers' `generate` forgets the prompt of Phi-4-multimodal with longrope once prompt and answer exceed the "
+    "original length. lbx computes all tokens again, as `generate` does for Phi-3.",
 )

@@ -8,7 +8,8 @@ from dataclasses import replace
 from lbx.base.records import sha256_text
 from lbx.benchmarks.base.predictions import PredictionFormat
 from lbx.exchange.prediction_files import PredictionFiles
-from lbx.prompting.reasoning import KNOWN, Marks, split_reasoning
+from lbx.prompting.marks import KNOWN, Marks
+from lbx.prompting.reasoning import split_reasoning
 
 _OPENING = re.compile(r"\s*(<([\w:-]*(?:think|thought|reason)[\w:-]*)>)", re.IGNORECASE)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from lbx.base.errors import BackendError
+from lbx.base.errors import BackendError, PromptError
 from lbx.prompting.chat_template import TEMPLATE_FIX, ChatTemplate
 from lbx.prompting.marks import Marks
 

@@ -138,12 +138,12 @@ class Wrapper:
     def wrap(self, text: str, system: str = "", turns: Sequence[str] = (), *, chat: bool) -> Wrapped:
         """The text as the model reads it.
 
+        The template renders a short text in the place of each message, between the message's own white space: it
+        may drop that, but never changes or reacts to the words.
+
         Args:
             system: a message that ``system_place`` has found a place for.
             turns: see ``Prompt.turns``.
-
-        The template renders a short text in the place of each message, between the message's own white space: it
-        may drop that, but never changes or reacts to the words.
 
         Raises:
             BackendError: the template fails, or leaves out or repeats what the user says.

@@ -9,19 +9,23 @@ from lbx.base.records import sha256_text
 from lbx.benchmarks.base.predictions import PredictionFormat
 from lbx.exchange.prediction_files import PredictionFiles
 from lbx.prompting.marks import KNOWN, Marks
-from lbx.prompting.reasoning import split_reasoning
+from lbx.prompting.reasoning import opening_end, split_reasoning
 
-_OPENING = re.compile(r"\s*(<([\w:-]*(?:think|thought|reason)[\w:-]*)>)", re.IGNORECASE)
+_OPENING = re.compile(r"\s*(<([\w:-]{0,20}(?:think|thought|reason)[\w:-]{0,20})>)", re.IGNORECASE)
+_MOST = 100
+"""Blocks that are taken out of one answer."""
 
 
 def split_blocks(text: str) -> tuple[str | None, str, bool | None]:
-    """(reasoning, answer, whether the reasoning closed): the blocks taken out of a text; (None, text, None) of none."""
+    """(reasoning, answer, whether the reasoning closed): the first block of a text, and those that begin where it ends,
+    taken out of it; (None, text, None) without any."""
     blocks: list[str] = []
-    closed = None
-    while marks := _marks_in(text):
+    closed, marks = None, _marks_in(text)
+    while marks and len(blocks) < _MOST:
         closed = marks.close in text
         reasoning, text = split_reasoning(text, marks=marks)
         blocks.append(reasoning or "")
+        marks = _opening(text)
     return ("\n\n".join(filter(None, blocks)), text, closed) if blocks else (None, text, None)
 
 
@@ -43,6 +47,13 @@ def strip_reasoning(form: PredictionFormat, reading: PredictionFiles) -> Predict
 
 
 def _marks_in(text: str) -> Marks | None:
+    """The marks of the text's first block."""
+    known = (marks for marks in KNOWN if split_reasoning(text, marks=marks)[0] is not None)
+    return _opening(text) or next(known, None)
+
+
+def _opening(text: str) -> Marks | None:
+    """The marks of a block that the text begins with."""
     if opening := _OPENING.match(text):
         return Marks(opening[1], f"</{opening[2]}>")
-    return next((marks for marks in KNOWN if split_reasoning(text, marks=marks)[0] is not None), None)
+    return next((marks for marks in KNOWN if opening_end(text, marks.open)), None)

@@ -31,6 +31,7 @@ Shared = Callable[[str], Path]
         (" <thinking>x</thinking> Tuesday", "x", "Tuesday", True),
         ("<THINK>x</THINK>Tuesday", "x", "Tuesday", True),
         ("[THINK]x[/THINK]Tuesday", "x", "Tuesday", True),
+        ("<think>x</think>The tag </think> ends it.", "x", "The tag </think> ends it.", True),
         ("<b>Tuesday</b>", None, "<b>Tuesday</b>", None),
         ("a < b, I think > 3", None, "a < b, I think > 3", None),
     ],

@@ -47,12 +47,18 @@ _RUNS = """
     WHERE len($1) = 0 OR list_contains($1::VARCHAR[], l.run_id)
 """
 
+# Without a row in benchmark_results, as in a file of another program, the view has the mean of tasks.
+_AVERAGED = """
+    SELECT DISTINCT run_id, benchmark FROM group_scores SEMI JOIN benchmark_results USING (run_id, benchmark)
+    WHERE "grouping" = 'overall'
+"""
+
 
 def table(store: Store, query: ReportQuery) -> Table:
     """The view's rows, ordered, with ``place``: "1", "1-3"; None of a run that no other one did the same tasks as."""
     result = store.query(_RUNS, [list(query.runs)])
     rows = result.dicts()
-    averaged = {*store.query("SELECT DISTINCT run_id, benchmark FROM group_scores WHERE \"grouping\" = 'overall'").rows}
+    averaged = {*store.query(_AVERAGED).rows}
     for row in rows:
         family = known(row["benchmark"]) if (row["run_id"], row["benchmark"]) in averaged else None
         row["score_of"] = None if row["score"] is None else (family or Benchmark).average_of

@@ -226,13 +226,15 @@ VIEWS: dict[str, str] = {
             SELECT run_id, benchmark, count(DISTINCT task) AS tasks, count(*) AS generations,
                    count(error) AS failed, {_known("truncated")} AS truncated
             FROM generations WHERE {_EVALUATED} GROUP BY ALL
-        ), scored AS (
-            SELECT run_id, benchmark, sum(n)::BIGINT AS n FROM task_scores WHERE headline GROUP BY ALL
+        ), means AS (
+            SELECT run_id, benchmark, avg(score ORDER BY task, metric) AS score, sum(n)::BIGINT AS n
+            FROM task_scores WHERE headline GROUP BY ALL
         )
-        SELECT m.run_id, r.model, r.backend, m.benchmark, m.tasks, coalesce(s.n, 0) AS n, b.score,
+        SELECT m.run_id, r.model, r.backend, m.benchmark, m.tasks, coalesce(s.n, 0) AS n,
+               coalesce(b.score, s.score) AS score,
                m.failed, m.truncated, r.status, r.mode, {_COVERAGE}, d.differs_in,
                {_SURE.format(t="b")}, {_OPEN.format(t="b")}
-        FROM made m JOIN {_RUNS} r USING (run_id) LEFT JOIN scored s USING (run_id, benchmark)
+        FROM made m JOIN {_RUNS} r USING (run_id) LEFT JOIN means s USING (run_id, benchmark)
         LEFT JOIN (
             SELECT b.* FROM benchmark_results b WHERE {_newest("benchmark_results", "b", "run_id", "benchmark")}
         ) b USING (run_id, benchmark)

@@ -8,20 +8,24 @@ or the network. DuckDB's sockets and its loader of extensions are native code th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lbx.base.cpus import usable_cpu_count
+from lbx.base.data_limit import data_left_bytes
 from lbx.base.inputs import require_file
+from lbx.base.limits import PIVOT_COLUMNS
 
 if TYPE_CHECKING:
     import duckdb
 
+Config = dict[str, str | bool | int | float | list[str]]
+
 RESULTS = "results"
 """What the results file is called inside an instance."""
 
-_CLOSED: Mapping[str, str] = {
+_CLOSED: Config = {
     "autoload_known_extensions": "false",
     "autoinstall_known_extensions": "false",
     "allow_community_extensions": "false",
@@ -29,6 +33,7 @@ _CLOSED: Mapping[str, str] = {
     "allow_extension_repositories": "forbidden",
     "allow_persistent_secrets": "false",
     "python_enable_replacements": "false",
+    "pivot_limit": PIVOT_COLUMNS,
 }
 _PARTS = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
 """A database's file, and what DuckDB writes beside it: commits that are not in the file yet."""
@@ -137,7 +142,7 @@ def _locked(files: Sequence[Path], *, scratch: str = "", threads: int = 0) -> du
     import duckdb
 
     allowed = ", ".join(quoted(f"{file}{suffix}") for file in files for suffix in _PARTS)
-    connection = duckdb.connect(config={**_CLOSED, "threads": threads or usable_cpu_count()})
+    connection = duckdb.connect(config=_CLOSED | _resources(threads))
     connection.execute(
         # With threads of its own for writing, a COPY to parquet whose query fails on the way would wait for ever.
         "SET async_threads = 0; "
@@ -147,6 +152,13 @@ def _locked(files: Sequence[Path], *, scratch: str = "", threads: int = 0) -> du
         "SET enable_external_access = false; SET lock_configuration = true"
     )
     return connection
+
+
+def _resources(threads: int) -> Config:
+    """Threads, and within a limit on this process's memory half of that: the rest is for what DuckDB does not count."""
+    left = data_left_bytes()
+    memory: Config = {} if left is None else {"memory_limit": f"{left // 2}B"}
+    return {"threads": threads or usable_cpu_count(), **memory}
 
 
 def quoted(text: str) -> str:

@@ -12,10 +12,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import cast
 
-SMALL = 1 << 26
-"""Bytes of a file that is read as one piece and holds settings, a list, a page of text."""
-LARGE = 1 << 32
-"""Bytes of a file that is read as one piece and holds a whole run's answers."""
+from lbx.base.limits import LARGE as LARGE  # noqa: PLC0414 (for whoever reads files)
+from lbx.base.limits import SMALL as SMALL  # noqa: PLC0414
 
 _HANDED = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/([0-9]{1,9})")
 _BLOCK = 1 << 16

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
+from lbx.base.data_limit import limited_data
+from lbx.base.errors import LbxError
 from lbx.base.outputs import whole_place
 from lbx.cli.options import SqlFormat
 from lbx.cli.output import answer_json, answer_text, note, parquet_file
@@ -16,7 +19,7 @@ from lbx.report import render
 from lbx.report.sheets import Sheet, plain_columns
 from lbx.scoring.reading import read_added_up, say_moment
 from lbx.store import Store, Table
-from lbx.store.queries import asked, attach_files, count_rows, export_parquet, named_files
+from lbx.store.queries import TimeLimit, asked, attach_files, count_rows, export_parquet, named_files
 from lbx.store.snapshots import Snapshot
 
 _MOST_ROWS = 1_000
@@ -25,19 +28,34 @@ _MOST_ROWS = 1_000
 
 def answer_query(options: Sql) -> None:
     """See ``lbx sql``."""
+    limit = TimeLimit(options.timeout_s or math.inf)
+    if not options.memory_mib:
+        _answer(options, limit)
+        return
+    try:
+        with limited_data(options.memory_mib << 20):
+            _answer(options, limit)
+    except MemoryError as exc:
+        raise LbxError(
+            f"The query takes more than {options.memory_mib:,} MiB of memory.",
+            fix="Ask for less of it at a time, or give it more with --memory MIB.",
+        ) from exc
+
+
+def _answer(options: Sql, limit: TimeLimit) -> None:
     results, query, attached, output = options.results, options.query, options.attached, options.output
     check_output(output)
     if options.output_format is SqlFormat.PARQUET:
         output = parquet_file(output)
         with whole_place(output) as place, _opened(results, attached, place) as store:
-            rows = export_parquet(store, query, place)
+            rows = export_parquet(store, query, place, limit)
         note(f"{rows:,} rows in {output}")
         return
     with _opened(results, attached) as store:
         if options.output_format is SqlFormat.TABLE:
-            _show_table(store, query, output)
+            _show_table(store, query, output, limit)
             return
-        with asked(store, query) as answer:
+        with asked(store, query, limit) as answer:
             if options.output_format is SqlFormat.JSON:
                 answer_json(render.json_pieces(answer.columns, answer.rows), output)
             else:
@@ -62,13 +80,14 @@ def _snapshot(path: Path) -> Snapshot | None:
         return store.snapshot
 
 
-def _show_table(store: Store, query: str, output: Path | None) -> None:
-    with asked(store, query) as answer:
+def _show_table(store: Store, query: str, output: Path | None, limit: TimeLimit) -> None:
+    with asked(store, query, limit) as answer:
         table = Table(answer.columns, list(islice(answer.rows, _MOST_ROWS)))
         whole = next(answer.rows, None) is None
     show_sheets([Sheet("", *plain_columns(table))], output)
     if not whole:
+        rows = count_rows(store, query, limit)
         note(
-            f"The first {_MOST_ROWS:,} of {count_rows(store, query):,} rows. --format csv, json or parquet gives all; "
+            f"The first {_MOST_ROWS:,} of {rows:,} rows. --format csv, json or parquet gives all; "
             "OFFSET in the query leads to the others."
         )

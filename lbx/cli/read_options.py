@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
+from lbx.base.limits import QUERY_MIB, QUERY_SECONDS
 from lbx.cli.loading import completed_by, resolve
 from lbx.cli.options import (
     A_RUN,
@@ -242,4 +243,10 @@ class Sql:
             "Can be repeated.",
         ),
     ] = ()
+    memory_mib: Annotated[
+        int, typer.Option("--memory", metavar="MIB", min=0, help="Most memory of the query; 0: no limit.")
+    ] = QUERY_MIB
+    timeout_s: Annotated[
+        int, typer.Option("--timeout", metavar="SECONDS", min=0, help="Most time of the query; 0: no limit.")
+    ] = QUERY_SECONDS
     output: OutputFile = None

@@ -4,6 +4,7 @@ import functools
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
+from lbx.base.limits import ITERATIONS
 from lbx.planning.option import Option, fields_of
 
 Effort = Literal["low", "medium", "high"]
@@ -30,7 +31,8 @@ class AskingOptions:
         ),
     ] = 0
     iterations: Annotated[
-        int | None, _asked("Ask each sample N times; default: as often as its authors do.", metavar="N")
+        int | None,
+        _asked("Ask each sample N times; default: as often as its authors do.", metavar="N", most=ITERATIONS),
     ] = None
     max_prompt_tokens: Annotated[
         int | None, _asked("Longest prompt; default: the benchmark's own limit.", metavar="N")

@@ -6,12 +6,17 @@ at each start.
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from lbx.base.errors import UsageError
+from lbx.base.limits import LIST_ITEMS, TEXT_CHARACTERS, WHOLE_NUMBER
+
+_HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""Surrogates but for those by which Python spells bytes of file names that are not UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,7 @@ class Option:
         path: the value names a file or folder, which a shell completes.
         judges: True: ``lbx judge`` takes it, too; False: a judge's spec refuses it; None: neither.
         lengthens: it bears on how long answers are.
+        most: the largest number, or the most texts of a list.
     """
 
     panel: str
@@ -35,6 +41,7 @@ class Option:
     path: bool = False
     judges: bool | None = None
     lengthens: bool = False
+    most: int | None = None
 
 
 class Field(NamedTuple):
@@ -74,8 +81,25 @@ class Field(NamedTuple):
         """Raise UsageError where the field cannot have this value."""
         if not _fits(value, self.kind):
             raise UsageError(f"{self.spelled} cannot be {value!r}: it takes {_described(self.kind)}.")
-        if self.least is not None and isinstance(value, int) and value < self.least:
-            raise UsageError(f"{self.spelled} must be at least {self.least}, not {value}.")
+        if self.least is not None and isinstance(value, int):
+            if value < self.least:
+                raise UsageError(f"{self.spelled} must be at least {self.least}, not {value}.")
+            if value > (most := self._most(WHOLE_NUMBER)):
+                raise UsageError(f"{self.spelled} must be at most {most:,}, not {value:,}.")
+        texts = value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
+        if len(texts) > (most := self._most(LIST_ITEMS)):
+            raise UsageError(f"{self.spelled} takes at most {most:,} names, not {len(texts):,}.")
+        for text in texts:
+            if len(text) > TEXT_CHARACTERS:
+                raise UsageError(
+                    f"{self.spelled} holds a text of {len(text):,} characters; the longest may have "
+                    f"{TEXT_CHARACTERS:,}."
+                )
+            if _HALF.search(text):
+                raise UsageError(f"{self.spelled} holds half a character: {text!r}.", fix="Write it again.")
+
+    def _most(self, default: int) -> int:
+        return default if self.option is None or self.option.most is None else self.option.most
 
 
 def fields_of(spec: type) -> Mapping[str, Field]:

@@ -14,11 +14,13 @@ from copy import copy
 from typing import Any, NamedTuple
 
 from lbx.base.errors import BackendError
+from lbx.base.limits import TEMPLATE_BYTES, TEMPLATE_CHARACTERS, TEMPLATE_GROWTH, TEMPLATE_SECONDS
 from lbx.base.processes import DEVNULL, PIPE, Popen, start_python
 
 TEMPLATE_FIX = "Give another one in the model card ([chat] template_file), or switch it off ([chat] enabled = false)."
 _WALL_S = 60.0
-_ANSWER_LIMIT = 1 << 28
+_SHORT = 1 << 16
+"""Bytes that the answer to the shortest request may have."""
 _PROGRAM = """
 import signal
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -162,7 +164,7 @@ def _exchange(process: Popen[bytes], request: bytes) -> dict[str, Any] | None:
     source, sink = process.stdout.fileno(), process.stdin.fileno()
     os.set_blocking(sink, False)
     end = time.monotonic() + _WALL_S
-    left, parts = memoryview(request), bytearray()
+    left, parts, most = memoryview(request), bytearray(), TEMPLATE_GROWTH * len(request) + _SHORT
     while not parts.endswith(b"\n"):
         readable, writable, _ = select.select([source], [sink] if left else [], [], max(0.0, end - time.monotonic()))
         if not readable and not writable:
@@ -174,7 +176,7 @@ def _exchange(process: Popen[bytes], request: bytes) -> dict[str, Any] | None:
                 return None
         if readable:
             data = os.read(source, 1 << 16)
-            if not data or len(parts) > _ANSWER_LIMIT:
+            if not data or len(parts) > most:
                 return None
             parts += data
     with suppress(ValueError, RecursionError):
@@ -189,12 +191,16 @@ atexit.register(_renderer.close)
 
 
 def _ask(request: Mapping[str, Any]) -> dict[str, Any]:
+    if (length := len(request["source"])) > TEMPLATE_CHARACTERS:
+        raise TemplateLimitError(
+            f"The model's chat template has {length:,} characters; the longest may have {TEMPLATE_CHARACTERS:,}.",
+            fix=f"Do not trust this model. {TEMPLATE_FIX}",
+        )
     answer = _renderer.ask(request)
     if answer is None:
-        from lbx.prompting.template_process import BYTES, SECONDS
-
         raise TemplateLimitError(
-            f"The model's chat template takes more than {SECONDS} seconds or {BYTES >> 30} GiB of memory.",
+            f"The model's chat template takes more than {TEMPLATE_SECONDS} seconds or {TEMPLATE_BYTES >> 30} GiB of "
+            f"memory, or makes more than {TEMPLATE_GROWTH} times the text that it is given.",
             fix=f"Do not trust this model. {TEMPLATE_FIX}",
         )
     if "invalid" in answer:

@@ -21,9 +21,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-SECONDS = 5
-BYTES = 1 << 30
-"""Of address space, the libraries' included; a prompt of a million tokens takes some dozen megabytes."""
+from lbx.base.limits import TEMPLATE_BYTES, TEMPLATE_SECONDS
 
 _ASKS_FOR_CLOCK = re.compile(r"\bstrftime_now\s+is\s+(not\s+)?(un)?defined")
 _DATE = date(2024, 7, 26)
@@ -33,11 +31,11 @@ _WORD = re.compile(r"\w{1,20}")
 
 def main() -> None:
     """Answer until nobody asks any more."""
-    resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (TEMPLATE_BYTES, TEMPLATE_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in sys.stdin.buffer:
         used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
-        resource.setrlimit(resource.RLIMIT_CPU, (int(used) + SECONDS, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(used) + TEMPLATE_SECONDS, resource.RLIM_INFINITY))
         sys.stdout.buffer.write(json.dumps(_answer(json.loads(line))).encode() + b"\n")
         sys.stdout.buffer.flush()
 

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import BackendError, BundleError
-from lbx.base.inputs import read_input
 from lbx.base.records import encodable
-
-_MOST_BYTES = 1 << 28
+from lbx.base.tokenizer_files import read_tokenizer_file
 
 
 class ChunkTokenizer:
@@ -38,7 +36,7 @@ class ChunkTokenizer:
                 command="pip install 'lbx[hf]'",
             ) from exc
         try:
-            data = read_input(file, _MOST_BYTES)
+            data = read_tokenizer_file(file)
             self._tokenizer: Any = Tokenizer.from_str(data.decode("utf-8"))
         except Exception as exc:  # the library raises bare Exceptions
             raise BundleError(

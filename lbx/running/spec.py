@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from lbx.base.errors import UsageError
-from lbx.base.inputs import read_input
+from lbx.base.inputs import SMALL, read_input
+from lbx.base.limits import SAMPLE_IDS, WORKERS
 from lbx.base.outputs import answer_file
 from lbx.base.tables import nearest
 from lbx.planning.asking import ASKING, AskingOptions
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 _MARK = "lbx_run"
 JUDGE_MARK = "lbx_judge"
-_MOST_BYTES = 1 << 26
-"""A spec may name every sample of a bundle."""
 _FIX = "Give the run.json that `lbx submit` wrote, or a results file whose run is to be made again."
 
 _asked = functools.partial(Option, "What to ask")
@@ -78,7 +77,9 @@ class ChoosingOptions:
     ids: Annotated[
         tuple[str, ...],
         _which(
-            "Only these samples: ids, alone or after the task (leval/tpo/0); commas or repeated, or @FILE.", "NAMES"
+            "Only these samples: ids, alone or after the task (leval/tpo/0); commas or repeated, or @FILE.",
+            "NAMES",
+            most=SAMPLE_IDS,
         ),
     ] = ()
 
@@ -119,6 +120,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
             "answer. 0 loads the model in this process.",
             "N",
             judges=True,
+            most=WORKERS,
         ),
     ] = 0
     threads: Annotated[
@@ -270,7 +272,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
 def read_values(path: Path) -> object:
     """What a spec's file says. Raises UsageError: it cannot be read, or is no JSON."""
     try:
-        return json.loads(read_input(path, _MOST_BYTES))
+        return json.loads(read_input(path, SMALL))
     except OSError as exc:
         raise UsageError(f"The spec {path} cannot be read: {exc.strerror or exc}.", fix=_FIX) from exc
     except (ValueError, RecursionError) as exc:

@@ -7,11 +7,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,27 +82,47 @@ class Answer:
     rows: Iterator[tuple[Any, ...]]
 
 
+@dataclass(slots=True)
+class TimeLimit:
+    """Seconds that DuckDB may still work on a query and its rows; whoever reads them may take any time."""
+
+    seconds: float = math.inf
+    left_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left_s = self.seconds
+
+    @property
+    def error(self) -> StoreError:
+        return StoreError(
+            f"The query takes more than {self.seconds:g} seconds.",
+            fix="Ask for less of it at a time, or give it more with --timeout SECONDS.",
+        )
+
+
 @contextmanager
-def asked(store: Store, sql: str) -> Iterator[Answer]:
+def asked(store: Store, sql: str, limit: TimeLimit | None = None) -> Iterator[Answer]:
     """Ask one query; its rows come as they are taken, and end with the block. Ctrl-C ends the query.
 
     Raises:
-        StoreError: the query is none that reads, or is wrong; here or as its rows are taken.
+        StoreError: the query is none that reads, is wrong, or takes too long; here or as its rows are taken.
+        MemoryError: it takes more memory than this process may.
     """
+    limit = limit or TimeLimit()
     with uninterrupted():
         restrict(store.connection, sql)
     with ThreadPoolExecutor(1) as aside:
-        cursor = _interruptibly(aside, store.connection, lambda: store.connection.execute(sql))
-        yield Answer(_apart([column[0] for column in cursor.description or []]), _rows(aside, store.connection))
+        cursor = _interruptibly(aside, store.connection, lambda: store.connection.execute(sql), limit)
+        yield Answer(_apart([column[0] for column in cursor.description or []]), _rows(aside, store.connection, limit))
 
 
-def count_rows(store: Store, sql: str) -> int:
-    """How many rows a query has, which is asked again for that. Raises StoreError as ``asked`` does."""
-    with asked(store, f"SELECT count(*) FROM ({restrict(store.connection, sql)}\n)") as answer:
+def count_rows(store: Store, sql: str, limit: TimeLimit | None = None) -> int:
+    """How many rows a query has, which is asked again for that. Raises as ``asked`` does."""
+    with asked(store, f"SELECT count(*) FROM ({restrict(store.connection, sql)}\n)", limit) as answer:
         return int(next(answer.rows)[0])
 
 
-def export_parquet(store: Store, sql: str, path: Path) -> int:
+def export_parquet(store: Store, sql: str, path: Path, limit: TimeLimit | None = None) -> int:
     """Write a query's answer to a parquet file. Returns the number of rows.
 
     Args:
@@ -107,13 +130,18 @@ def export_parquet(store: Store, sql: str, path: Path) -> int:
         path: a file that is not there yet, and that the store was given beside its own (``outputs.whole_place``).
 
     Raises:
-        StoreError: the query is none that reads, or is wrong, or the file cannot be written.
+        StoreError: the query is none that reads, is wrong or takes too long, or the file cannot be written.
+        MemoryError: as ``asked``.
     """
     with uninterrupted():
         query = restrict(store.connection, sql)
     copy = f"COPY ({query}\n) TO {quoted(str(path))} ({_PARQUET})"
+
+    def write() -> list[tuple[Any, ...]]:
+        return store.connection.execute(copy).fetchall()
+
     with ThreadPoolExecutor(1) as aside:
-        copied = _interruptibly(aside, store.connection, lambda: store.connection.execute(copy).fetchall())
+        copied = _interruptibly(aside, store.connection, write, limit or TimeLimit())
     return int(copied[0][0]) if copied else count_parquet_rows([path])  # a PIVOT does not tell
 
 
@@ -205,27 +233,38 @@ def attach_files(store: Store, files: Mapping[str, Path], opened: Callable[[Path
             store.query(f'CREATE VIEW "{name}".{shown} AS FROM "{name}".{_INNER}{shown}')
 
 
-def _rows(aside: ThreadPoolExecutor, connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+def _rows(
+    aside: ThreadPoolExecutor, connection: duckdb.DuckDBPyConnection, limit: TimeLimit
+) -> Iterator[tuple[Any, ...]]:
     def batch() -> list[tuple[Any, ...]]:
         return connection.fetchmany(_BATCH)
 
-    while rows := _interruptibly(aside, connection, batch):
+    while rows := _interruptibly(aside, connection, batch, limit):
         yield from rows
 
 
-def _interruptibly(aside: ThreadPoolExecutor, connection: duckdb.DuckDBPyConnection, ask: Callable[[], T]) -> T:
-    """Ask in another thread: DuckDB may not look for signals for as long as a query takes, this one does."""
+def _interruptibly(
+    aside: ThreadPoolExecutor, connection: duckdb.DuckDBPyConnection, ask: Callable[[], T], limit: TimeLimit
+) -> T:
+    """Ask in another thread: this one looks for signals and the time meanwhile."""
     answer = aside.submit(ask)
+    began = time.monotonic()
     try:
-        return answer.result()
+        return answer.result(None if limit.left_s == math.inf else limit.left_s)
+    except duckdb.OutOfMemoryException as exc:
+        raise MemoryError from exc
     except duckdb.Error as exc:
         raise failed_query(exc) from exc
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, TimeoutError) as exc:
         with uninterrupted():
             while not answer.done():  # DuckDB forgets an interruption that comes before it has begun
                 connection.interrupt()
                 wait([answer], 0.1)
+        if isinstance(exc, TimeoutError):
+            raise limit.error from exc
         raise
+    finally:
+        limit.left_s = max(0.0, limit.left_s - (time.monotonic() - began))
 
 
 def _bare(sql: str) -> str:
@@ -235,13 +274,15 @@ def _bare(sql: str) -> str:
 
 
 def _apart(names: Sequence[str]) -> list[str]:
-    statements: list[str] = []
+    known, numbers = {*names}, defaultdict[str, Iterator[int]](lambda: itertools.count(1))
+    seen: set[str] = set()
+    apart = []
     for name in names:
-        numbered = (f"{name}_{number}" for number in itertools.count(1))
-        statements.append(
-            name if name not in statements else next(one for one in numbered if one not in (*names, *statements))
-        )
-    return statements
+        numbered = (f"{name}_{number}" for number in numbers[name])
+        apart.append(next(one for one in numbered if one not in known) if name in seen else name)
+        known.add(apart[-1])
+        seen.add(name)
+    return apart
 
 
 def failed_query(exc: duckdb.Error) -> StoreError:

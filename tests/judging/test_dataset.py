@@ -90,6 +90,18 @@ def test_a_file_that_changed_underneath_is_not_written(
     assert out.read_bytes() == LINES.replace(b'"a1"', b'"new"')
 
 
+@pytest.mark.parametrize("size", [0, 100, 200, len(LINES) - 1])
+def test_a_file_that_was_shortened_is_not_read(file: Path, size: int) -> None:
+    with Dataset(file) as dataset:
+        os.truncate(file, size)
+        for read in (dataset.line, dataset.original):
+            for place in range(3):
+                with pytest.raises(UsageError, match="has changed since it was opened"):
+                    read(place)
+        with pytest.raises(UsageError, match="has changed since it was opened"):
+            list(dataset.search("teapot"))
+
+
 def test_an_edit_of_a_file_that_changed_underneath_is_refused(file: Path, tmp_path: Path) -> None:
     with Dataset(file, tmp_path / "out.jsonl") as dataset:
         with file.open("ab") as held:

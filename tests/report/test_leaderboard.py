@@ -211,15 +211,3 @@ def test_a_part_of_one_question_is_not_called_one_document(tmp_path: Path) -> No
     assert {(row["method"], row["clusters"]) for row in board.dicts()} == {("one cluster", 13)}
     assert "87.50 (one document in a part)" in sheet(REPORTS["leaderboard"], board).rows[0]
     assert (row["clusters"], row["verdict"]) == (13, "undecided: one document in a part")
-
-
-def test_numbers_of_an_older_lbx_are_called_so(tmp_path: Path) -> None:
-    with Store(tmp_path / "r.duckdb") as store:
-        add_run(store, "r", trec(3, 9, failed=3))
-        assert not any("older lbx" in note for note in sheet(REPORTS["leaderboard"], read(store, "leaderboard")).notes)
-        alone = without_intervals(REPORTS["leaderboard"], read(store, "leaderboard"))
-        assert not any("older lbx" in note for note in sheet(REPORTS["leaderboard"], alone).notes)
-        for table in ("benchmark_results", "length_results"):
-            store.query(f"DELETE FROM {table}")
-        assert read(store, "leaderboard").dicts()[0]["score_of"] == "mean of tasks"
-        assert any("lbx score" in note for note in sheet(REPORTS["leaderboard"], read(store, "leaderboard")).notes)

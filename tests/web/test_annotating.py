@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,13 @@ def test_the_list_and_its_search(client: TestClient) -> None:
     assert "1 of 3 documents" in client.get("/?q=KETTLE").text
     assert "No document holds that." in client.get("/?q=teapot").text
     assert "There is no document 4" in client.get("/document/4").text
+
+
+def test_pages_of_a_file_that_was_shortened_say_so(client: TestClient, dataset: Dataset) -> None:
+    os.truncate(dataset.path, 100)
+    for page in ("/?q=kettle", "/document/1", "/document/3"):
+        answer = client.get(page)
+        assert answer.status_code == 400 and "has changed since it was opened" in answer.text, answer.text
 
 
 def test_what_a_form_sends_is_saved(client: TestClient, dataset: Dataset) -> None:

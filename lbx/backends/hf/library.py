@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import BackendError
+from lbx.base.tokenizer_files import read_tokenizer_file
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -26,12 +27,27 @@ _LENGTH_DEPENDENT = ("dynamic", "longrope")
 
 
 def refuse_without_tokenizer(folder: Path) -> None:
-    """Raise BackendError for a folder with no vocabulary: transformers would make up an empty one, and read no word."""
+    """Raise BackendError for a folder without a tokenizer that can be used.
+
+    Without a vocabulary transformers would make up an empty one, and read no word.
+    """
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise BackendError(
             f"{folder} has no tokenizer: none of {', '.join(_TOKENIZER_FILES)} is there.",
             fix="Copy the tokenizer's files of the same model into it.",
         )
+    refuse_growing_text(folder / "tokenizer.json")
+
+
+def refuse_growing_text(file: Path) -> None:
+    """Raise BackendError for a tokenizer.json, if there is one, that is too large or would multiply texts."""
+    try:
+        read_tokenizer_file(file)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else exc
+        raise BackendError(f"{file} cannot be read: {reason}.", fix="Do not trust this model.") from exc
 
 
 def choose_device(torch: Any, wanted: str) -> Any:

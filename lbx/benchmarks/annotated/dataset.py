@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import LbxError, StoreError, UsageError
+from lbx.base.limits import EDITS_BYTES
 from lbx.base.outputs import open_kept, sync_folder, whole_file
 from lbx.benchmarks.annotated.dataset_file import opened, read, scanned, sha256
 from lbx.benchmarks.annotated.pairs import QUESTIONS, Line, Splice, spliced, undone
@@ -28,7 +29,6 @@ from lbx.benchmarks.annotated.pairs import QUESTIONS, Line, Splice, spliced, und
 _SAME_EDIT_S = 10
 """Typing in one field that goes on within this time is one edit, to undo."""
 _FORMAT = "lbx annotate"
-_LARGEST_LOG = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,8 @@ class Dataset:
             return Line(self._base(place) if raw is None else raw, self._ascii)
 
     def _base(self, place: int) -> str:
+        if self._as_it_is() != self._as_opened:
+            raise self._other_file()
         entry = self.entries[place]
         return os.pread(self._file.fileno(), entry.end - entry.start, entry.start).decode()
 
@@ -264,7 +266,7 @@ class Dataset:
             why = "is the file itself" if out.samefile(self.path) else "already exists, and was not made from it here"
             raise UsageError(f"{out} {why}; {self.path} is never written over.", fix="Choose another place: -o OUT.")
         try:
-            handle = open_kept(log, os.O_RDWR, self._mode(), limit=_LARGEST_LOG)
+            handle = open_kept(log, os.O_RDWR, self._mode(), limit=EDITS_BYTES)
         except OSError as exc:
             raise UsageError(
                 f"{log} cannot be written: {exc.strerror}.", fix="Choose a place that you may write to: -o OUT."

@@ -12,6 +12,7 @@ from pathlib import Path
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.inputs import open_input
+from lbx.base.limits import RECORD_BYTES
 from lbx.benchmarks.annotated.pairs import Line
 
 _BOM = b"\xef\xbb\xbf"
@@ -47,7 +48,11 @@ def scanned(path: Path, file: BufferedReader) -> tuple[list[Entry], bool, str]:
     """Each document's place, whether the file writes in ASCII, and its SHA-256. Raises UsageError with the line."""
     entries: list[Entry] = []
     digest, at, only_ascii = hashlib.sha256(), 0, True
-    for number, data in enumerate(file, 1):
+    lines = iter(lambda: file.readline(RECORD_BYTES + 1), b"")
+    for number, data in enumerate(lines, 1):
+        if len(data) > RECORD_BYTES:
+            why = f"it has more than {RECORD_BYTES:,} bytes, too many for a document"
+            raise UsageError(f"{path}, line {number}: {why}.", fix=_CORRECT)
         digest.update(data)
         line = data.removesuffix(b"\n")
         only_ascii = only_ascii and line.removeprefix(_BOM).isascii()

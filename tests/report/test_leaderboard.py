@@ -15,7 +15,7 @@ from made_runs import add_run, trec
 from scipy import stats
 
 from lbx.base.records import Sample
-from lbx.report.cells import sheet, without_intervals
+from lbx.report.cells import sheet
 from lbx.report.leaderboard import places, standing
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import ReportQuery

@@ -2,7 +2,7 @@
 
 name = "qwen3-8b"                 shown in reports; default: the card's file name
 backend = "llamacpp"              llamacpp, hf, scripted or endpoint
-context_window = 32768            tokens; default: what the model says
+context_window = 32768            tokens; default: what the model's files declare, rope scaling included
 stop = ["\\nUser:"]               strings that end an answer, beside the benchmark's own; they end no reasoning
 
 [weights]                         exactly one of path, bundle, repo
@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lbx.backends.context_windows import MOST_TOKENS, DeclaredWindow
 from lbx.backends.kinds import KINDS, Kind, Options, known_backends
 from lbx.backends.options import HfOptions, LlamaOptions
 from lbx.base.errors import BackendError, UsageError
@@ -200,31 +201,41 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
     )
 
 
-def check_window(card: ModelCard, trained: int | None) -> None:
-    """Refuse a context window that the model was not made for.
-
-    Args:
-        trained: tokens that its files say; None or 0 where they do not.
+def window_of(card: ModelCard, declared: DeclaredWindow | None) -> int:
+    """Context window of a card's model in tokens: the card's, or what the model's files declare; 0 if neither does.
 
     Raises:
-        BackendError: the card's window is beyond that, and no option of the card stretches the positions.
+        BackendError: the card's window exceeds the declared one, and no option of the card stretches the positions; or
+            the declared one is longer than any model's.
     """
     window, options = card.context_window, card.options
-    if not window or not trained or not isinstance(options, LlamaOptions | HfOptions) or options.extend_context:
-        return
-    if isinstance(options, HfOptions):
-        reach = int(trained * (options.rope_factor or 1))
-    else:
-        free = options.rope_scaling or options.rope_freq_base or options.rope_freq_scale
-        reach = window if free else trained
-    if window > reach:
-        stretched = f", stretched to {reach}" if reach > trained else ""
-        option = "rope_scaling" if reach == trained else "rope_factor"
+    if declared is None or not isinstance(options, LlamaOptions | HfOptions):
+        return window or 0
+    if declared.tokens > MOST_TOKENS:
         raise BackendError(
-            f"{card.name} was trained for a context of {trained} tokens{stretched}; context_window = {window} is "
-            "beyond it.",
+            f"The files of {card.name} declare a context of {declared.tokens:,} tokens, which no model has.",
+            fix="Do not trust them; compare them with their source's (for a bundle: lbx verify).",
+        )
+    if isinstance(options, LlamaOptions) and options.replaces_scaling:
+        return window or declared.unscaled
+    factor = options.rope_factor or 1 if isinstance(options, HfOptions) else 1
+    reach = int(declared.tokens * factor)
+    if window and window > reach and not options.extend_context:
+        stretched = f", stretched to {reach}" if factor > 1 else ""
+        option = "rope_factor" if stretched else "rope_scaling"
+        raise BackendError(
+            f"The files of {card.name} declare a context of {declared.tokens} tokens{stretched}; "
+            f"context_window = {window} is beyond it.",
             fix=f"Lower it, or set {option} or extend_context = true under the card's [options].",
         )
+    return window or reach
+
+
+def window_notes(card: ModelCard, declared: DeclaredWindow | None) -> tuple[str, ...]:
+    """What to tell about a declared window that a card takes over."""
+    replaced = isinstance(card.options, LlamaOptions) and card.options.replaces_scaling
+    note = "" if card.context_window or replaced or declared is None else declared.note(card.name)
+    return (note,) if note else ()
 
 
 def _check_places(table: Mapping[str, Any], where: str) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from lbx.backends.cards import ModelCard, check_window
+from lbx.backends.cards import ModelCard, window_of
+from lbx.backends.context_windows import DeclaredWindow
 from lbx.backends.options import EndpointOptions, LlamaOptions, ScriptedOptions
 from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.base.records import Request
@@ -31,7 +32,7 @@ class CountingBackend:
         card: the model's own.
 
     Raises:
-        BackendError: the card's window is beyond what the model was trained for; ``small`` is closed.
+        BackendError: the card's window exceeds the one that the model's files declare; ``small`` is closed.
     """
 
     def __init__(self, small: Backend, card: ModelCard) -> None:
@@ -39,11 +40,11 @@ class CountingBackend:
         self.tokenizer, self.eos_ids = small.tokenizer, small.eos_ids
         info = small.info
         try:
-            check_window(card, info.trained_context)
+            declared = DeclaredWindow(info.declared_context) if info.declared_context else None
+            window = window_of(card, declared) or info.context_window
         except BackendError:
             small.close()
             raise
-        window = card.context_window or info.trained_context or info.context_window
         cells = getattr(card.options, "kv_cells", 0) or window
         self.info = replace(info, context_window=window, kv_cells=cells)
 

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.cards import NOTHING, ModelCard, check_window, read_card
-from lbx.backends.headers import context_window
+from lbx.backends.cards import NOTHING, ModelCard, read_card, window_of
+from lbx.backends.headers import declared_window
 from lbx.backends.hf.stored import read_stored
 from lbx.backends.llama.formats import check_gguf, format_title
 from lbx.backends.places import model_files, named_places
@@ -93,15 +93,11 @@ def _listed(name: str, kind: str, card: ModelCard, bundle: Bundle | None) -> Lis
         stored_as = _stored_as(card, place)
     except (LbxError, OSError) as error:
         return replace(listed, problem=error.cause if isinstance(error, LbxError) else str(error))
-    trained = context_window(place)
-    listed = replace(
-        listed, context_window=card.context_window or trained, size_bytes=size, stored_as=stored_as, there=True
-    )
+    listed = replace(listed, size_bytes=size, stored_as=stored_as, there=True)
     try:
-        check_window(card, trained)
+        return replace(listed, context_window=window_of(card, declared_window(place)) or None)
     except BackendError as error:
         return replace(listed, problem=error.cause)
-    return listed
 
 
 def _stored_as(card: ModelCard, place: Path) -> str:

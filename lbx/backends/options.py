@@ -54,7 +54,7 @@ class LlamaOptions:
         repack: let llama.cpp rearrange quantised weights for this CPU (faster, other rounding).
         rope_scaling, rope_freq_base, rope_freq_scale, yarn_original_context: stretch the positions ("none", "linear"
             or "yarn"); "" and 0 keep the model file's values.
-        extend_context: allow a context_window above the one the model was trained for.
+        extend_context: allow a context_window above the one that the model file declares.
         max_sequences: questions that can be answered at once, 1 to 256; llama.cpp's own limit leaves 253 of them. For
             models with sliding windows or recurrent states at most eight, and each takes a window or a state.
         kv_cells: tokens that the KV cache holds, shared ones counted once; 0 means as many as context_window. With
@@ -96,6 +96,11 @@ class LlamaOptions:
                 fix="Set flash_attention = true, or cache_type_v to f16.",
             )
 
+    @property
+    def replaces_scaling(self) -> bool:
+        """Whether the model file's rope scaling is replaced."""
+        return bool(self.rope_scaling or self.rope_freq_base or self.rope_freq_scale)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HfOptions:
@@ -124,7 +129,7 @@ class HfOptions:
             with the prompt; prompts then run one by one) or "yarn". "" keeps config.json's values.
         rope_factor: how many times longer than max_position_embeddings the context may become; goes with
             ``rope_scaling``.
-        extend_context: allow a context_window above the model's max_position_embeddings, or ``rope_factor`` times them.
+        extend_context: allow a context_window above the one that config.json declares, or ``rope_factor`` times it.
     """
 
     device: str = "auto"

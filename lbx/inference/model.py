@@ -183,7 +183,7 @@ class BackendInfo:
         context_window: tokens; prompt and answer together must fit.
         settings: every option that can change an output (dtype, threads, flash attention, cache types ...).
         hardware: what it ran on (CPU variant, GPU name, threads ...): recorded, not part of the run's identity.
-        trained_context: tokens that the model was trained for; 0 where it does not say.
+        declared_context: context window that the model's files declare, in tokens; 0 if they declare none.
         default_sampling: what the model's makers recommend, as its files say; None where they say nothing.
         weights_bytes: memory that the weights take; None where they lie elsewhere, or there are none.
         kv_bytes_per_token: memory that a token takes in the cache; None where that is not one number: recurrent
@@ -202,7 +202,7 @@ class BackendInfo:
     context_window: int
     settings: Mapping[str, Any] = field(default_factory=dict)
     hardware: Mapping[str, Any] = field(default_factory=dict)
-    trained_context: int = 0
+    declared_context: int = 0
     default_sampling: Sampling | None = None
     weights_bytes: int | None = None
     kv_bytes_per_token: int | None = None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf_copy import gguf_copy
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import SENTENCES
@@ -17,6 +18,7 @@ from tiny_embedding import PROMPT, make_decoder
 
 from lbx.backends import load, load_embedder, read_card, resolve_embedder, resolve_model
 from lbx.backends.embedding import batches
+from lbx.backends.headers import declared_window
 from lbx.base.errors import BackendError, UsageError
 
 ODD = [
@@ -200,6 +202,21 @@ def test_a_long_text_is_cut_at_its_end(card, decoder, tiny):
     assert close_to(embedder.embed([long]), tiny.embed([long])) > 0.01
     with pytest.raises(BackendError, match="positions for 1024 tokens; max_length = 1025 is beyond"):
         load_embedder(card("sentence_transformers", decoder, "max_length = 1025"))
+
+
+def test_a_text_may_be_as_long_as_rope_scaling_makes_the_window(card, damaged, tiny_gguf, tmp_path):
+    config = json.loads((damaged / "config.json").read_text())
+    rope = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 1024}
+    (damaged / "config.json").write_text(json.dumps(config | {"rope_parameters": rope}))
+    scaled = gguf_copy(tiny_gguf, tmp_path / "m.gguf", added={"llama.rope.scaling.factor": 2.0})
+    window = declared_window(tiny_gguf).tokens
+    for backend, place, most in (("sentence_transformers", damaged, 4096), ("llamacpp_embedding", scaled, 2 * window)):
+        pooling = "" if place == damaged else 'pooling = "last"\n'
+        embedder = load_embedder(card(backend, place, f"{pooling}max_length = {most}"))
+        assert embedder.info.max_tokens == most
+        embedder.close()
+        with pytest.raises(BackendError, match=f"positions for {most} tokens"):
+            load_embedder(card(backend, place, f"{pooling}max_length = {most + 1}"))
 
 
 def test_prompts_stand_before_queries_and_documents(card, decoder, tiny):

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from lbx.backends.headers import GgufTensor, context_window, gguf_tensors
+from lbx.backends.context_windows import DeclaredWindow
+from lbx.backends.headers import GgufTensor, declared_window, gguf_tensors
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +39,17 @@ def header(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_gguf(header: bytes, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(header)
-    assert context_window(path) == 131_072
+    assert declared_window(path) == DeclaredWindow(131_072)
     assert gguf_tensors(path) == [GgufTensor("x.weight", 1, 96, 0)]
     tensors = header.index(b"x.weight") - 8
     for length in range(len(header) - 1):
         path.write_bytes(header[:length])
         assert gguf_tensors(path) is None
-        assert context_window(path) is None or length >= tensors
-    assert context_window(tmp_path / "none.gguf") is None
+        assert declared_window(path) is None or length >= tensors
+    assert declared_window(tmp_path / "none.gguf") is None
     numbers = struct.pack("<IIQ", 9, 10, (1 << 64) - 1)  # so many that no seek reaches their end
     path.write_bytes(b"GGUF" + struct.pack("<IQQQ", 3, 0, 2, 1) + b"k" + numbers)
-    assert context_window(path) is None
+    assert declared_window(path) is None
 
 
 @settings(max_examples=examples(300))
@@ -60,7 +61,7 @@ def test_damaged_gguf(header: bytes, tmp_path_factory: pytest.TempPathFactory, d
         damaged[place] = data.draw(st.integers(0, 255))
     path = tmp_path_factory.getbasetemp() / "damaged.gguf"
     path.write_bytes(damaged)
-    assert isinstance(context_window(path), int | None)
+    assert isinstance(declared_window(path), DeclaredWindow | None)
     assert isinstance(gguf_tensors(path), list | None)
 
 
@@ -78,10 +79,10 @@ def test_damaged_gguf(header: bytes, tmp_path_factory: pytest.TempPathFactory, d
 )
 def test_config(config: object, window: int | None, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert context_window(tmp_path) == window
+    assert declared_window(tmp_path) == (window and DeclaredWindow(window))
 
 
 def test_no_config(tmp_path: Path) -> None:
-    assert context_window(tmp_path) is None
+    assert declared_window(tmp_path) is None
     (tmp_path / "config.json").write_text("{")
-    assert context_window(tmp_path) is None
+    assert declared_window(tmp_path) is None

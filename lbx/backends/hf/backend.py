@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends.cards import ModelCard, check_window
+from lbx.backends.cards import ModelCard, window_notes, window_of
 from lbx.backends.fingerprints import weights_settings
 from lbx.backends.hf.files import refuse_unsound
 from lbx.backends.hf.footprint import kv_bytes_per_token
 from lbx.backends.hf.library import (
     attention_of,
+    declared_window,
     go_offline,
     quiet,
     refuse_without_tokenizer,
@@ -133,7 +134,14 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     eos_ids = _eos_ids(model, raw_tokenizer)
     trial = try_out(model, card.name)
     chunk = options.prefill_chunk if trial.pieces else 0
-    window = _window(card, model.config.get_text_config(decoder=True), options)
+    # Scaling by the card, which is part of the configuration by now, is not the files'.
+    declared = declared_window(model.config.get_text_config(decoder=True), scaled=not options.rope_scaling)
+    window = window_of(card, declared)
+    if not window:
+        raise BackendError(
+            f"The config.json of {card.name} declares no context window.",
+            fix="Set context_window in its card.",
+        )
     wishes = _generation_config(weights)
     penalty, note = left_out(wishes.get("repetition_penalty"))
     kv_bytes = kv_bytes_per_token(model.config, model.dtype.itemsize)
@@ -165,7 +173,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         | {"dtype_reason": dtype.reason, "architecture": str(model.config.model_type)}
         | ({"stored_as": stored_as} if (stored_as := stored.described(dtype.name)) else {})
         | penalty,
-        trained_context=int(getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or 0),
+        declared_context=declared.tokens if declared else 0,
         default_sampling=recommended({name: wishes.get(name) for name in _SAMPLING}),
         weights_bytes=int(model.get_memory_footprint()),
         kv_bytes_per_token=kv_bytes,
@@ -173,6 +181,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         on_gpu=device.type == "cuda",
         notes=((f"{card.name} is computed in {dtype.name}: {dtype.reason}.",) if options.dtype == AUTO else ())
         + ((f"{card.name} is stored as {stored_as}.",) if stored_as else ())
+        + window_notes(card, declared)
         + note,
     )
     return HfBackend(model, tokenizer, info, eos_ids, chunk, options.max_sequences, kv_cells, trial.packing)
@@ -207,19 +216,6 @@ def _generation_config(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return table if isinstance(table, dict) else {}
-
-
-def _window(card: ModelCard, config: Any, options: HfOptions) -> int:
-    trained = getattr(config, "max_position_embeddings", None)
-    reach = int(trained * (options.rope_factor or 1)) if trained else 0
-    window = card.context_window or reach
-    if not window:
-        raise BackendError(
-            f"The config.json of {card.name} does not say how long its context is.",
-            fix="Set context_window in its card.",
-        )
-    check_window(card, trained)
-    return int(window)
 
 
 def _hardware(torch: Any, device: Any, model: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from lbx.backends.fingerprints import fingerprint
 from lbx.backends.hf.files import refuse_unsound
 from lbx.backends.hf.library import (
     choose_device,
+    declared_window,
     first_line,
     forget_lengths,
     go_offline,
@@ -342,10 +343,10 @@ def _padding_side(model: Any, wanted: str, card: ModelCard) -> str:
 
 
 def _set_max_length(model: Any, wanted: int, card: ModelCard) -> None:
-    positions = getattr(model.config, "max_position_embeddings", None) or wanted
-    if wanted > positions:
+    declared = declared_window(model.config)
+    if declared and wanted > declared.tokens:
         raise BackendError(
-            f"{card.name} has positions for {positions} tokens; max_length = {wanted} is beyond them.",
+            f"{card.name} has positions for {declared.tokens} tokens; max_length = {wanted} is beyond them.",
             fix="Lower it in its card.",
         )
     model.max_seq_length = wanted

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.headers import MOST_TOKENS
+from lbx.backends.context_windows import MOST_TOKENS
 from lbx.base.errors import BackendError
 from lbx.base.inputs import read_input
 

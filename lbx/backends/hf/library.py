@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lbx.backends.context_windows import DeclaredWindow, window_in_config
 from lbx.base.errors import BackendError
 from lbx.base.tokenizer_files import read_tokenizer_file
 
@@ -139,6 +140,12 @@ def give_back_memory(exc: BaseException) -> None:
 
     if out_of_memory(exc) and torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def declared_window(config: Any, *, scaled: bool = True) -> DeclaredWindow | None:
+    """Context window that a configuration of transformers declares; ``scaled``: with its rope scaling."""
+    names = ("max_position_embeddings", "model_type", *(("rope_parameters",) if scaled else ()))
+    return window_in_config({name: getattr(config, name, None) for name in names})
 
 
 def length_dependent(config: Any) -> list[str]:

@@ -28,7 +28,7 @@ def stretch(config: Any, options: HfOptions, name: str) -> None:
     if kind != "default":
         raise BackendError(
             f"The config.json of {name} scales its rotary embedding already ({kind}).",
-            fix="Remove rope_scaling and rope_factor from its card.",
+            fix="Remove rope_scaling and rope_factor from its card; context_window may be what config.json declares.",
         )
     if options.rope_scaling == "ntk":
         size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads

@@ -10,8 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends.cards import ModelCard
+from lbx.backends.cards import ModelCard, window_notes, window_of
+from lbx.backends.context_windows import DeclaredWindow
 from lbx.backends.fingerprints import weights_settings
+from lbx.backends.headers import declared_window
 from lbx.backends.llama.context import (
     ContextSize,
     cache_bytes,
@@ -22,7 +24,7 @@ from lbx.backends.llama.context import (
     make_context,
     on_gpu,
     room_for,
-    window_of,
+    short_context,
 )
 from lbx.backends.llama.formats import check_gguf, format_title, slow_format, tensor_types
 from lbx.backends.llama.layout import pass_size
@@ -87,7 +89,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     _check_weights(llama_cpp, card, options, weights)
     model = _load_model(llama_cpp, weights, options)
     try:
-        window = window_of(llama_cpp, model, card, options)
+        declared = declared_window(weights) or DeclaredWindow(llama_cpp.llama_model_n_ctx_train(model))
+        window = window_of(card, declared)
         padding = pass_size(tensor_types(weights) or ("",))
         room = room_for(llama_cpp, model, card, options, window, padding=padding)
         check_memory(llama_cpp, model, card, options, room)
@@ -113,7 +116,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         "eos_ids": sorted(tokenizer.eos_ids),
         "trained_context": llama_cpp.llama_model_n_ctx_train(model),
     }
-    title, hardware = format_title(weights), _hardware(options, room)
+    title, hardware, short = format_title(weights), _hardware(options, room), short_context(llama_cpp, model)
     slow = "" if on_gpu(llama_cpp, options) else slow_format(title, hardware["features"])
     penalty, note = left_out(_recommended_number(llama_cpp, model, "penalty_repeat"))
     info = BackendInfo(
@@ -126,14 +129,18 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         | {"architecture": metadata(llama_cpp, model, "general.architecture") or ""}
         | ({"stored_as": title} if title else {})
         | penalty,
-        trained_context=settings["trained_context"],
+        declared_context=declared.unscaled if options.replaces_scaling else declared.tokens,
         default_sampling=_default_sampling(llama_cpp, model),
         weights_bytes=llama_cpp.llama_model_size(model),
         kv_bytes_per_token=cache_bytes(llama_cpp, model, options, room) // room.cells or None,
         kv_cells=room.cells,
         on_gpu=cache_on_gpu(llama_cpp, options),
         shares_weights=not cache_on_gpu(llama_cpp, options),  # it maps the file
-        notes=_notes() + note + ((slow,) if slow else ()),
+        notes=_notes()
+        + _factor_notes(card.name, window, short)
+        + window_notes(card, declared)
+        + note
+        + ((slow,) if slow else ()),
     )
     return LlamaBackend(llama_cpp, model, tokenizer, info, memory)
 
@@ -178,6 +185,15 @@ def _notes() -> tuple[str, ...]:
     return tuple(
         f"llama.cpp's code for {one.variant} is not used here: it {one.problem}. {chosen.variant} is used."
         for one in refused
+    )
+
+
+def _factor_notes(name: str, window: int, short: int) -> tuple[str, ...]:
+    if not 0 < short < window:
+        return ()
+    return (
+        f"{name} has two sets of rotary factors. llama.cpp applies the long ones to prompts of every length, because "
+        f"the context window exceeds {short:,} tokens; transformers applies the short ones up to there.",
     )
 
 

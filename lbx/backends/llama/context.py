@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from lbx.backends.cards import ModelCard, check_window
-from lbx.backends.headers import MOST_TOKENS
+from lbx.backends.cards import ModelCard
 from lbx.backends.llama.layout import EXTRA_SEQUENCES, GRAIN, PAIRS, SPARE_BLOCKS, TRUNKS, PassSize
 from lbx.backends.llama.library import log
 from lbx.backends.llama.tokenizer import metadata
@@ -71,30 +70,15 @@ class ContextSize(NamedTuple):
         return self.sequences + (EXTRA_SEQUENCES if self.keeps_prefix else (self.sequences - TRUNKS + 1) // 2)
 
 
-def _short_context(llama_cpp: Any, model: Any) -> int:
-    """Tokens up to which a model with two sets of rotary factors uses the short one; llama.cpp goes by the cache's
-    size, not by the text's. 0 for other models.
+def short_context(llama_cpp: Any, model: Any) -> int:
+    """Tokens of the largest cache in which a model with two sets of rotary factors uses the short one; 0 for others.
+
+    llama.cpp chooses by the size of the cache, a multiple of 256, whatever the length of a prompt.
     """
     architecture = metadata(llama_cpp, model, "general.architecture")
     if metadata(llama_cpp, model, f"{architecture}.rope.scaling.type") in ("linear", "yarn", "none"):
         return 0
-    return int(metadata(llama_cpp, model, f"{architecture}.rope.scaling.original_context_length") or 0)
-
-
-def window_of(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions) -> int:
-    """The context window: the card's, or what the model was trained for.
-
-    Raises:
-        BackendError: the card asks for more than that, without saying how the positions are to be stretched.
-    """
-    trained: int = llama_cpp.llama_model_n_ctx_train(model)
-    if trained > MOST_TOKENS:
-        raise BackendError(
-            f"The model file of {card.name} says that it was trained for a context of {trained:,} tokens.",
-            fix="Do not trust this file; compare it with its source's (for a bundle: lbx verify).",
-        )
-    check_window(card, trained)
-    return card.context_window or trained
+    return int(metadata(llama_cpp, model, f"{architecture}.rope.scaling.original_context_length") or 0) // 256 * 256
 
 
 def room_for(
@@ -119,7 +103,7 @@ def room_for(
             f"kv_cells = {cells} of {card.name} is smaller than its context window of {window} tokens.",
             fix="Raise kv_cells, or leave it out: it is then as large as context_window.",
         )
-    trained = _short_context(llama_cpp, model)
+    trained = short_context(llama_cpp, model)
     if window <= trained < cells:
         raise BackendError(
             f"{card.name} computes differently in a cache of more than {trained} tokens; kv_cells = {cells}.",

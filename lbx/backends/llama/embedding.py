@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
+from lbx.backends.context_windows import DeclaredWindow
 from lbx.backends.embedding import EmbedderInfo, fingerprint_of, unit_rows
 from lbx.backends.embedding_options import LlamaEmbeddingOptions
 from lbx.backends.fingerprints import fingerprint
+from lbx.backends.headers import declared_window
 from lbx.backends.llama.context import kv_cache_bytes
 from lbx.backends.llama.formats import check_gguf
 from lbx.backends.llama.library import library, load_model, log
@@ -183,7 +185,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaEmbedde
     model = load_model(llama_cpp, weights, n_gpu_layers=options.n_gpu_layers, repack=options.repack)
     try:
         kind = _kind(llama_cpp, model, card, options)
-        longest = _max_tokens(llama_cpp, model, card, options)
+        declared = declared_window(weights) or DeclaredWindow(llama_cpp.llama_model_n_ctx_train(model))
+        longest = _max_tokens(declared.tokens, card, options)
         settings = {
             "pooling": kind.pooling,
             "max_length": longest,
@@ -229,14 +232,13 @@ def _kind(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaEmbeddingOp
     return _EmbeddingMode(pooling=pooling, cached=cached, splits=splits)
 
 
-def _max_tokens(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaEmbeddingOptions) -> int:
-    trained: int = llama_cpp.llama_model_n_ctx_train(model)
-    if options.max_length > trained:
+def _max_tokens(declared: int, card: ModelCard, options: LlamaEmbeddingOptions) -> int:
+    if options.max_length > declared:
         raise BackendError(
-            f"{card.name} has positions for {trained} tokens; max_length = {options.max_length} is beyond them.",
+            f"{card.name} has positions for {declared} tokens; max_length = {options.max_length} is beyond them.",
             fix="Lower it in its card.",
         )
-    return options.max_length or trained
+    return options.max_length or declared
 
 
 def _new_context(

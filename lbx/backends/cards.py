@@ -38,6 +38,7 @@ from lbx.backends.kinds import KINDS, Kind, Options, known_backends
 from lbx.backends.options import HfOptions, LlamaOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.inputs import read_input
+from lbx.base.limits import TABLE_BYTES
 from lbx.base.paths import expanded
 from lbx.base.records import Sampling, sha256_text
 from lbx.base.tables import check_table, from_table, read_table
@@ -58,7 +59,6 @@ _OF_WEIGHTS = (*_PLACES, "model", "model_path", "file", "weights")
 
 _WEIGHTS: dict[str, type] = dict.fromkeys((*_PLACES, "revision", "file"), str)
 _CHAT: dict[str, type] = {"enabled": bool, "template": str, "template_file": str, "kwargs": dict, "reasoning": list}
-_LIMIT = 16 << 20
 T = TypeVar("T")
 
 
@@ -330,7 +330,7 @@ def _chat(table: Mapping[str, Any], card: Path) -> Chat:
             raise UsageError(f"{where} has both template and template_file.", fix="Keep one of them.")
         file = card.parent / table["template_file"]
         try:
-            template = read_input(file, _LIMIT).decode("utf-8")
+            template = read_input(file, TABLE_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError) as exc:
             raise UsageError(f"{where} template_file {file} cannot be read: {exc}.") from exc
     return Chat(

@@ -20,9 +20,9 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import read_input
+from lbx.base.limits import TABLE_BYTES
 
 T = TypeVar("T")
-_LIMIT = 16 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _NAMES: dict[type, str] = {
     str: "text in quotes",
@@ -45,7 +45,7 @@ def read_table(path: Path, what: str = "") -> tuple[dict[str, Any], str]:
     """
     name = f"{what} {path}".strip()
     try:
-        content = read_input(path, _LIMIT)
+        content = read_input(path, TABLE_BYTES)
     except OSError as exc:
         raise UsageError(f"{name} cannot be read: {exc.strerror or exc}.") from exc
     try:

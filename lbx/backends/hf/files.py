@@ -10,9 +10,8 @@ from typing import Any
 
 from lbx.backends.context_windows import MOST_TOKENS
 from lbx.base.errors import BackendError
-from lbx.base.inputs import read_input
+from lbx.base.inputs import SMALL, read_input
 
-_LIMIT = 64 << 20
 _COUNTED = re.compile(r"^(?!vocab).*(layer|head|expert|block|depth)")  # Gemma 3n has a vocabulary for each layer
 _MOST = 100_000
 """Layers, heads or experts; libraries make a list of so many before they look for the first weight."""
@@ -51,7 +50,7 @@ def refuse_unsound(folder: Path) -> None:
 def read_json(path: Path) -> Any:
     """The value in a JSON file of a model's folder, or None where there is no such file. Raises BackendError."""
     try:
-        return json.loads(read_input(path, _LIMIT))
+        return json.loads(read_input(path, SMALL))
     except FileNotFoundError:
         return None
     except RecursionError as exc:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.hf.dequantise import UnreadableError
-from lbx.base.inputs import read_input
+from lbx.base.inputs import SMALL, read_input
 
 _CLASSES = ("Linear", "FusedMoE")
 _LONGEST_PATTERN, _MOST_REPEATS = 500, 4
 _REPEATS, _NESTED = re.compile(r"[*+{]"), re.compile(r"\)[*+{]")
-_LIMIT = 64 << 20
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
@@ -32,7 +31,7 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(read_input(path, _LIMIT))
+        value = json.loads(read_input(path, SMALL))
     except (OSError, ValueError, RecursionError):
         return {}  # loading says what is wrong with it
     return value if isinstance(value, dict) else {}

@@ -23,7 +23,7 @@ from lbx.backends.hf.library import first_line, out_of_memory
 from lbx.backends.hf.quantisation import method_of, read_settings, rounds_activations, settings_of_weight
 from lbx.backends.hf.quantised import FORMATS, Format, require_parts
 from lbx.base.errors import BackendError
-from lbx.base.inputs import read_input, require_file
+from lbx.base.inputs import SMALL, read_input, require_file
 
 _PLAIN = ("F16", "BF16", "F32", "F64")
 _KNOWN = (*_PLAIN, "BOOL", "I16", "U16", "I32", "U32", "I64", "U64")
@@ -50,7 +50,6 @@ OF_ACTIVATIONS = re.compile(
     r"[kvq]_scale|[kvq]_zero_point|kv_scale|input_amax|output_amax|kv_cache_scale)$"
 )
 _NUMBERS = re.compile(r"\d+")
-_LIMIT = 64 << 20
 _FIX = "Take the model as its authors released it in bfloat16, another quantised folder of it, or a GGUF file."
 
 
@@ -164,7 +163,7 @@ def _tensors(folder: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
         files = [whole] if whole.exists() else sorted(folder.glob("*.safetensors"))[:1]
         return _header(files[0]) if files else ({}, {})
     try:
-        listed = json.loads(read_input(index, _LIMIT))["weight_map"]
+        listed = json.loads(read_input(index, SMALL))["weight_map"]
         places = {str(name): str(file) for name, file in listed.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise BackendError(f"{index} cannot be read.", fix="Copy it again from its source.") from exc

@@ -23,13 +23,14 @@ from typing import IO, Any, NamedTuple, TypeVar, TypeVarTuple
 
 from lbx.base.errors import BundleError
 from lbx.base.inputs import open_input, read_input
+from lbx.base.limits import RECORD_BYTES
 
 T = TypeVar("T")
 More = TypeVarTuple("More")
 
 _CHUNK = 1 << 22
 _BUFFER = 1 << 20
-_LIMIT = 1 << 26  # of one record or small file; the longest of any benchmark is a fifth of it
+_LIMIT = RECORD_BYTES
 _ZIP_RATIO = 200
 _ZIP_SLACK = 1 << 20
 _TOO_MUCH = f"more than {_ZIP_RATIO} times its size"

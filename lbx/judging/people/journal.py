@@ -18,11 +18,10 @@ from typing import Any, Self
 
 from lbx.base.errors import StoreError
 from lbx.base.inputs import read_handed
+from lbx.base.limits import JOURNAL_BYTES
 from lbx.base.outputs import open_kept, sync_folder
 from lbx.judging.people.rating_lines import line_of, record_of
 from lbx.store.rows import as_json
-
-_LARGEST = 1 << 28
 
 
 def journal_of(results: Path) -> Path:
@@ -126,7 +125,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
         StoreError: it cannot be read, or a line is damaged.
     """
     try:
-        held = read_handed(path, _LARGEST)
+        held = read_handed(path, JOURNAL_BYTES)
     except OSError as exc:
         raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
     return _records(held[: held.rfind(b"\n") + 1], path)
@@ -135,7 +134,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
 def _locked(path: Path) -> int:
     while True:
         try:
-            file = open_kept(path, os.O_RDWR | os.O_APPEND, 0o600, limit=_LARGEST)
+            file = open_kept(path, os.O_RDWR | os.O_APPEND, 0o600, limit=JOURNAL_BYTES)
         except OSError as exc:
             raise StoreError(
                 f"The journal {path} cannot be written: {exc.strerror}.",

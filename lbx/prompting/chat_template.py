@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import json
 import os
 import select
@@ -10,7 +11,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from typing import Any, NamedTuple
 
 from lbx.base.errors import BackendError
@@ -82,7 +82,7 @@ class ChatTemplate:
 
     def with_variables(self, values: Mapping[str, object]) -> ChatTemplate:
         """The template with further variables."""
-        made = copy(self)
+        made = copy.copy(self)
         made._variables = {**self._variables, **values}
         return made
 

@@ -19,8 +19,8 @@ from lbx.store.rows import SURE
 
 _WANTED = "try_cast(getvariable('lbx_metric_versions') AS MAP(VARCHAR, INTEGER))[{benchmark}]"
 
-# How much a run's answers show of reasoning: 0 none; 1 a block, or a prompt that asks to reason in words (LongBench
-# Pro's); 2 a block longer than the empty ones that some models write of themselves. NULL where no answer says.
+# Reasoning that a run's answers show: 0 none; 1 a block, or a prompt that asks to reason in words; 2 a block longer
+# than the empty ones that some models write of themselves. NULL if unknown of all answers.
 _REASONED = """(SELECT max(CASE WHEN g.reasoning_tokens > 32 THEN 2
                                 WHEN g.reasoning_tokens > 0 OR g.reasoning_closed IS NOT NULL
                                      OR g.prompt_source LIKE '%(question_thinking)' THEN 1

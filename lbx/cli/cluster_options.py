@@ -1,6 +1,6 @@
 """The options of the commands that run on many machines."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -24,11 +24,6 @@ class Submit(Asking, OfRun):
         "shards",
         "dry_run",
     )
-
-    @staticmethod
-    def OLD(given: Collection[str]) -> Mapping[str, str]:  # noqa: N802 (a table elsewhere)
-        """Beside --run, which was the run's name, --name was the job's."""
-        return {"--name": "--job-name"} if "--run" in given and "--spec" not in given else {}
 
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="A new folder that all machines see.")]
     shards: Annotated[int, typer.Option("--shards", metavar="N", min=1, help="Number of shards.")]

@@ -1,6 +1,6 @@
 """The options of the commands that take in, give out and join results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -46,7 +46,6 @@ class Score:
 class Import:
     """Example: lbx import longbench pred/llama3-8b-instruct --model llama3-8b-instruct -o results.duckdb"""
 
-    OLD: ClassVar[Mapping[str, str]] = {"--run": "--name"}
     BRIEF: ClassVar[Sequence[str]] = ("output", "model", "name", "e", "bundle")
 
     file_format: Format

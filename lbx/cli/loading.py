@@ -11,14 +11,13 @@ import dataclasses
 import importlib
 import inspect
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from lbx.cli.output import note
 from lbx.cli.stopping import stoppable
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ _CONTEXT = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD,
 REQUIRED = inspect.Parameter.empty
 Shown = tuple[Any, object]
 """An option as Typer takes it: annotation, default."""
-OldNames = Mapping[str, str] | Callable[[Collection[str]], Mapping[str, str]]
-"""{name of an option before: its name}, or that by the names that are given."""
 
 
 @dataclass(frozen=True)
@@ -97,17 +94,13 @@ class _Parts(PlainTypes, TyperGroup):
 
 
 class _Command(PlainTypes, TyperCommand):
-    """A command whose help shows what everybody needs, and whose options may have had other names.
+    """A command whose help shows the usual options, and with --help-all every option.
 
     Attributes:
-        options: the class of its options, which may have ``BRIEF``, the names of those that its help shows, and
-            ``OLD``, {name of before: name}.
+        options: the class of its options; its ``BRIEF`` has the names of the usual ones.
     """
 
     options: type
-
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, _respelled(args, getattr(self.options, "OLD", {})))
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         if not (brief := getattr(self.options, "BRIEF", ())):
@@ -131,20 +124,6 @@ def _without_panel(option: Parameter) -> Parameter:
     if option.param_type_name == "option":
         shown.rich_help_panel = None  # type: ignore[attr-defined]
     return shown
-
-
-def _respelled(words: Sequence[str], old: OldNames) -> list[str]:
-    """The words of a command line with today's names of options; says which were others."""
-    names = [word.partition("=")[0] for word in words]
-    if "--" in names:
-        names = names[: names.index("--")]
-    renamed = old if isinstance(old, Mapping) else old(names)
-    for name in dict.fromkeys(names):
-        if name in renamed:
-            note(f"{name} is called {renamed[name]} now.")
-    return [renamed.get(name, name) + word.removeprefix(name) for name, word in zip(names, words, strict=False)] + [
-        *words[len(names) :]
-    ]
 
 
 def _show_all(context: typer.Context, wanted: bool) -> None:

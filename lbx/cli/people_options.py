@@ -1,6 +1,6 @@
 """The options of the commands by which models and people judge answers, and people write questions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -93,7 +93,6 @@ class Rate(Pages):
     Example: lbx rate results.duckdb --bundle long --run A --run B --rater ann --rater bob
     """
 
-    OLD: ClassVar[Mapping[str, str]] = {"--match": "--tasks", "--limit": "--items"}
     BRIEF: ClassVar[Sequence[str]] = (
         "bundle",
         "runs",

@@ -1,6 +1,6 @@
 """The options of the commands that read a results file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -40,7 +40,6 @@ def _reports(incomplete: str) -> list[str]:
 class Report:
     """Example: lbx report results.duckdb length_curve --format markdown"""
 
-    OLD: ClassVar[Mapping[str, str]] = {"--task": "--tasks", "--limit": "--rows"}
     BRIEF: ClassVar[Sequence[str]] = (
         "output_format",
         "output",
@@ -177,8 +176,6 @@ class Report:
 class Show:
     """Example: lbx show results.duckdb needle/single_en/len0064-depth000-00 --prompt"""
 
-    OLD: ClassVar[Mapping[str, str]] = {"--match": "--tasks", "--limit": "--rows"}
-
     results: Results
     sample: Annotated[
         str | None,
@@ -212,7 +209,6 @@ class Browse(Pages):
     Example: lbx browse results.duckdb --bundle long --run RUN
     """
 
-    OLD: ClassVar[Mapping[str, str]] = {"--task": "--tasks"}
     BRIEF: ClassVar[Sequence[str]] = ("bundle", "model", "runs", "tasks")
 
     results: Results

@@ -107,7 +107,7 @@ def test_surrogates_and_steering_in_answers_come_back_as_they_were(tmp_path: Pat
     line = json.dumps(PRED | {"pred": TITLE + "\ud800 =1+1"})
     path.write_text(line + "\n")
     results = tmp_path / "r.duckdb"
-    done = lbx("import", "longbench", path, "--model", "m", "--run", "r1", "-o", results)
+    done = lbx("import", "longbench", path, "--model", "m", "--name", "r1", "-o", results)
     assert done.code == 0, done.err
     assert lbx("export", "longbench", results, "--run", "r1", "-o", tmp_path / "out").code == 0
     assert (tmp_path / "out" / "pred" / "m" / path.name).read_text() == line + "\n"

@@ -51,7 +51,7 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
               f"try: lbx import leval_judge {golden}")  # fmt: skip
     fails(lbx("import", "leval_judge", tmp_path, "-o", out), 2, "is a folder")
     assert not out.exists()
-    said = lbx("import", "leval_judge", golden, "-o", out, "--run", "gpt-4").stdout
+    said = lbx("import", "leval_judge", golden, "-o", out, "--name", "gpt-4").stdout
     assert "gpt-4: 10 rounds about ours-7b-leval_judge-" in said
     assert "win rate of ours-7b = 0.6111111111111112" in said and "gpt-4-2: 10 rounds" in said
     screen = lbx("report", out).stdout  # no metric scores what is judged: no place on a leaderboard
@@ -62,7 +62,7 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
         lbx("report", golden), 1, "is not a results file", "`lbx import` reads predictions and judges' files into one"
     )
     fails(lbx("import", "leval", out, "--model", "m", "-o", tmp_path / "o"), 2, "is a results file", "lbx merge")
-    told = json.loads(lbx("import", "leval_judge", golden, "-o", out, "--run", "gpt-4", "--json").stdout)
+    told = json.loads(lbx("import", "leval_judge", golden, "-o", out, "--name", "gpt-4", "--json").stdout)
     assert [run["failed"] for run in told["runs"]] == [0, 1]
     back = lbx("export", "leval_judge", out, "--run", "gpt-4", "--run", "gpt-4-2", "-o", tmp_path / "out").stdout
     assert back.startswith("10 rows in 1 file")
@@ -96,7 +96,7 @@ def test_what_cannot_be_imported_leaves_no_results_file(lbx: Lbx, bundle: Path, 
 
 def test_the_same_again_is_the_same_and_other_content_is_refused(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "results.duckdb"
-    command = ("import", "longbench", folder, "-m", "model", "-o", out, "--run", "mine", "--json")
+    command = ("import", "longbench", folder, "-m", "model", "-o", out, "--name", "mine", "--json")
     first, again = (lbx(*command) for _ in range(2))
     assert first.returncode == 0, first.stderr
     assert json.loads(first.stdout) == json.loads(again.stdout)
@@ -113,7 +113,7 @@ def test_the_same_again_is_the_same_and_other_content_is_refused(lbx: Lbx, folde
 
 def test_export_gives_back_the_bytes_and_overwrites_only_when_told(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     out, back = tmp_path / "results.duckdb", tmp_path / "back"
-    assert lbx("import", "longbench", folder, "-m", "model", "-o", out, "--run", "mine").returncode == 0
+    assert lbx("import", "longbench", folder, "-m", "model", "-o", out, "--name", "mine").returncode == 0
     export = ("export", "longbench", out, "-o", back)  # of the only run
     done = lbx(*export, "--json")
     (file,) = map(Path, json.loads(done.stdout)["files"])
@@ -131,7 +131,7 @@ def test_export_gives_back_the_bytes_and_overwrites_only_when_told(lbx: Lbx, fol
 
 def test_export_of_a_run_that_is_not_done_says_so(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "results.duckdb"
-    assert lbx("import", "longbench", folder, "-m", "model", "-o", out, "--run", "mine").returncode == 0
+    assert lbx("import", "longbench", folder, "-m", "model", "-o", out, "--name", "mine").returncode == 0
     with duckdb.connect(str(out)) as connection:
         connection.execute("UPDATE runs SET status = 'interrupted'")
     done = lbx("export", "longbench", out, "--run", "mine", "-o", tmp_path / "back")
@@ -141,7 +141,7 @@ def test_export_of_a_run_that_is_not_done_says_so(lbx: Lbx, folder: Path, tmp_pa
 
 def test_results_as_the_official_scorer_writes_them(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     out, exported = tmp_path / "results.duckdb", tmp_path / "out"
-    lbx("import", "longbench", folder, "-m", "org/model", "-o", out, "--run", "r")
+    lbx("import", "longbench", folder, "-m", "org/model", "-o", out, "--name", "r")
     done = lbx("export", "longbench", out, "--run", "r", "--results", "-o", exported)
     assert done.returncode == 0 and "1 file made of 2 answers" in done.stdout
     assert (exported / "pred/model/result.json").read_text() == '{\n    "qasper": 50.0\n}'
@@ -159,7 +159,7 @@ def test_what_people_say_of_a_run_is_kept_beside_it(lbx: Lbx, folder: Path, tmp_
         "m",
         "-o",
         out,
-        "--run",
+        "--name",
         "r",
         "--metadata",
         "PE=no",
@@ -167,7 +167,7 @@ def test_what_people_say_of_a_run_is_kept_beside_it(lbx: Lbx, folder: Path, tmp_
         "b= c=d ",
     )
     assert lbx("metadata", out, "--run", "r").stdout == lbx("metadata", out).stdout == "PE=no\nb=c=d\n"
-    again = lbx("import", "longbench", folder, "-m", "m", "-o", out, "--run", "r", "--metadata", "IDD=yes", "--json")
+    again = lbx("import", "longbench", folder, "-m", "m", "-o", out, "--name", "r", "--metadata", "IDD=yes", "--json")
     assert json.loads(again.stdout)["run_id"] == "r"
     changed = lbx("metadata", out, "--run", "r", "PE=", "b=2", "--json")
     assert json.loads(changed.stdout) == {"b": "2", "IDD": "yes"}

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,18 +94,6 @@ def test_the_help_of_everything_has_every_option(lbx: Lbx, command: str) -> None
             assert option.opts[0] in everything.stdout, option.opts
 
 
-@pytest.mark.parametrize("command", ROWS)
-def test_no_option_is_called_as_one_was_before(command: str) -> None:
-    options = resolve(ROWS[command].options)
-    old = getattr(options, "OLD", {})
-    known = load("submit" if command in COMMANDS["submit"].parts else command)
-    top: Any = known.commands[command] if hasattr(known, "commands") else known
-    names = {name for option in top.params for name in (*option.opts, *option.secondary_opts)}
-    assert not {"--task", "--match"} & names
-    if isinstance(old, Mapping):
-        assert {*old.values()} <= names and not {*old} & names
-
-
 @pytest.mark.parametrize(("spec", "command"), [(RunSpec, "run"), (JudgeSpec, "judge")])
 def test_messages_spell_options_as_the_command_line_does(spec: type, command: str) -> None:
     names = {option.name: option.opts for option in load(command).params}
@@ -122,16 +109,6 @@ def test_messages_spell_options_as_the_command_line_does(spec: type, command: st
 def test_every_command_has_the_help_of_everything(lbx: Lbx, command: tuple[str, ...]) -> None:
     done = lbx(*command, "--help-all", environment=NARROW)
     assert done.returncode == 0 and "Usage: lbx" in done.stdout, done.stderr
-
-
-@pytest.mark.parametrize(("old", "new"), [("--match", "--tasks"), ("--match=", "--tasks="), ("--limit", "--rows")])
-def test_old_spellings_go_on_with_a_note(lbx: Lbx, results: Path, old: str, new: str) -> None:
-    value = "leval/*" if "match" in old else "1"
-    before, now = ([f"{name}{value}"] if "=" in name else [name, value] for name in (old, new))
-    done, asked = lbx("show", results, "--json", *before), lbx("show", results, "--json", *now)
-    assert (done.returncode, done.stdout) == (0, asked.stdout)
-    assert f"{old.rstrip('=')} is called {new.rstrip('=')} now." in done.stderr
-    assert "now" not in asked.stderr
 
 
 def test_tasks_are_named_alike(lbx: Lbx, results: Path) -> None:
@@ -177,8 +154,6 @@ def test_a_new_run_is_named_by_name(lbx: Lbx, monkeypatch: pytest.MonkeyPatch) -
     common = ("submit", "slurm", "-b", "b", "-m", "m", "-t", "needle", "--shards", 2, "-o", "d")
     done = lbx(*common, "--name", "mine")
     assert (done.returncode, seen[-1].spec.name, seen[-1].job_name) == (0, "mine", None)
-    assert lbx(*common, "--run", "mine", "--name", "job").returncode == 0
-    assert (seen[-1].spec.name, seen[-1].job_name) == ("mine", "job"), "as before --name was the run's"
     done = lbx(*common, "--run=mine")
     assert seen[-1].spec.name == "mine"
     assert "name new ones with --name" in done.stderr

@@ -183,7 +183,7 @@ def test_the_page_has_them(path: Path) -> None:
 
 
 def test_the_list_of_answers_has_them(path: Path) -> None:
-    said = Lbx()("show", path, "--run", "one", "--limit", "999").stdout
+    said = Lbx()("show", path, "--run", "one", "--rows", "999").stdout
     assert re.search(r" 0\.\d{4}\b", said)
     check(said, "show")
 

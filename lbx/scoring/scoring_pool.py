@@ -15,8 +15,9 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from lbx.base.cpus import usable_cpu_count
-from lbx.base.errors import LbxError
+from lbx.base.errors import LbxError, UsageError
 from lbx.base.interrupts import uninterrupted
+from lbx.base.limits import WORKERS
 from lbx.base.processes import worker_pool
 from lbx.base.records import Sample, Score
 from lbx.benchmarks.base.benchmark import Benchmark
@@ -45,9 +46,14 @@ class ScoringPool:
     Args:
         outputs: how many there will be in all.
         workers: number of processes; 0 means one for each CPU that this process may use.
+
+    Raises:
+        UsageError: there are to be too many processes.
     """
 
     def __init__(self, outputs: int, workers: int = 0) -> None:
+        if workers > WORKERS:
+            raise UsageError(f"--workers must be at most {WORKERS:,}, not {workers:,}.")
         workers = min(workers or usable_cpu_count(), outputs // _CHUNK + 1)
         self._workers = workers if outputs >= FEWEST else 1
         self._executor: ProcessPoolExecutor | None = None

@@ -31,6 +31,11 @@ def place(small: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def results(place: Path) -> Path:
+    return results_file(place / "r.duckdb")
+
+
 def refused(ended: Ended, *words: str) -> None:
     said = " ".join(ended.err.split())
     assert ended.refused and not ended.fault(may_leave=(".cache", "out/r.duckdb")), ended
@@ -71,6 +76,11 @@ def test_as_many_as_may_be(place: Path, jail: Jail, verdict: Verdict) -> None:
     ended = jail(place, "run", "--spec", "run.json", "--no-plan", "-o", "out/r.duckdb")
     assert ended.code == 0 and not ended.fault(may_change=OUT), ended
     verdict("survived")
+
+
+def test_a_billion_processes_that_score(place: Path, results: Path, jail: Jail, verdict: Verdict) -> None:
+    refused(jail(place, "score", results, "--workers", 10**9), "--workers must be at most 1,024, not 1,000,000,000.")
+    verdict("refused")
 
 
 # --- what comes with a model
@@ -166,11 +176,6 @@ QUERIES = {
     "all rows at once": "SELECT list(a.range) AS a FROM range(100000000) a",
     "long rows": "SELECT repeat('x', 100000000) AS a FROM range(1000)",
 }
-
-
-@pytest.fixture
-def results(place: Path) -> Path:
-    return results_file(place / "r.duckdb")
 
 
 @pytest.mark.parametrize("wanted", ["table", "csv", "json", "parquet"])

@@ -78,9 +78,7 @@ OnlyTasks = Annotated[
     ),
 ]
 OutputFile = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")]
-Workers = Annotated[
-    int, typer.Option("--workers", metavar="N", min=0, help="Processes; 0 means one for each CPU.")
-]
+Workers = Annotated[int, typer.Option("--workers", metavar="N", min=0, help="Processes; 0 means one for each CPU.")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,11 @@ class Voice(NamedTuple):
 def table(store: Store, query: ReportQuery) -> Table:
     """The report's rows."""
     rounds = [row for row in store.query("FROM judged_rounds ORDER BY ALL").dicts() if concerns(row, query)]
-    rated = [row for row in store.query("FROM rated_answers ORDER BY ALL").dicts() if concerns(row, query)]
+    rated = [
+        row
+        for row in store.query("FROM rated_answers WHERE score IS NOT NULL ORDER BY ALL").dicts()
+        if concerns(row, query)
+    ]
     documents = {_key(row, _WHERE): row["document_sha256"] for row in (*rated, *rounds) if row["document_sha256"]}
     equal = {tuple(row[:5]): tuple(row[5:]) for row in store.query(_EQUAL_ANSWERS).rows}
     lines = [

@@ -91,8 +91,8 @@ def _of_run(
         clusters[cluster_by] = True
         if None not in counts and counts[0] < counts[1] >= asked:
             numbered, asked = counts
-        value = unit * score if official is None else official
-        if math.isfinite(value):  # a file from elsewhere may hold anything
+        value = unit * score if official is None and score is not None else official
+        if value is not None and math.isfinite(value):  # a file from elsewhere may hold anything
             figures[line] = value
         if official is None:
             lacking.add(line)

@@ -97,7 +97,7 @@ def _numbered(row: Row) -> tuple[Any, ...]:
 
 def _on_scale(row: Row, name: str) -> Row:
     """The interval of a mean rating in the unit of its scale."""
-    if row[name] is None or row["scale_high"] is None:
+    if None in (row[name], row["score"], row["scale_low"], row["scale_high"]):
         return {}
     width = row["scale_high"] - row["scale_low"]
     ends = {end: None if row[end] is None else row[name] + width * (row[end] - row["score"]) for end in ("low", "high")}

@@ -83,7 +83,7 @@ def standing(row: Mapping[str, Any]) -> float:
 def _open_to(row: Mapping[str, Any], whole: int) -> tuple[float, float]:
     """From where to where the score may be over so many samples; with nearly all of them answered it is what it is."""
     answered, n_asked = row["answered"] or 0, row["asked"] or 0
-    if not n_asked or row["failed_as_0"] is None or answered >= _ALL_OF_IT * whole:
+    if not n_asked or None in (row["failed_as_0"], row["failed_as_1"]) or answered >= _ALL_OF_IT * whole:
         return float(row["score"]), float(row["score"])
     return row["failed_as_0"] * n_asked / whole, 1 - (1 - row["failed_as_1"]) * n_asked / whole
 

@@ -18,7 +18,8 @@ def leaderboard(made: Table) -> list[str]:
         f"answered; with the others all wrong or all right the score is {100 * row['failed_as_0']:.1f} to "
         f"{100 * row['failed_as_1']:.1f}."
         for row in made.dicts()
-        if row["answered"] is not None and row["answered"] < row["asked"] and row["failed_as_0"] is not None
+        if None not in (row["answered"], row["asked"], row["failed_as_0"], row["failed_as_1"])
+        and row["answered"] < row["asked"]
     ]
     if any(row.get("place") for row in made.dicts()):
         notes.append("A place is a range where other runs are not significantly better or worse (Holm, 5%).")

@@ -19,8 +19,8 @@ from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import ReportQuery
 from lbx.report.terminal import lines
 from lbx.store import Store, numbers
-from lbx.store.migrations import MIGRATIONS
 from lbx.store.ratings import RatingRow
+from lbx.store.schema import SCHEMA
 
 SESSIONS = """
     INSERT INTO sessions BY NAME
@@ -50,16 +50,10 @@ OTHERS = (
     "UPDATE ratings SET comment = 'so', seconds = 5, shown_at = 1, source_row = '{}'",
     "UPDATE rating_sets SET bundle_digest = 'digest', raters_per_item = 2",
 )
-VERIFICATIONS = """
-    INSERT INTO verifications BY NAME
-    SELECT run_id, benchmark, task, sample_id, iteration, 0 AS step, false AS equal, 1 AS first_difference,
-           0.5 AS logit_gap, 'x' AS output_alone, TIMESTAMP '2026-01-02' AS checked_at
-    FROM generations WHERE run_id = 'a' AND error IS NULL
-"""
 
 
 def _fill(store: Store) -> None:
-    """Runs with failures, judges, raters, sessions and verifications."""
+    """Runs with failures, judges, raters and sessions."""
     questions = [
         Sample("leval", "narrative_qa", f"q{n}", f"{n // 2}", "Who?", ("He did",), "en", 900) for n in range(8)
     ]
@@ -83,7 +77,7 @@ def _fill(store: Store) -> None:
         for n, verdict in enumerate(("answer", "against", "tie", "both_bad")) for rater in ("ann", "bob")
     ]  # fmt: skip
     add_ratings(store, "p", "pair", pairs, 4)
-    for statement in (SESSIONS, GENERATIONS, *OTHERS, VERIFICATIONS):
+    for statement in (SESSIONS, GENERATIONS, *OTHERS):
         store.query(statement)
 
 
@@ -98,8 +92,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def _columns() -> list[tuple[str, str]]:
     """The columns that may be NULL, by their tables."""
     with duckdb.connect() as connection:
-        for statement in MIGRATIONS:
-            connection.execute(statement)
+        connection.execute(SCHEMA)
         return connection.execute(
             "SELECT table_name, column_name FROM duckdb_columns() "
             "WHERE is_nullable AND table_name IN (SELECT table_name FROM duckdb_tables()) ORDER BY ALL"

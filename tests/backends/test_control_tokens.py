@@ -108,6 +108,18 @@ def test_the_frame_is_the_same_whatever_the_document_spells(
     assert prompts[0] == prompts[1], "both backends read the same tokens"
 
 
+def test_a_copy_of_the_vocabulary_needs_a_temporary_folder(
+    sentencepiece: Vocabulary, load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = load(sentencepiece.gguf, PHI_TEMPLATE)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    with pytest.raises(BackendError, match="cannot be copied to a temporary file") as caught:
+        prompt_ids(tokenizer, SPELLED[2])
+    assert "TMPDIR" in caught.value.fix
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert prompt_ids(tokenizer, SPELLED[2])
+
+
 @pytest.mark.parametrize(
     ("text", "is_control"),
     [

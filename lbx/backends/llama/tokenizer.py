@@ -153,10 +153,16 @@ class LlamaTokenizer:
         """
         secret = secrets.token_hex(8)
         names = {number: f"<{secret}-{number}>" for number in self._control_ids}
-        with tempfile.NamedTemporaryFile(suffix=".gguf") as copy:
-            copy.write(gguf_vocabulary(self._file, names))
-            copy.flush()
-            self._text_model = load_vocabulary(self._lib, Path(copy.name))
+        try:
+            with tempfile.NamedTemporaryFile(suffix=".gguf") as copy:
+                copy.write(gguf_vocabulary(self._file, names))
+                copy.flush()
+                self._text_model = load_vocabulary(self._lib, Path(copy.name))
+        except OSError as exc:
+            raise BackendError(
+                f"The vocabulary of {self._file.name} cannot be copied to a temporary file: {exc.strerror or exc}.",
+                fix="A document spells a control token, and is read with a copy. Mount a tmpfs on /tmp, or set TMPDIR.",
+            ) from exc
         return self._lib.llama_model_get_vocab(self._text_model)
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from lbx.backends.context_windows import DeclaredWindow, window_in_config, window_in_header
+from lbx.backends.context_windows import MOST_TOKENS, DeclaredWindow, window_in_config, window_in_header
 from lbx.base.inputs import SMALL, open_input, read_input
 
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
@@ -38,15 +38,17 @@ _DAMAGED = (OSError, ValueError, OverflowError, RecursionError, struct.error)
 
 
 def declared_window(place: Path) -> DeclaredWindow | None:
-    """Context window that a .gguf file or a folder's config.json declares; None if it declares none."""
+    """Context window that a .gguf file or a folder's config.json declares; None if it declares none that can be."""
     try:
         if place.is_dir():
-            return window_in_config(json.loads(read_input(place / "config.json", SMALL)))
-        with open_input(place) as file:
-            _, keys = _gguf_counts(file)
-            return window_in_header(dict(_gguf_values(file, keys)))
+            window = window_in_config(json.loads(read_input(place / "config.json", SMALL)))
+        else:
+            with open_input(place) as file:
+                _, keys = _gguf_counts(file)
+                window = window_in_header(dict(_gguf_values(file, keys)))
     except _DAMAGED:
         return None
+    return window if window and window.tokens <= MOST_TOKENS else None
 
 
 class TensorTable(NamedTuple):

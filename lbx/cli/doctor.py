@@ -258,7 +258,7 @@ def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, A
     if facts["cpu"]["usable"] < facts["cpu"]["cores"]:
         add(
             False,
-            f"lbx computes on {facts['cpu']['usable']} of the {facts['cpu']['cores']} CPUs that can be seen: "
+            f"Computation uses {facts['cpu']['usable']} of the {facts['cpu']['cores']} CPUs that can be seen: "
             f"{cause} is {limits[cause]:g}.",
             "Ask for more CPUs if you need them; more --threads than that would wait for one another.",
         )

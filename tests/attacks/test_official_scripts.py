@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from results_parts import lbx, refused
 
-from lbx.backends.headers import context_window
+from lbx.backends.headers import declared_window
 from lbx.base.errors import BundleError
 from lbx.base.paths import expanded
 from lbx.benchmarks.base.literals import read_literals, texts_given
@@ -58,7 +58,7 @@ def test_any_sum_of_texts_is_what_python_makes_of_it(parts: list[tuple[str, bool
 @pytest.mark.parametrize("value", [10**12, 2**70, -1, 0, 1.5, "5", True])
 def test_a_window_that_no_model_has_is_not_listed(tmp_path: Path, value: object, verdict: Verdict) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": value}))
-    assert context_window(tmp_path) is None
+    assert declared_window(tmp_path) is None
     verdict("refused")
 
 

@@ -235,7 +235,7 @@ def test_a_folder_without_tokenizer(folder):
 
 def test_a_damaged_tokenizer(folder):
     (folder / "tokenizer.json").write_text('{"version": "1.0"')
-    assert "tokenizer in" in refusal(folder)
+    assert "tokenizer.json cannot be read" in refusal(folder)
 
 
 def test_a_damaged_config(folder):

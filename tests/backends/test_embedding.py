@@ -371,7 +371,7 @@ def test_numbers_that_are_none_are_found(damaged):
 
 def test_a_tokenizer_that_is_damaged(damaged):
     (damaged / "tokenizer.json").write_text("{")
-    assert "cannot be loaded" in refusal(damaged)
+    assert "tokenizer.json cannot be read" in refusal(damaged)
 
 
 # --- llama.cpp

@@ -30,7 +30,7 @@ def test_pieces_of_any_size_give_the_sum_of_the_whole(sizes: list[int], threaded
     pieces = [rng.randbytes(size) for size in sizes]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hashing, "_BEGIN", 100_000)
-        patch.setattr(hashing, "cores", lambda: [0, 1])
+        patch.setattr(hashing, "usable_cpu_count", lambda: 2)
         digest = BackgroundSha256(threaded=threaded)
         for piece in pieces:
             digest.update(memoryview(piece))
@@ -38,7 +38,7 @@ def test_pieces_of_any_size_give_the_sum_of_the_whole(sizes: list[int], threaded
 
 
 def test_the_work_of_many_threads_comes_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lbx.bundle.parallel.cores", lambda: [0, 1, 2])
+    monkeypatch.setattr("lbx.bundle.parallel.usable_cpu_count", lambda: 3)
     steps: list[int] = []
     tally = Tally(lambda stage, item, done, total: steps.append(done), "read", 20 << 20)
 
@@ -52,7 +52,7 @@ def test_the_work_of_many_threads_comes_back_in_order(monkeypatch: pytest.Monkey
 
 
 def test_the_first_failure_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lbx.bundle.parallel.cores", lambda: [0, 1])
+    monkeypatch.setattr("lbx.bundle.parallel.usable_cpu_count", lambda: 2)
     tally = Tally(silent, "read", 1 << 30)
 
     def work(number: int) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,6 +17,8 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.bundle.making.delta import HeldFile
 from lbx.bundle.making.fetch import Fetched
 from lbx.bundle.making.file_plan import Planned
+
+log = logging.getLogger("lbx")
 
 _READERS = {repository: family for family in BENCHMARKS.values() for repository in family.repositories}
 
@@ -71,23 +73,23 @@ def _linked(files: Mapping[str, Path]) -> Iterator[Bundle]:
 
 
 def _read_rows(family: Benchmark, bundle: Bundle, dataset: str) -> None:
-    read = 0
+    has_rows: dict[str, bool] = {}
     for task in family.known_tasks:
-        cause = "It has no row."
         try:
-            found = sum(1 for _ in islice(family.samples(bundle, task), 1))
+            has_rows[task] = any(True for _ in family.samples(bundle, task))
         except NoDataError:
             continue
         except BundleError as exc:
-            found, cause = 0, exc.cause.replace(f"{bundle.root}/", "")
-        if not found:
             raise UsageError(
-                f"{family.name}/{task} cannot be read from the dataset {dataset}: {cause}",
+                f"{family.name}/{task} cannot be read from the dataset {dataset}: "
+                + exc.cause.replace(f"{bundle.root}/", ""),
                 fix="Nothing was bundled. Ask for another `revision` of it, or for other `files`.",
-            )
-        read += found
-    if not read:
+            ) from exc
+    if not any(has_rows.values()):
+        cause = "they have no row" if has_rows else "they are not laid out as it knows"
         raise UsageError(
-            f"{family.name} reads none of its files from the dataset {dataset}: they are not laid out as it knows.",
+            f"{family.name} reads none of its files from the dataset {dataset}: {cause}.",
             fix=f"Ask for the files that {family.recipe} names, or for parquet as docs/bundling.md lists it.",
         )
+    if empty := [task for task, has_row in has_rows.items() if not has_row]:
+        log.warning(f"The dataset {dataset} has no row for {', '.join(f'{family.name}/{task}' for task in empty)}.")

@@ -1,4 +1,4 @@
-"""What a tokenizer.json may do to a text before it cuts it into tokens, and to what it decodes."""
+"""Limits on how much the normalizer and the decoder of a tokenizer.json may lengthen a text."""
 
 from __future__ import annotations
 

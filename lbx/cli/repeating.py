@@ -32,7 +32,7 @@ def with_other_output(words: Sequence[str]) -> str:
 
 
 def _unused(name: str) -> str:
-    """A name beside the given one, with a number, that no file has."""
+    """The name of a new file in the same folder: the given one with a number."""
     path = Path(name)
     names = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
     return str(next(one for one in names if not one.exists()))

@@ -115,6 +115,8 @@ def show_answers(options: Show) -> None:
             table = list_answers(store, choice, options.rows)
             if as_json:
                 answer_json(render.json_pieces(table.columns, table.rows))
+            elif not table.rows:
+                note(f"{options.results} holds no answer that fits --run, --tasks and --mark.")
             else:
                 rows = [tuple(f"{v:.4f}" if isinstance(v, float) else v for v in row) for row in table.rows]
                 show_table(headline("Answers", how_far), plain_columns(Table(table.columns, rows)))

@@ -1,4 +1,4 @@
-"""Blocks of reasoning in answers that were made elsewhere, whose model and marks nobody names."""
+"""Blocks of reasoning in imported answers, found without knowing the model or its marks."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ _UNSPACED = ("zh", "ja", "th", "lo", "km", "my")
 
 
 def _comparable(text: str, language: str) -> str:
-    """The text as ``exact_match`` compares it; as it is if it has nothing but punctuation."""
+    """The text as ``exact_match`` compares it; unchanged if it is all punctuation."""
     lowered = text.lower().replace("\u2212", "-")  # the minus sign
     worded = _ARTICLE.sub("", lowered) if language.partition("-")[0] == "en" else lowered
     kept = "".join(sign for place, sign in enumerate(worded) if not _is_punctuation(worded, place))

@@ -125,7 +125,7 @@ def stated_choice(
 
     Args:
         choices: {letter: text}, in their order.
-        language: of the task. Mentions count only in a language of which the negations are known.
+        language: of the task. Mentions count only in languages with known negations.
         cues: phrases after which an answer follows, in addition to the known ones.
     """
     answer = _Answer(_plain(output).strip(), choices)
@@ -145,7 +145,7 @@ class _Statement(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """An option of which the text was found, and where that ends."""
+    """An option found by its text, and the end of that text."""
 
     letter: str
     end: int
@@ -269,7 +269,7 @@ class _Answer:
         return None
 
     def _whole_line(self, place: int) -> str:
-        """The option of which the text fills the rest of a line; "" if none does."""
+        """The option with the text that fills the rest of a line; "" if none does."""
         opening = re.compile(_OPEN).match(self.text, place)
         found = self._option_at(opening.end() if opening else place)
         return found.letter if found and re.compile(_LINE_END).match(self.text, found.end) else ""

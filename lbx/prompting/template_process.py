@@ -64,9 +64,9 @@ def _variables_read(source: str) -> dict[str, tuple[list[str], bool]]:
     undeclared = jinja2.meta.find_undeclared_variables(_environment().parse(source))
     values: dict[str, list[object]] = {name: [] for name in sorted(undeclared)}
     for node in _environment().parse(source).find_all((nodes.Compare, nodes.Assign, nodes.Filter)):
-        beside = list(_operands(node))
-        for name in {one.name for one in beside if isinstance(one, nodes.Name)} & undeclared:
-            values[name] += [one.value for one in beside if isinstance(one, nodes.Const)]
+        operands = list(_operands(node))
+        for name in {operand.name for operand in operands if isinstance(operand, nodes.Name)} & undeclared:
+            values[name] += [operand.value for operand in operands if isinstance(operand, nodes.Const)]
     return {
         name: (
             list(dict.fromkeys(one for one in some if isinstance(one, str) and _WORD.fullmatch(one))),

@@ -167,7 +167,7 @@ def _marks_around(template: ChatTemplate, answer: Mapping[str, Any]) -> Marks | 
     begun, thought, rest = shown.partition(_THOUGHT)
     between, answered, _ = rest.partition(_ANSWER)
     opening, close = _TAG.search(begun.rstrip()), between.strip()
-    # A tag that stands before answers without reasoning, too, is the header of the message.
+    # A tag that also precedes answers without reasoning is the header of the message.
     header = _TAG.search(past.partition(_ANSWER)[0].rstrip())
     if not (thought and answered and opening and close) or (header and header.group() == opening.group()):
         return None

@@ -1,8 +1,8 @@
 """The report ``leaderboard``: runs in the order of what they surely have, each with the places that it may have.
 
-A run that answered less than 99% of what its bundle asks stands where it would with the rest counted as wrong. Places
-come of the paired tests of the report ``comparison``; of so many answers that all pairs would take long, of the runs'
-own intervals. Where answers are missing no run is surely better than one that they could lift above it.
+A run that answered less than 99% of what its bundle asks is placed as if the rest were wrong. Places come from the
+paired tests of the report ``comparison``, or from the runs' own intervals if all pairs would take long. If answers are
+missing, no run is significantly better than another that these could lift above it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _SURELY = 0.05
 _Z = normal_quantile(1 - _SURELY / 2)
 _NEARLY = 0.999
 _MOST_COMPARED, _PAIR_OVERHEAD = 10_000_000, 1_000
-"""Answers that are compared at most; a pair takes as long as so many more: a few seconds in all."""
+"""Largest number of compared answers; all pairs then take a few seconds."""
 
 
-# The samples that the score would count in a whole run: what it counts may be a part of the run's tasks.
+# Samples that the score of a whole run counts; it may leave out some of the run's tasks.
 _RUNS = """
     SELECT l.*, CASE WHEN t.is_known THEN coalesce(l.asked + t.unasked, t.scorable)::BIGINT END AS scorable_samples,
            t.done

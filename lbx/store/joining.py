@@ -59,7 +59,7 @@ class AnswersHeldError(Exception):
 
 
 def add_new_answers(connection: duckdb.DuckDBPyConnection, source: str) -> None:
-    """Add the answers of an attached results file, none of which is here, with their scores.
+    """Add the answers and scores of an attached results file that shares no answer with the store.
 
     Keys alone are looked up, so that the parts of a run are joined in a time that grows with their answers: what
     ``take_answers`` asks goes over all that is here, for each file again.

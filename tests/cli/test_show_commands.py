@@ -231,3 +231,9 @@ def test_answers_without_an_extracted_one_are_listed(lbx: Lbx, imports: Path) ->
     assert len(listed) == sum(row["unextracted"] for row in guards if row["benchmark"] == "longbench") == 20
     assert all("nothing extracted" in row["marks"] for row in listed)
     fails(lbx("show", imports, "--mark", "none"), 2, "There is no mark 'none'", "nothing extracted")
+
+
+def test_a_selection_without_answers_is_announced(lbx: Lbx, results: Path) -> None:
+    done = lbx("show", results, "--mark", "failed")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "holds no answer that fits --run, --tasks and --mark" in " ".join(done.stderr.split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,6 @@ from lbx.backends.counting import CountingBackend, with_small_cache
 from lbx.backends.headers import declared_window
 from lbx.backends.listing import list_models
 from lbx.base.errors import BackendError
-
-CASES = Path(__file__).parents[3] / "shared" / "cases" / "yarn-in-config"
 
 
 def yarn(factor: Any, original: int | None = None, **more: Any) -> dict[str, Any]:
@@ -143,18 +142,16 @@ def test_a_window_that_does_not_follow_from_one_number_is_announced(tmp_path: Pa
 
 
 @pytest.fixture(params=["yarn", "linear"])
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def case(request: pytest.FixtureRequest, shared: Callable[[str], Path], tmp_path: Path) -> Path:
     pytest.importorskip("torch", reason="needs lbx[hf]")
     transformers = pytest.importorskip("transformers", reason="needs lbx[hf]")
-    path = CASES / f"config-{request.param}.json"
-    if not path.is_file():
-        pytest.skip(f"needs {path}")
+    folder = shared("cases/yarn-in-config")
     tokenizer = make_tokenizer()
-    config = json.loads(path.read_text()) | {"vocab_size": len(tokenizer)}
+    config = json.loads((folder / f"config-{request.param}.json").read_text()) | {"vocab_size": len(tokenizer)}
     transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).save_pretrained(tmp_path / "m_yarn")
     tokenizer.save_pretrained(tmp_path / "m_yarn")
     (tmp_path / "m_yarn" / "config.json").write_text(json.dumps(config))
-    for card in CASES.glob("*.toml"):
+    for card in folder.glob("*.toml"):
         (tmp_path / card.name).write_text(card.read_text())
     return tmp_path
 

@@ -71,7 +71,7 @@ def prompt_ids(tokenizer: Any, document: str, *, chat: bool = True) -> list[int]
 
 
 def documents() -> list[str]:
-    if not CASE.is_file():
+    if not CASE.parents[2].is_dir():  # no ../shared
         return [*SPELLED, *PLAIN]
     return [*SPELLED, *PLAIN, *(json.loads(line)["document"] for line in CASE.read_text("utf-8").splitlines())]
 

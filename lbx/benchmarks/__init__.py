@@ -12,7 +12,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Task
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.judge_files import JudgeForm
-from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm
+from lbx.benchmarks.base.official_judge import OfficialJudge
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.judge.benchmark import Judging
 from lbx.benchmarks.leval.benchmark import LEval
@@ -127,11 +127,6 @@ def official_rubric(name: str, bundle: Bundle) -> Rubric:
 def judge_forms() -> dict[str, JudgeForm]:
     """The forms of files of judgements that are read and written."""
     return {form.name: form for form in (*(judge.form for judge in official_judges().values()), JudgeForm())}
-
-
-def rating_forms() -> dict[str, RatingForm]:
-    """The forms of files of people's ratings."""
-    return {family.ratings.name: family.ratings for family in BENCHMARKS.values() if family.ratings}
 
 
 def _there(bundle: Bundle) -> list[Benchmark]:

@@ -1,11 +1,11 @@
-"""What a benchmark says of judging: its authors' judge and raters, their files and published answers."""
+"""The judge of a benchmark's authors, its files and published answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
@@ -68,17 +68,3 @@ class OfficialJudge:
     def runs(self) -> dict[str, str]:
         """{model of ``win_rates``: the run of its published answers}."""
         return {model: published_run_id(model) for model in self.win_rates}
-
-
-class RatingForm(NamedTuple):
-    """A form of files of people's ratings, as its authors' own page writes them.
-
-    Attributes:
-        name: of the format.
-        read: what a path and the rater's name, where no file says it, hold; nothing is written.
-        load: what enters that into a results file, and what makes one rater's files of it; both need the store.
-    """
-
-    name: str
-    read: Callable[..., Any]
-    load: Callable[[], tuple[Callable[..., Any], Callable[..., dict[str, str]]]]

@@ -31,7 +31,7 @@ def tasks(typed: Given) -> list[str]:
     elif bundle := typed.get("bundle"):
         names = [task.full_name for task in everything(Bundle(Path(bundle)))]
     else:
-        names = [f"{name}/{task}" for name, family in BENCHMARKS.items() for task in family.known_tasks]
+        names = [f"{name}/{task}" for name, family in BENCHMARKS.items() for task in family.catalogue.names]
     return list(dict.fromkeys([*(name.partition("/")[0] for name in names), *names]))
 
 

@@ -192,7 +192,7 @@ def test_a_submission_to_l_eval(store: Store, tmp_path: Path, write_lines: Calla
     with pytest.raises(UsageError, match=r"m/quality\.pred\.jsonl cannot take another run"):
         export(store, "leval", [run, twin], tmp_path / "twins", results=True)
     for family, rows in (("longbench_v2", "one.jsonl"), ("leval", "in/quality.pred.jsonl")):
-        assert BENCHMARKS[family].joined_results(rows, "{}", "{}") is None
+        assert BENCHMARKS[family].results.join(rows, "{}", "{}") is None
     assert [(row["Model"], row["Params"]) for row in csv.DictReader(text.splitlines())] == [("m", "7B"), ("n", "")]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ class OfficialJudge:
         answer_files: their files of answers for a judge, and which marks of questions each means; ``row`` makes a row
             of the model, the sample, its mark, the prompt and the answer.
         settings_of: what such rows tell of how they were asked, as settings of a run.
+        samples: each question for a judge or people in the official runners' order: its sample, and who judges it. A
+            question that both judge is two. Raises BundleError: the bundle has no open task.
         published: {model: the bundle's files with its judged answers}, sorted; of those that were told how many words
             the reference has, or with ``length_hint=False`` of the others.
     """
@@ -57,6 +59,7 @@ class OfficialJudge:
     rubric: Callable[[Path], Rubric]
     row: Callable[[str, Sample, str, str, str], dict[str, Any]]
     settings_of: Callable[[Sequence[PredictionLine]], Mapping[str, Any]]
+    samples: Callable[[Bundle], Iterator[tuple[Sample, str]]]
     published: Callable[[Bundle, bool], Mapping[str, Sequence[str]]]
 
     @property

@@ -43,7 +43,7 @@ from lbx.benchmarks.base.official_judge import OfficialJudge
 from lbx.benchmarks.base.prediction_lines import Content, PredictionLine, split, wrong
 from lbx.benchmarks.base.rubric import PAIR, TIE, Rubric
 from lbx.benchmarks.base.templates import template_fields
-from lbx.benchmarks.leval.tasks import BASELINE, NAME
+from lbx.benchmarks.leval.tasks import BASELINE, NAME, judged_samples
 
 SCRIPT = "OpenLMLab/LEval/Evaluation/llm_eval.py"
 
@@ -222,6 +222,7 @@ JUDGE = OfficialJudge(
     form=LEvalJudgeForm(),
     answer_files=_FILES,
     rubric=official_rubric,
+    samples=judged_samples,
     published=_published,
     settings_of=_settings_of,
     row=_row,

@@ -17,10 +17,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from lbx.base.records import GroupScore, TaskScore
 from lbx.benchmarks.base.official_judge import published_run_id
 from lbx.benchmarks.base.predictions import file_part
-from lbx.benchmarks.base.results import Judged, ScoredRun, table
+from lbx.benchmarks.base.results import Judged, ScoredRun, joined_tables, table
 from lbx.benchmarks.leval.tasks import BASELINE, KINDS
 
 _OF_METADATA = ("Max-Ctx", "Tokens", "Ret.", "PE", "IDD", "Chunking")
@@ -39,23 +38,19 @@ _AGAINST = {
 """{file: (whose answers a run was compared with, by either protocol, and what the table calls them)}."""
 
 
-def result_files(
-    run: ScoredRun, numbers: Mapping[str, Mapping[str, TaskScore]], groups: Sequence[GroupScore]
-) -> dict[str, str]:
-    """The tables of which the run has a task.
-
-    Args:
-        numbers: task -> metric -> its number.
-        groups: the averages.
-    """
-    averages = {(one.grouping, one.metric): one.official for one in groups}
-    rows = {
-        name: _row(run, name, numbers, averages) for name in _TABLES if any(task in numbers for task in _tasks(name))
-    }
+def result_files(run: ScoredRun) -> dict[str, str]:
+    """The tables of which the run has a task."""
+    averages = {(group.grouping, group.metric): group.official for group in run.groups}
+    rows = {name: _row(run, name, averages) for name in _TABLES if any(task in run.numbers for task in _tasks(name))}
     for name, (opponent, called) in _AGAINST.items():
         if judged := [one for one in run.judged if one.against_run_id.removesuffix("-no-length-hint") == opponent]:
             rows[name] = _judged_row(run, judged, called)
     return {f"{name}_LEval_leaderboard.csv": table([row]) for name, row in rows.items()}
+
+
+def join_tables(path: str, first: str, second: str) -> str | None:
+    """One row for each model."""
+    return joined_tables(first, second) if path.endswith(".csv") else None
 
 
 def _judged_row(run: ScoredRun, judged: Sequence[Judged], called: str) -> dict[str, str]:
@@ -75,13 +70,12 @@ def _tasks(name: str) -> list[str]:
 def _row(
     run: ScoredRun,
     name: str,
-    numbers: Mapping[str, Mapping[str, TaskScore]],
     averages: Mapping[tuple[str, str], float | None],
 ) -> dict[str, str]:
     average, grouping, kind, metrics = _TABLES[name]
     row = {"Model": file_part(run.model)}
     for task in _tasks(name):
-        results = numbers.get(task, {})
+        results = run.numbers.get(task, {})
         row[task] = _cell([results[metric].official if metric in results else None for metric in metrics])
     row[average] = _cell([averages.get((grouping, metric)) for metric in metrics])
     if kind:

@@ -37,17 +37,17 @@ from lbx.base.records import (
     Truncation,
 )
 from lbx.benchmarks.base.aggregates import task_score
-from lbx.benchmarks.base.benchmark import Benchmark, named_apart
+from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue, with_unique_ids
 from lbx.benchmarks.base.files import DataRow, damaged
-from lbx.benchmarks.base.results import ScoredRun
-from lbx.benchmarks.base.sources import data_folder
+from lbx.benchmarks.base.results import ResultFormat
+from lbx.benchmarks.base.sources import DataSource
 from lbx.benchmarks.longbench_pro.board import BOARDS
 from lbx.benchmarks.longbench_pro.data import Data, find_data
 from lbx.benchmarks.longbench_pro.groups import LANGUAGES, group_scores
 from lbx.benchmarks.longbench_pro.paper import PAPER
 from lbx.benchmarks.longbench_pro.predictions import LongBenchProFormat
 from lbx.benchmarks.longbench_pro.published import PUBLISHED
-from lbx.benchmarks.longbench_pro.results import MODEL_INFO, joined_info, result_files
+from lbx.benchmarks.longbench_pro.results import MODEL_INFO, join_model_info, result_files
 from lbx.benchmarks.longbench_pro.tasks import (
     LIMITS,
     LONG_WINDOW,
@@ -60,6 +60,7 @@ from lbx.benchmarks.longbench_pro.tasks import (
 from lbx.metrics import answer_lines, ranking, summary
 
 REPO = "caskcsg/LongBench-Pro"
+DATA = DataSource("bundle/longbench_pro.toml", (REPO,))
 GAP = "\n\n\n\n"
 ANSWER_TOKENS = 1_024
 THINKING_TOKENS = 8_192
@@ -84,18 +85,17 @@ class LongBenchPro(Benchmark):
 
     name = "longbench_pro"
     metric_version = 1
-    iterations = 3
-    growing_result = MODEL_INFO
-    recipe = "bundle/longbench_pro.toml"
-    repositories = (REPO,)
+    data = DATA
+    catalogue = TaskCatalogue(
+        tuple(TASKS), embedding=tuple(task for task, kind in TASKS.items() if kind.metric == "summary")
+    )
+    protocol = AskingProtocol(iterations=3)
+    scoring = ScoringRules(unit=1, average_of="mean of questions")
+    predictions = LongBenchProFormat(name, catalogue.names)
+    results = ResultFormat(result_files, join_model_info, growing_file=MODEL_INFO)
     paper = PAPER
     boards = BOARDS
     published = PUBLISHED
-    unit = 1
-    known_tasks = tuple(TASKS)
-    average_of = "mean of questions"
-    embedding_tasks = tuple(task for task, kind in TASKS.items() if kind.metric == "summary")
-    predictions = LongBenchProFormat(name, known_tasks)
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those that the data file has rows of. Raises BundleError where it is damaged."""
@@ -117,8 +117,8 @@ class LongBenchPro(Benchmark):
         """See ``Benchmark.samples``. The id is the row's (a repeated one gets "-2"); ``length`` is the nominal one."""
         data = _data(bundle)
         if data is None:
-            raise self.no_data(bundle, REPO)
-        return named_apart(_sample(task, row, number) for number, row in data.rows(TASKS[task].title))
+            raise self.data.missing(bundle, REPO)
+        return with_unique_ids(_sample(task, row, number) for number, row in data.rows(TASKS[task].title))
 
     def chance(self, sample: Sample) -> float:
         kind = TASKS.get(sample.task)
@@ -186,20 +186,9 @@ class LongBenchPro(Benchmark):
                     scores.append(replace(one, partial=partial))
         return scores
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
-        """The official report; see ``longbench_pro_groups``."""
-        return group_scores(tasks)
-
-    def averages(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
-        """Without iterations, BoN-n and pass@n."""
-        return group_scores(tasks, tries=False)
-
-    def result_files(self, run: ScoredRun) -> dict[str, str]:
-        """Evaluated answers, their summary, and what the leaderboard says of the model: ``longbench_pro_results``."""
-        return result_files(run, LIMITS)
-
-    def joined_results(self, place: str, first: str, second: str) -> str | None:
-        return joined_info(first, second) if place == MODEL_INFO else None
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+        """The official report; its averages are without iterations, BoN-n and pass@n."""
+        return group_scores(tasks, tries=not averages_only)
 
 
 def _new_tokens(mode: Mode) -> int:
@@ -238,7 +227,7 @@ def _summary_scores(
 
 
 def _data(bundle: Bundle) -> Data | None:
-    return find_data(data_folder(bundle, LongBenchPro.repositories))
+    return find_data(DATA.folder(bundle))
 
 
 def _sample(task: str, row: DataRow, number: int) -> Sample:

@@ -16,13 +16,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.benchmarks.base.predictions import file_part
 from lbx.benchmarks.base.results import ScoredRun
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES, headline, missing_category, report
+from lbx.benchmarks.longbench_pro.tasks import LIMITS
 
 MODEL_INFO = "model_info.json"
 _BOTH_TYPES = (["Thinking", "Instruct"], ["Instruct", "Thinking"])
@@ -31,11 +31,8 @@ _DIMENSIONS = dict(
 )
 
 
-def result_files(run: ScoredRun, limits: Mapping[int, int]) -> dict[str, str]:
+def result_files(run: ScoredRun) -> dict[str, str]:
     """The three files.
-
-    Args:
-        limits: the official limit of prompts by context window.
 
     Raises:
         UsageError: evaluation.py would stop, or summaries lack the half of their score that needs a model.
@@ -43,7 +40,7 @@ def result_files(run: ScoredRun, limits: Mapping[int, int]) -> dict[str, str]:
     _check(run)
     thinks = _thinks(run)
     name = f"{file_part(run.model)}/{'' if thinks else 'non'}thinking_"
-    if limit := _limit(run, limits):
+    if limit := _limit(run):
         name += f"context-{limit}_"
     iterations = 1 + max(line.scored.iteration for line in run.lines)
     rows = ({**line.row(), "metric": headline(line.scored)} for line in run.lines)
@@ -59,11 +56,13 @@ def result_files(run: ScoredRun, limits: Mapping[int, int]) -> dict[str, str]:
     }
 
 
-def joined_info(first: str, second: str) -> str | None:
-    """Two texts of model_info.json as one; None where one is none.
+def join_model_info(path: str, first: str, second: str) -> str | None:
+    """Two texts of model_info.json as one; None for another file, or a damaged one.
 
     What the first says of a model stays, but that one of both types is "Mixed".
     """
+    if path != MODEL_INFO:
+        return None
     try:
         former, new = (json.loads(text) for text in (first, second))
     except (ValueError, RecursionError):
@@ -105,12 +104,12 @@ def _thinks(run: ScoredRun) -> bool:
     return bool(thinking) if thinking is not None else any(line.row().get("thinking") for line in run.lines)
 
 
-def _limit(run: ScoredRun, limits: Mapping[int, int]) -> int | None:
+def _limit(run: ScoredRun) -> int | None:
     if not run.made:
         match = re.search(r"context-(\d+)", run.file)
         return int(match[1]) if match else None
     window = run.settings.get("context_window")
-    return run.settings.get("max_prompt_tokens") or limits.get(window or 0, window)
+    return run.settings.get("max_prompt_tokens") or LIMITS.get(window or 0, window)
 
 
 def _window(tokens: int | None) -> str:

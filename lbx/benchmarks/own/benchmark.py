@@ -19,7 +19,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 from lbx.base.tables import is_name
 from lbx.benchmarks.base.aggregates import Average, mean, task_score
-from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark
 from lbx.benchmarks.base.files import while_unchanged
 from lbx.benchmarks.base.templates import fill_format
 from lbx.benchmarks.own.definition import (
@@ -51,7 +51,7 @@ class OwnBenchmark(Benchmark):
     """A benchmark that somebody put into the bundle."""
 
     metric_version = VERSION
-    modes = frozenset({"no_context", "rag"})
+    protocol = AskingProtocol(modes=frozenset({"no_context", "rag"}))
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -77,6 +77,7 @@ class OwnBenchmark(Benchmark):
         return 1 / len(choices) if choices else 0.0
 
     def rubric_file(self, bundle: Bundle) -> Path | None:
+        """File with the rubric that the definition brings, which ``read_rubric`` reads."""
         definition = self._definition(bundle)
         return bundle.file(self._source) if definition and definition.rubric else None
 
@@ -143,7 +144,7 @@ class OwnBenchmark(Benchmark):
         scores = [one for metric in ordered for one in task_score(metric, rows, metric, None)]
         return [replace(one, official=mean(one.estimate.values.tolist(), 100)) for one in scores if one.estimate]
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
         """The mean of the tasks' headlines: by language where there are several, and overall."""
         heads = {task: scores[0] for task, rows in tasks.items() if (scores := self.aggregate(task, rows))}
         languages: dict[str, list[TaskScore]] = {}

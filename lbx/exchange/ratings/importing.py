@@ -140,8 +140,8 @@ def bundled(bundle: Bundle) -> dict[tuple[str, str], dict[str, Sample]]:
     """{(question, reference): {the document's hash: sample}} of the open tasks."""
     family = BENCHMARKS[NAME]
     samples: dict[tuple[str, str], dict[str, Sample]] = defaultdict(dict)
-    for task in family.tasks(bundle, family.open_tasks):
-        for sample in family.samples(bundle, task.name) if family.is_open(task.name) else ():
+    for task in family.tasks(bundle, family.catalogue.open):
+        for sample in family.samples(bundle, task.name) if family.catalogue.is_open(task.name) else ():
             samples[sample.question, sample.references[0]][sha256_text(sample.context)] = sample
     return samples
 

@@ -188,7 +188,7 @@ class OwnBenchmark(Benchmark):
 
     def _checked(self, bundle: Bundle, task: OwnTask) -> int:
         with _told_of(bundle):
-            return count_samples(self._data(bundle, task), self.name, task, False)
+            return count_samples(self._data(bundle, task), self.name, task)
 
 
 def own_benchmark(name: str) -> Benchmark:
@@ -235,7 +235,7 @@ def read_for_bundle(path: Path, reserved: Mapping[str, str]) -> tuple[Definition
             data = path.parent / task.data
             if not data.is_file():
                 raise UsageError(f"{task.where}: there is no file {data}.")
-            count_samples(data, definition.name, task, True)
+            count_samples(data, definition.name, task)
     return definition, list(dict.fromkeys(task.data for task in definition.tasks))
 
 

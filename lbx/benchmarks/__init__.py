@@ -22,7 +22,8 @@ from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.benchmarks.longbench_v2.benchmark import LongBenchV2
 from lbx.benchmarks.lveval.benchmark import LVEval
 from lbx.benchmarks.needle.benchmark import Needle
-from lbx.benchmarks.own.benchmark import OwnBenchmark, own_benchmark
+from lbx.benchmarks.own.benchmark import OwnBenchmark as OwnBenchmark
+from lbx.benchmarks.own.benchmark import own_benchmark
 from lbx.benchmarks.own.benchmark import own_names as own_names
 
 

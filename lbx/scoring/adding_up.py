@@ -11,11 +11,11 @@ import numpy as np
 
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
+from lbx.benchmarks import OwnBenchmark
 from lbx.benchmarks.base.aggregates import Average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.judge.benchmark import NAME as JUDGE
-from lbx.benchmarks.own.benchmark import OwnBenchmark
 from lbx.scoring.scored import known, number, plain_numbers, read, told
 from lbx.statistics.estimates import Estimate, interval, labels_of
 from lbx.store import GroupRow, ResultRow, Store, opinions

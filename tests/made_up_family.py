@@ -18,7 +18,7 @@ from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.board import MODE, Board, Boards, Lines, Number, Part, best_of
 from lbx.benchmarks.base.paper import OVERALL, Line, Paper, Place
 from lbx.benchmarks.base.published import PublishedFigures
-from lbx.benchmarks.own.predictions import OwnFormat
+from lbx.benchmarks.own.benchmark import OwnFormat
 
 TASKS = ("warm", "cold")
 

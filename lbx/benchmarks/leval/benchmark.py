@@ -40,18 +40,21 @@ from lbx.benchmarks.base.results import ResultFormat
 from lbx.benchmarks.leval.board import BOARDS
 from lbx.benchmarks.leval.judge import JUDGE
 from lbx.benchmarks.leval.paper import PAPER
-from lbx.benchmarks.leval.predictions import LEvalFormat
+from lbx.benchmarks.leval.predictions import LEvalFormat, join_tables, result_files
 from lbx.benchmarks.leval.prompts import (
     CONFIG,
     FOUNDING_ANSWERS,
     FOUNDING_SCRIPT,
+    RETRIEVAL_SCRIPT,
+    RULES,
     SCRIPT,
+    STUFF,
+    answer_form,
     founding_prompt,
     official_prompt,
+    retrieval_prompt,
     second_prompt,
 )
-from lbx.benchmarks.leval.results import join_tables, result_files
-from lbx.benchmarks.leval.retrieval import RETRIEVAL_SCRIPT, RULES, STUFF, answer_form, retrieval_prompt
 from lbx.benchmarks.leval.tasks import (
     DATA,
     KINDS,

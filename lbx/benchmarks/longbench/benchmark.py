@@ -42,21 +42,24 @@ from lbx.benchmarks.base.files import DataRow, damaged, read_json, zip_members
 from lbx.benchmarks.base.results import ResultFormat, ScoredRun
 from lbx.benchmarks.base.sources import DataSource, Source, ZippedJsonLines, find
 from lbx.benchmarks.base.templates import fill_format
-from lbx.benchmarks.longbench.answers import (
+from lbx.benchmarks.longbench.board import BOARDS
+from lbx.benchmarks.longbench.groups import curves, groups
+from lbx.benchmarks.longbench.paper import PAPER
+from lbx.benchmarks.longbench.predictions import LongBenchFormat, folder_of
+from lbx.benchmarks.longbench.tasks import (
+    BUCKETS,
+    METRICS,
     ODD_ANSWERS,
+    TASKS,
+    TaskRules,
     accepted_answers,
     class_names,
+    kind_of,
     odd_answers,
     official_error,
 )
-from lbx.benchmarks.longbench.board import BOARDS
-from lbx.benchmarks.longbench.groups import groups
-from lbx.benchmarks.longbench.paper import PAPER
-from lbx.benchmarks.longbench.predictions import LongBenchFormat, folder_of
-from lbx.benchmarks.longbench.relative import curves
-from lbx.benchmarks.longbench.tasks import BUCKETS, METRICS, TASKS, TaskRules, kind_of
-from lbx.metrics import classification, code, f1, rouge_l
-from lbx.metrics.numbers import count, retrieval
+from lbx.metrics import f1, rouge_l
+from lbx.metrics.longbench import classification, code_line, count, edit_similarity, retrieval
 
 T = TypeVar("T")
 
@@ -203,7 +206,7 @@ class LongBench(Benchmark):
         kind = kind_of(sample.task)
         extracted = None
         if kind.metric == "edit_similarity":
-            output = extracted = code.code_line(output)
+            output = extracted = code_line(output)
         elif kind.first_line:
             output = extracted = output.lstrip("\n").split("\n", 1)[0]
         if error := official_error(sample, output):
@@ -238,10 +241,10 @@ def _scores(kind: TaskRules, sample: Sample, answer: str) -> list[Score]:
             rouge = (rouge_l.rouge_l_zh if language == "zh" else rouge_l.rouge_l)(answer, references)
             return [Score("rouge_l", rouge.official), Score("rouge_l_unlimited", rouge.unlimited)]
         case "edit_similarity", _:
-            return [Score("edit_similarity", code.edit_similarity(answer, references))]
+            return [Score("edit_similarity", edit_similarity(answer, references))]
         case "classification", _:
             classes = class_names(sample)
-            return [Score("classification", classification.classification(answer, references, classes))]
+            return [Score("classification", classification(answer, references, classes))]
         case "count", _:
             return [Score("count", count(answer, references))]
         case "retrieval", language:

@@ -45,9 +45,8 @@ from lbx.benchmarks.longbench_pro.board import BOARDS
 from lbx.benchmarks.longbench_pro.data import Data, find_data
 from lbx.benchmarks.longbench_pro.groups import LANGUAGES, group_scores
 from lbx.benchmarks.longbench_pro.paper import PAPER
-from lbx.benchmarks.longbench_pro.predictions import LongBenchProFormat
+from lbx.benchmarks.longbench_pro.predictions import MODEL_INFO, LongBenchProFormat, join_model_info, result_files
 from lbx.benchmarks.longbench_pro.published import PUBLISHED
-from lbx.benchmarks.longbench_pro.results import MODEL_INFO, join_model_info, result_files
 from lbx.benchmarks.longbench_pro.tasks import (
     LIMITS,
     LONG_WINDOW,
@@ -57,7 +56,7 @@ from lbx.benchmarks.longbench_pro.tasks import (
     TEXT_META,
     accepted_answers,
 )
-from lbx.metrics import answer_lines, ranking, summary
+from lbx.metrics import longbench_pro as metrics
 
 REPO = "caskcsg/LongBench-Pro"
 DATA = DataSource("bundle/longbench_pro.toml", (REPO,))
@@ -72,11 +71,11 @@ NO_TEXT = "officially a failure: a reference is no text"
 OUTSIDE = "officially a failure: the value {value} is not in 0..1"
 
 _LINES: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
-    "ndcg": ranking.ndcg,
-    "pairwise_accuracy": ranking.pairwise_accuracy,
-    "accuracy": answer_lines.accuracy,
-    "f1": answer_lines.set_f1,
-    "subem": answer_lines.substring_match,
+    "ndcg": metrics.ndcg,
+    "pairwise_accuracy": metrics.pairwise_accuracy,
+    "accuracy": metrics.accuracy,
+    "f1": metrics.set_f1,
+    "subem": metrics.substring_match,
 }
 
 
@@ -152,10 +151,10 @@ class LongBenchPro(Benchmark):
         """For summaries: the output and the references, in lower case with white space folded."""
         if TASKS[sample.task].metric != "summary" or _failure(sample, output):
             return None
-        text = answer_lines.folded(output)
+        text = metrics.folded(output)
         if not text or not sample.references:
             return None
-        return Compared(text, tuple(answer_lines.folded(reference) for reference in sample.references))
+        return Compared(text, tuple(metrics.folded(reference) for reference in sample.references))
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """The task's metric; for summaries see ``METRICS``.
@@ -169,8 +168,8 @@ class LongBenchPro(Benchmark):
             return _summary_scores(self.compared(sample, output), sample.language, similarity, error)
         if error:
             return [Score(metric, 0.0, error=error)]
-        lines = answer_lines.answer_lines(output)
-        value = _LINES[metric]([answer_lines.folded(reference) for reference in sample.references], lines)
+        lines = metrics.answer_lines(output)
+        value = _LINES[metric]([metrics.folded(reference) for reference in sample.references], lines)
         return [_checked(metric, value, lines[0] if metric == "accuracy" else "\n".join(lines))]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
@@ -214,12 +213,12 @@ def _summary_scores(
 ) -> list[Score]:
     if compared is None:
         return [Score(metric, 0.0, error=error) for metric in ("summary", "rouge_l", "rouge_l_unlimited")]
-    rouge = summary.summary_rouge(compared.text, compared.references, language=language)
+    rouge = metrics.summary_rouge(compared.text, compared.references, language=language)
     unlimited = Score("rouge_l_unlimited", rouge.unlimited)
     if similarity is None:
         return [Score("rouge_l", rouge.official, partial=NO_MODEL), unlimited]
     return [
-        _checked("summary", summary.summary(similarity, rouge.official)),
+        _checked("summary", metrics.summary(similarity, rouge.official)),
         Score("rouge_l", rouge.official),
         unlimited,
         Score("similarity", min(1.0, max(0.0, similarity))),  # a cosine; the summary has it unclipped

@@ -49,7 +49,7 @@ from lbx.benchmarks.longbench_v2.board import BOARDS
 from lbx.benchmarks.longbench_v2.paper import PAPER
 from lbx.benchmarks.longbench_v2.predictions import LongBenchV2Format
 from lbx.benchmarks.longbench_v2.published import PUBLISHED
-from lbx.metrics.multiple_choice import LETTERS, chosen_letter
+from lbx.metrics.longbench import LETTERS, chosen_letter
 from lbx.retrieval.retriever import RetrievalRules
 
 REPO = "THUDM/LongBench-v2"

@@ -2,6 +2,14 @@
 
 An instance knows no more than its name. What is asked is read from the bundle; how an answer is scored goes along with
 each sample (``meta["metrics"]``), so that stored answers are scored again and added up where there is no bundle.
+
+Prediction files of a benchmark of one's own: a folder with {task}.jsonl.
+
+    {"id": "...", "output": "...", "question": "...", "references": ["..."], "reasoning": "only where there was some"}
+
+Where the question has choices, they stand behind it: "choices": {"A": "...", "B": "..."}.
+
+Of a file that is read only "id" and "output" count; the bundle that has the benchmark says the rest.
 """
 
 from __future__ import annotations
@@ -11,6 +19,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, LbxError, UsageError
@@ -21,6 +30,8 @@ from lbx.base.tables import is_name
 from lbx.benchmarks.base.aggregates import Average, mean, task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark
 from lbx.benchmarks.base.files import while_unchanged
+from lbx.benchmarks.base.prediction_lines import PredictionLine, wrong
+from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, StoredAnswer
 from lbx.benchmarks.base.templates import fill_format
 from lbx.benchmarks.own.definition import (
     FILE,
@@ -31,7 +42,6 @@ from lbx.benchmarks.own.definition import (
     choice_lines,
     read_definition,
 )
-from lbx.benchmarks.own.predictions import OwnFormat
 from lbx.benchmarks.own.rows import count_samples, samples_in
 from lbx.metrics.named import METRICS, VERSION, Asked
 
@@ -268,3 +278,37 @@ def _told(kind: Callable[..., LbxError], fix: str, command: str = "") -> Iterato
 def _told_of(bundle: Bundle) -> AbstractContextManager[None]:
     fix = "Correct the file where the bundle is made, and make the bundle again."
     return _told(BundleError, fix, as_command("lbx", "verify", bundle.root))
+
+
+class OwnFormat(PredictionFormat):
+    """The format of a benchmark of one's own; ``known_tasks`` are those of the bundle, () without one."""
+
+    folder = True
+    stands_alone = False
+
+    def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
+        """See ``PredictionFormat.read``."""
+        predictions = []
+        for number, line in enumerate(lines):
+            name = line.need("id")
+            if not isinstance(name, str | int) or isinstance(name, bool):
+                raise wrong(line.where, "'id' should be text or a whole number")
+            sample = Sample(self.name, task, str(name), context="", question="", references=())
+            predictions.append(self.answered(line, number, sample, "output"))
+        return predictions
+
+    def identity(self, sample: Sample) -> object:
+        return sample.sample_id
+
+    def file_name(self, model: str, task: str) -> str:
+        return f"{task}.jsonl"
+
+    def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
+        """What was asked beside what was answered."""
+        return {
+            "id": answer.sample.sample_id,
+            "question": answer.sample.question,
+            **({"choices": choices} if (choices := answer.sample.meta.get("choices")) else {}),
+            "references": list(answer.sample.references),
+            "output": answer.output,
+        }

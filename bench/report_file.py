@@ -132,7 +132,7 @@ def _runs(random: np.random.Generator, words: _Words) -> Iterator[_Answer]:
             for task, rows in tasks.items():
                 kind = _kind(benchmark, task)
                 for row in rows:
-                    for iteration in range(BENCHMARKS[benchmark].iterations):
+                    for iteration in range(BENCHMARKS[benchmark].protocol.iterations):
                         key = (place, row.sample.key, iteration)
                         alike = key in known and random.random() < list(VARIANTS.values())[variant]
                         said = known[key] if alike else _said(kind, skill - difficulty[row.sample.key], random, words)
@@ -141,7 +141,7 @@ def _runs(random: np.random.Generator, words: _Words) -> Iterator[_Answer]:
 
 
 def _tasks(benchmark: str) -> list[str]:
-    return [task for task in BENCHMARKS[benchmark].known_tasks if task != "nq" and not task.endswith("_e")]
+    return [task for task in BENCHMARKS[benchmark].catalogue.names if task != "nq" and not task.endswith("_e")]
 
 
 def _kind(benchmark: str, task: str) -> _Kind:
@@ -231,7 +231,8 @@ def _meta(benchmark: str, number: int, random: np.random.Generator) -> tuple[dic
 def _run(benchmark: str, place: int, variant: str, samples: Mapping[str, int]) -> RunRow:
     model = f"{MODELS[place]}-{variant}"
     settings = {
-        "seed": 0, "iterations": BENCHMARKS[benchmark].iterations, "temperature": 0.0, "chat": True, "batching": True,
+        "seed": 0, "iterations": BENCHMARKS[benchmark].protocol.iterations, "temperature": 0.0, "chat": True,
+        "batching": True,
         "context_window": WINDOWS[place], "max_prompt_tokens": None, "max_new_tokens": None,
         "thinking": place == THINKING, "sampling": "official", "backend.n_batch": 512, "backend.flash_attn": False,
         "backend.cache_type_k": "f16", "backend.cache_type_v": "f16", "backend.threads": 8,

@@ -16,7 +16,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 from lbx.base.records import Sample
-from lbx.benchmarks.annotated.dataset import Dataset
+from lbx.exchange.annotation.dataset import Dataset
 from lbx.judging.people.book import Book
 from lbx.judging.people.choosing import rating_set
 from lbx.judging.people.journal import Journal

@@ -116,7 +116,7 @@ def check(arguments: list[str]) -> None:
     for task in (part for names in given.get("task_names") or given.get("tasks") or () for part in names.split(",")):
         family, _, one = task.partition("/")
         assert family in {*BENCHMARKS, "all", "longbench_e", *own}, task
-        known = BENCHMARKS[family].known_tasks if family in list(BENCHMARKS) else ()
+        known = BENCHMARKS[family].catalogue.names if family in list(BENCHMARKS) else ()
         assert not one or not known or "*" in one or one in known, task
     assert given.get("view") in {None, BOARD, *REPORTS}, given
     for recipe in map(str, given.get("recipes") or ()):

@@ -14,11 +14,11 @@ from lbx import benchmarks
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 from lbx.benchmarks.base.aggregates import Average, numbers, task_score
-from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.board import MODE, Board, Boards, Lines, Number, Part, best_of
 from lbx.benchmarks.base.paper import OVERALL, Line, Paper, Place
 from lbx.benchmarks.base.published import PublishedFigures
-from lbx.benchmarks.own.predictions import OwnFormat
+from lbx.benchmarks.own.benchmark import OwnFormat
 
 TASKS = ("warm", "cold")
 
@@ -36,9 +36,9 @@ class Colours(Benchmark):
 
     name = "colours"
     metric_version = 1
-    known_tasks = TASKS
+    catalogue = TaskCatalogue(TASKS)
     predictions = OwnFormat("colours", TASKS)
-    unit = 1
+    scoring = ScoringRules(unit=1)
     paper = Paper({"table": "Colours: warm and cold ones"}, _place, averages=(("table", ""),))
     boards = Boards(
         {
@@ -75,7 +75,7 @@ class Colours(Benchmark):
         made = task_score("right", rows, "right", 2)
         return [TaskScore(one.metric, one.n, one.score, round(one.score, 4), estimate=one.estimate) for one in made]
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
         heads = [found["right"] for found in numbers(self.aggregate, tasks).values()]
         mean = Average.of(heads, whole=len(heads) == len(TASKS))
         if mean is None:

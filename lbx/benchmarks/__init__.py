@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Task
-from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules
 from lbx.benchmarks.base.judge_files import JudgeForm
-from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm
+from lbx.benchmarks.base.official_judge import OfficialJudge
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.judge.benchmark import Judging
 from lbx.benchmarks.leval.benchmark import LEval
@@ -21,6 +22,7 @@ from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.benchmarks.longbench_v2.benchmark import LongBenchV2
 from lbx.benchmarks.lveval.benchmark import LVEval
 from lbx.benchmarks.needle.benchmark import Needle
+from lbx.benchmarks.own.benchmark import OwnBenchmark as OwnBenchmark
 from lbx.benchmarks.own.benchmark import own_benchmark
 from lbx.benchmarks.own.benchmark import own_names as own_names
 
@@ -56,7 +58,7 @@ BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
 def unit_of(name: str | None) -> float:
     """What a score of 1 is in a benchmark's official numbers; in percents where no benchmark has the name."""
     family = BENCHMARKS.get(name) if name else None
-    return family.unit if family else Benchmark.unit
+    return (family.scoring if family else ScoringRules()).unit
 
 
 def beside(own: Benchmark | None) -> Mapping[str, Benchmark]:
@@ -100,12 +102,12 @@ def everything(bundle: Bundle) -> list[Task]:
     Raises:
         BundleError: a data file is damaged, or a benchmark of one's own says what cannot be.
     """
-    return [task for family in _there(bundle) if family.bundled(bundle) for task in family.tasks(bundle)]
+    return [task for family in _there(bundle) if family.data.is_bundled(bundle) for task in family.tasks(bundle)]
 
 
 def of_embedding(tasks: Iterable[Task]) -> list[str]:
     """Those of the tasks, by their full names, that an embedding model scores half of."""
-    return [task.full_name for task in tasks if task.name in BENCHMARKS[task.benchmark].embedding_tasks]
+    return [task.full_name for task in tasks if task.name in BENCHMARKS[task.benchmark].catalogue.embedding]
 
 
 def format_names() -> list[str]:
@@ -121,7 +123,7 @@ def official_judges() -> dict[str, OfficialJudge]:
 def official_rubric(name: str, bundle: Bundle) -> Rubric:
     """The rubric of one of them. Raises BundleError: the bundle lacks it, or has another one."""
     judge = official_judges()[name]
-    return judge.rubric(BENCHMARKS[name].official_file(bundle, judge.source))
+    return judge.rubric(BENCHMARKS[name].data.official_file(bundle, judge.source))
 
 
 def judge_forms() -> dict[str, JudgeForm]:
@@ -129,9 +131,10 @@ def judge_forms() -> dict[str, JudgeForm]:
     return {form.name: form for form in (*(judge.form for judge in official_judges().values()), JudgeForm())}
 
 
-def rating_forms() -> dict[str, RatingForm]:
-    """The forms of files of people's ratings."""
-    return {family.ratings.name: family.ratings for family in BENCHMARKS.values() if family.ratings}
+def rubric_file(name: str, bundle: Bundle) -> Path | None:
+    """The file with a rubric that a bundle brings for a benchmark of one's own, or None."""
+    family = BENCHMARKS[name]
+    return family.rubric_file(bundle) if isinstance(family, OwnBenchmark) else None
 
 
 def _there(bundle: Bundle) -> list[Benchmark]:
@@ -142,7 +145,7 @@ def reserved_names() -> dict[str, str]:
     """Names that ``--tasks`` knows already -> what they mean: no benchmark of one's own can have them."""
     names = {"all": "everything that is in the bundle", Judging.name: "what `lbx judge` asks"}
     for name, family in BENCHMARKS.items():
-        names |= dict.fromkeys((name, *family.selections), "a built-in benchmark")
+        names |= dict.fromkeys((name, *family.catalogue.selections), "a built-in benchmark")
     return names
 
 
@@ -151,12 +154,12 @@ def _meant(bundle: Bundle, name: str) -> list[Task]:
         return everything(bundle)
     benchmark, _, wanted = name.partition("/")
     families = _there(bundle)
-    family = next((one for one in families if benchmark == one.name or benchmark in one.selections), None)
+    family = next((one for one in families if benchmark == one.name or benchmark in one.catalogue.selections), None)
     if family is None or (wanted and benchmark != family.name):
         raise _unknown(bundle, name)
-    named: Sequence[str] = family.selections.get(benchmark, family.known_tasks)
+    named: Sequence[str] = family.catalogue.selections.get(benchmark, family.catalogue.names)
     if wanted:
-        known = family.known_tasks or [task.name for task in family.tasks(bundle)]
+        known = family.catalogue.names or [task.name for task in family.tasks(bundle)]
         named = [task for task in known if fnmatchcase(task, wanted)]
         if not named:
             raise _unknown(bundle, name)
@@ -170,7 +173,7 @@ def _not_held(bundle: Bundle, family: Benchmark, name: str) -> UsageError:
     return UsageError(
         f"The bundle at {bundle.root} does not hold the data of {name}.",
         fix="Bundle it on a connected machine.",
-        command=as_command("lbx", "bundle", family.recipe),
+        command=as_command("lbx", "bundle", family.data.recipe),
     )
 
 
@@ -179,9 +182,9 @@ def _unknown(bundle: Bundle, name: str) -> UsageError:
     lacking: list[UsageError] = []
     for family in _there(bundle):
         held = {task.name for task in family.tasks(bundle)}
-        selections = [key for key, tasks in family.selections.items() if held.intersection(tasks)]
+        selections = [key for key, tasks in family.catalogue.selections.items() if held.intersection(tasks)]
         names += [family.name, *selections, *(f"{family.name}/{task}" for task in sorted(held))] if held else []
-        if name in family.known_tasks and name not in held:
+        if name in family.catalogue.names and name not in held:
             lacking.append(_not_held(bundle, family, f"{family.name}/{name}"))
     near = get_close_matches(name, names, n=3)
     # "qasper" alone is far from "longbench/qasper" in letters, but it is what was meant.

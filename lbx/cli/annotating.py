@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from lbx.base.counts import counted
 from lbx.base.errors import UsageError
-from lbx.benchmarks.annotated.dataset import Dataset
-from lbx.benchmarks.leval.cleaned import lost, official_files, take_pages
 from lbx.cli.output import answer, note
 from lbx.cli.people_options import Annotate
 from lbx.cli.web import of_web
+from lbx.exchange.annotation.dataset import Dataset
+from lbx.exchange.annotation.tool_pages import lost, official_files, take_pages
 from lbx.exchange.exporting import write_files
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import Any
 
 from lbx.backends.listing import list_models
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS, everything, format_names, judge_forms, rating_forms
+from lbx.benchmarks import BENCHMARKS, everything, format_names, judge_forms
+from lbx.exchange.ratings.pages import RATING_FORMAT
 from lbx.store import Store
 
 Given = Mapping[str, Any]
@@ -30,7 +31,7 @@ def tasks(typed: Given) -> list[str]:
     elif bundle := typed.get("bundle"):
         names = [task.full_name for task in everything(Bundle(Path(bundle)))]
     else:
-        names = [f"{name}/{task}" for name, family in BENCHMARKS.items() for task in family.known_tasks]
+        names = [f"{name}/{task}" for name, family in BENCHMARKS.items() for task in family.catalogue.names]
     return list(dict.fromkeys([*(name.partition("/")[0] for name in names), *names]))
 
 
@@ -42,4 +43,4 @@ def models(typed: Given) -> list[str]:
 
 def formats(_typed: Given) -> list[str]:
     """Whose files are imported and exported."""
-    return [*format_names(), *judge_forms(), *rating_forms()]
+    return [*format_names(), *judge_forms(), RATING_FORMAT]

@@ -10,7 +10,7 @@ from lbx.base.counts import counted
 from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
-from lbx.benchmarks import judge_forms, official_judges, rating_forms
+from lbx.benchmarks import judge_forms, official_judges
 from lbx.cli.exchange_options import Export, Import, Metadata, Score
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.rating_files import export_ratings, import_ratings
@@ -19,6 +19,7 @@ from lbx.exchange.importing import understand, write_predictions
 from lbx.exchange.judge_export import export_judgements
 from lbx.exchange.judged_export import export_judged
 from lbx.exchange.judgements import understand_judgements, write_judgements
+from lbx.exchange.ratings.pages import RATING_FORMAT
 from lbx.planning.option import key_values
 from lbx.running.rescoring import score, score_with
 from lbx.store import Store
@@ -49,10 +50,10 @@ def score_outputs(options: Score) -> None:
 def import_files(options: Import) -> None:
     """See ``lbx import``."""
     output, file_format = options.output, options.file_format
-    if options.strip_reasoning and file_format in (*rating_forms(), *judge_forms()):
+    if options.strip_reasoning and file_format in (RATING_FORMAT, *judge_forms()):
         raise UsageError(f"--strip-reasoning is for answers, and {file_format} has none.", fix="Leave it out.")
-    if form := rating_forms().get(file_format):
-        import_ratings(form, options)
+    if file_format == RATING_FORMAT:
+        import_ratings(options)
         return
     Store.check(output)
     opened = Bundle(options.bundle) if options.bundle else None
@@ -129,8 +130,8 @@ def export_files(options: Export) -> None:
     """See ``lbx export``."""
     file_format, results, runs, output = options.file_format, options.results, options.runs, options.output
     judged, force = options.judged, options.force
-    if form := rating_forms().get(file_format):
-        export_ratings(form, options)
+    if file_format == RATING_FORMAT:
+        export_ratings(options)
         return
     opened = Bundle(options.bundle) if options.bundle else None
     judgements = file_format in judge_forms()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from typing import TYPE_CHECKING
 
 from lbx.base.counts import counted
 from lbx.base.layout import Bundle
@@ -13,21 +12,20 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.cli.exchange_options import Export, Import
 from lbx.cli.output import answer, answer_json, notes
 from lbx.exchange.exporting import write_files
+from lbx.exchange.ratings import exporting, importing
+from lbx.exchange.ratings.pages import read_pages
 from lbx.scoring.adding_up import add_up_completed
 from lbx.store import Store
 
-if TYPE_CHECKING:
-    from lbx.benchmarks.base.official_judge import RatingForm
 
-
-def import_ratings(form: RatingForm, options: Import) -> None:
+def import_ratings(options: Import) -> None:
     """Raises UsageError: the path or the rater is wrong; StoreError: the results file is."""
     output = options.output
     Store.check(output)
     opened = Bundle(options.bundle) if options.bundle else None
-    files, (write, _) = form.read(options.path, options.rater), form.load()  # before the results file is made
+    files = read_pages(options.path, options.rater)  # before the results file is made
     with Store(output) as store:
-        done = write(store, files, bundle=opened, set_id=options.set_id)
+        done = importing.import_ratings(store, files, bundle=opened, set_id=options.set_id)
         add_up_completed(store, BENCHMARKS)
     if options.as_json:
         means = {key: mean if math.isfinite(mean) else None for key, mean in done.means.items()}
@@ -40,11 +38,13 @@ def import_ratings(form: RatingForm, options: Import) -> None:
     notes(done.notes)
 
 
-def export_ratings(form: RatingForm, options: Export) -> None:
+def export_ratings(options: Export) -> None:
     """Raises UsageError: no such set or rater, a document is nowhere, a file already exists."""
-    opened, (_, export) = Bundle(options.bundle) if options.bundle else None, form.load()
+    opened = Bundle(options.bundle) if options.bundle else None
     with Store(options.results, read_only=True) as store:
-        files = export(store, options.set_id, options.rater, bundle=opened, documents=options.documents)
+        files = exporting.export_ratings(
+            store, options.set_id, options.rater, bundle=opened, documents=options.documents
+        )
     pieces = {name: [text] for name, text in files.items()}
     written = write_files(options.output, pieces, whose=options.rater or "the rater", force=options.force)
     if options.as_json:

@@ -49,9 +49,9 @@ def show_tasks(options: Tasks) -> None:
 def _show_known(*, as_json: bool) -> None:
     """The tasks that lbx knows, family by family; a bundle may hold benchmarks of somebody's own beside them."""
     rows = [
-        (f"{name}/{task}", family.recipe or "none: it is built in")
+        (f"{name}/{task}", family.data.recipe or "none: it is built in")
         for name, family in BENCHMARKS.items()
-        for task in family.known_tasks or ("*",)
+        for task in family.catalogue.names or ("*",)
     ]
     table = Table(["task", "recipe"], rows)
     if as_json:

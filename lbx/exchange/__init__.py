@@ -1,1 +1,1 @@
-"""Predictions and judgements in the official files' formats: in from elsewhere, and out to the official scorers."""
+"""Predictions, judgements, ratings and datasets in the official files' formats: in from elsewhere, and out."""

@@ -89,7 +89,8 @@ def export(
         rows += made.rows
         left_out.update(made.left_out)
     targets = {_target(directory, place, ", ".join(run_ids)): pieces for place, pieces in files.items()}
-    grown = directory / (BENCHMARKS[form.name].growing_result or ".")
+    result_format = BENCHMARKS[form.name].results
+    grown = directory / ((result_format and result_format.growing_file) or ".")
     if grows := grown in targets and grown.is_file():
         text = read_input(grown, _LARGEST_GROWN).decode("utf-8", "backslashreplace")  # which is no JSON
         targets[grown] = _joined(form, grown.name, [text], targets[grown])
@@ -116,7 +117,8 @@ def write_files(
 
 
 def _joined(form: PredictionFormat, place: str, first: Sequence[str], second: Sequence[str]) -> list[str]:
-    text = BENCHMARKS[form.name].joined_results(place, "".join(first), "".join(second))
+    result_format = BENCHMARKS[form.name].results
+    text = result_format.join(place, "".join(first), "".join(second)) if result_format else None
     if text is None:
         raise UsageError(
             f"{place} cannot take another run: such a file is about one run, or this one was not written by lbx.",
@@ -134,19 +136,19 @@ def _predictions(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -
 
 
 def _results(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _Made:
-    family = BENCHMARKS[form.name]
+    result_format = BENCHMARKS[form.name].results
     predictions = _predictions(store, form, run)
     if not predictions.files:
         return predictions
     scored = scored_run(store, form, run)
-    made = {place: [text] for place, text in family.result_files(scored).items()}
-    if not made:
+    made = {place: [text] for place, text in (result_format.write(scored) if result_format else {}).items()}
+    if result_format is None or not made:
         raise UsageError(
             f"No official result file can be made of the run {run['run_id']!r}: {form.name} has none, or the run has "
             "no score that counts in one.",
             fix="Leave out --results for the answers alone, or score the run again.",
         )
-    if family.results_hold_predictions:
+    if result_format.holds_predictions:
         made |= {f"{file_part(scored.model)}/{place}": list(lines) for place, lines in predictions.files.items()}
     return _Made(made, len(scored.lines), predictions.left_out)
 

@@ -281,5 +281,5 @@ def _files(bundle: Bundle, judge: OfficialJudge, name: str, length_hint: bool) -
     raise BundleError(
         f"The bundle at {bundle.root} holds no published answers of {name!r}, asked {hint} a hint at the length.",
         fix=f"It holds those of {', '.join(known)}." if known else f"Bundle {judge.title} on a connected machine.",
-        command="" if known else as_command("lbx", "bundle", BENCHMARKS[judge.benchmark].recipe),
+        command="" if known else as_command("lbx", "bundle", BENCHMARKS[judge.benchmark].data.recipe),
     )

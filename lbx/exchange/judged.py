@@ -61,9 +61,9 @@ def match_judged(form: PredictionFormat, bundle: Bundle, reading: PredictionFile
         BundleError: the bundle has none of the tasks, or they are damaged.
     """
     family = BENCHMARKS[form.name]
-    held = [task.name for task in family.tasks(bundle, family.open_tasks) if family.is_open(task.name)]
+    held = [task.name for task in family.tasks(bundle, family.catalogue.open) if family.catalogue.is_open(task.name)]
     if not held:
-        raise family.no_data(bundle, f"any of the open tasks of {form.name}")
+        raise family.data.missing(bundle, f"any of the open tasks of {form.name}")
     samples_of: dict[object, list[tuple[int, Sample]]] = defaultdict(list)
     for task in held:
         for place, sample in enumerate(bundled_samples(form, bundle, task)):

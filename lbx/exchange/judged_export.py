@@ -42,7 +42,7 @@ def export_judged(
     if metric not in metrics:
         raise UsageError(f"There are no answers for a judge called {metric!r}.", fix=f"Known are {', '.join(metrics)}.")
     judge = metrics[metric]
-    every = BENCHMARKS[judge.benchmark].judged(bundle)
+    every = judge.samples(bundle)
     wanted = [(sample, mark) for sample, mark in every if mark in judge.answer_files[metric]]
     files: dict[str, list[str]] = {}
     left_out: Counter[str] = Counter()

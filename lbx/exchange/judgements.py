@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks import judge_forms
-from lbx.benchmarks.base.benchmark import named_apart
+from lbx.benchmarks.base.benchmark import with_unique_ids
 from lbx.benchmarks.base.judge_files import NO_ANSWER, JudgedPair, JudgeFile, JudgeForm, Shown
 from lbx.benchmarks.base.judged_by import LLM, copy_marks, marks_in
 from lbx.benchmarks.base.official_judge import PUBLISHED
@@ -178,7 +178,7 @@ def _write_attempt(
     store: Store, judgements: Judgements, number: int, rows: Sequence[JudgedPair], compared: Sequence[_Compared]
 ) -> JudgeRun:
     run = _run_row(judgements, number, len(rows))
-    samples = list(named_apart(_rounds(judgements, rows, compared)))
+    samples = list(with_unique_ids(_rounds(judgements, rows, compared)))
     generations = list(_generations(run.run_id, judgements.file.rubric.name, rows, samples))
     write_import(store, run, (SampleRow(sample, place) for place, sample in enumerate(samples)), generations)
     return JudgeRun(

@@ -10,8 +10,10 @@ from typing import Any
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.records import ScoredSample
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base.aggregates import numbers
 from lbx.benchmarks.base.predictions import PredictionFormat, StoredAnswer
-from lbx.benchmarks.base.results import Judged, ScoredLine, ScoredRun
+from lbx.benchmarks.base.results import Judged, ScoredLine, ScoredRun, rows_by_task
 from lbx.store import Store
 from lbx.store.rows import stored_sample
 from lbx.store.runs import metadata
@@ -76,6 +78,7 @@ def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> 
             command=as_command("lbx", "score", store.path),
         )
     file = form.file_name(label, "") if made else settings["files"][0]["name"]
+    family, rows = BENCHMARKS[form.name], rows_by_task(lines)
     return ScoredRun(
         run["run_id"],
         label,
@@ -85,6 +88,8 @@ def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> 
         "" if form.folder else file,
         run["finished_at"] or run["started_at"],
         lines,
+        numbers(family.aggregate, rows),
+        family.groups(rows),
         [Judged(**row) for row in store.query(_JUDGED, [run["run_id"], form.name, form.name]).dicts()],
     )
 

@@ -22,7 +22,7 @@ def task_text(bundle: Bundle | None, sample: Sample, document: str) -> str:
         document: the hash of the sample's document; "" where it is not known.
     """
     family = BENCHMARKS.get(sample.benchmark)
-    if sample.question.strip() or bundle is None or family is None or not family.knows(sample.task):
+    if sample.question.strip() or bundle is None or family is None or not family.catalogue.has(sample.task):
         return sample.question
     try:
         prompt = family.prompt(bundle, replace(sample, context="", question=_QUESTION))

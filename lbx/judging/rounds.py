@@ -86,7 +86,7 @@ class Questions:
             return False
         if self.questions == "open":
             family = BENCHMARKS.get(sample.benchmark)
-            return family is None or family.is_open(sample.task)
+            return family is None or family.catalogue.is_open(sample.task)
         return any(mark in question.marks for mark in BY_NAME[self.questions])
 
 
@@ -240,7 +240,7 @@ def _means(name: str, sample: Sample) -> bool:
         return True
     if benchmark != sample.benchmark:
         family = BENCHMARKS.get(sample.benchmark)
-        return family is not None and not task and sample.task in family.selections.get(benchmark, ())
+        return family is not None and not task and sample.task in family.catalogue.selections.get(benchmark, ())
     return not task or fnmatchcase(sample.task, task)
 
 
@@ -248,7 +248,7 @@ def _task_order(place: Sequence[str]) -> tuple[int, str, int, str]:
     """The papers' order, as official files have them."""
     family, name, *_ = place
     families = list(BENCHMARKS)
-    known = benchmark.known_tasks if (benchmark := BENCHMARKS.get(family)) else ()
+    known = benchmark.catalogue.names if (benchmark := BENCHMARKS.get(family)) else ()
     return (
         families.index(family) if family in families else len(families), family,
         known.index(name) if name in known else len(known), name,

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from lbx.metrics import code, f1, numbers, rouge_l, rouge_n
+from lbx.metrics import f1, longbench, rouge_l, rouge_n
 from lbx.metrics.stated_choice import stated_choice
 
 VERSION = 2
@@ -78,8 +78,8 @@ def _rouge_l(output: str, asked: Asked) -> rouge_l.RougeL:
 
 
 def _edit_similarity(output: str, asked: Asked) -> Found:
-    line = code.code_line(output)
-    return Found(code.edit_similarity(line, asked.references), line)
+    line = longbench.code_line(output)
+    return Found(longbench.edit_similarity(line, asked.references), line)
 
 
 METRICS: dict[str, Callable[[str, Asked], Found]] = {
@@ -94,7 +94,7 @@ METRICS: dict[str, Callable[[str, Asked], Found]] = {
     "rouge2": lambda output, asked: Found(rouge_n.rouge(output, asked.references).rouge2),
     "rougeL": lambda output, asked: Found(rouge_n.rouge(output, asked.references).rouge_l),
     "edit_similarity": _edit_similarity,
-    "count": lambda output, asked: Found(numbers.count(output, asked.references)),
+    "count": lambda output, asked: Found(longbench.count(output, asked.references)),
 }
 """rouge_l is LongBench's, with the official run's recursion limit, rouge1, rouge2 and rougeL are L-Eval's (English)."""
 _LATIN_ONLY = ("rouge1", "rouge2", "rougeL")

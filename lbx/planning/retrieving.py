@@ -93,7 +93,7 @@ def rules_of(benchmarks: Iterable[Benchmark], how: Retrieval) -> RetrievalRules:
     Raises:
         UsageError: they differ, and one run has one way to retrieve.
     """
-    families = {family.name: family.retrieval for family in benchmarks}
+    families = {family.name: family.protocol.retrieval for family in benchmarks}
     wanted_rules = dict.fromkeys(families.values())
     if how.words and how.retriever != BM25:  # then nothing of them is used
         return _PLAIN

@@ -40,7 +40,7 @@ class Agenda:
 
     def iterations_of(self, task: Task) -> int:
         """How often each of the task's samples is asked."""
-        return self.settings.iterations or self.benchmarks[task.benchmark].iterations
+        return self.settings.iterations or self.benchmarks[task.benchmark].protocol.iterations
 
     def read_together(self, sample: Sample) -> str:
         """What names the text that prompts share: the document; a question without one stands for itself."""

@@ -1,4 +1,4 @@
-"""The curves by length that benchmarks make of a run's answers (``Benchmark.curves``), read of a results file."""
+"""The curves by length that benchmarks make of a run's answers (``ScoringRules.curves``), read of a results file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def curves(store: Store, benchmark: str, runs: Collection[str] = ()) -> Curves:
     made = {
         (run, group): curve
         for (run, _), tasks in scored(store, runs, [benchmark]).items()
-        for group, curve in BENCHMARKS[benchmark].curves(tasks).items()
+        for group, curve in BENCHMARKS[benchmark].scoring.curves(tasks).items()
     }
     if store.read_only:
         _READ[store] = (key, made)

@@ -275,7 +275,7 @@ def _range(bins: Sequence[Bin], rule: str) -> dict[str, Any]:
 
 
 def _name(family: Benchmark | None, task: str) -> str:
-    return family.across_lengths(task) if family else task
+    return family.catalogue.length_groups.get(task, task) if family else task
 
 
 def _estimate(benchmark: str, task: str, rows: ScoredRows) -> Estimate | None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.benchmark import ScoringRules
 from lbx.report.comparing import compared_averages
 from lbx.report.shapes import ReportQuery
 from lbx.report.sides import Side
@@ -61,7 +61,7 @@ def table(store: Store, query: ReportQuery) -> Table:
     averaged = {*store.query(_AVERAGED).rows}
     for row in rows:
         family = known(row["benchmark"]) if (row["run_id"], row["benchmark"]) in averaged else None
-        row["score_of"] = None if row["score"] is None else (family or Benchmark).average_of
+        row["score_of"] = None if row["score"] is None else (family.scoring if family else ScoringRules()).average_of
     rows.sort(key=lambda row: (row["benchmark"], -standing(row), row["model"], row["backend"], row["run_id"]))
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:

@@ -1,7 +1,7 @@
 """The papers' tables: a row a run, a column a task, category or length, a table for each benchmark and grouping.
 
 The view ``paper`` has the numbers, a row each; the benchmarks say where each stands (``benchmarks.base.paper``).
-What the view cannot hold is added: curves by length, see ``Benchmark.curves``.
+What the view cannot hold is added: curves by length, see ``ScoringRules.curves``.
 """
 
 from __future__ import annotations

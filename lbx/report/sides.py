@@ -62,8 +62,8 @@ class Side:
         """The benchmark's average, its groups, its tasks, in this order."""
         tasks = self.tasks
         heads = {task: one for task, rows in tasks.items() if (one := number(self._benchmark.name, task, rows))}
-        own = self._benchmark.known_tasks or tuple(tasks)  # a foreign file may have others
-        groups = self._benchmark.averages({task: rows for task, rows in tasks.items() if task in own})
+        own = self._benchmark.catalogue.names or tuple(tasks)  # a foreign file may have others
+        groups = self._benchmark.groups({task: rows for task, rows in tasks.items() if task in own}, averages_only=True)
         average = first_overall(groups, [*heads.values()])
         if average and average not in groups:
             groups.append(average)

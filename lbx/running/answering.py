@@ -207,19 +207,17 @@ def _take(work: Work, question: PendingAnswer, completion: Completion | LbxError
     if isinstance(completion, LbxError):
         return failed(work, key, question.prompt, completion)
     question.steps.append(Step(question.prompt, question.request, completion))
-    if len(question.steps) == 1:
-        follow_up = question.benchmark.follow_up(work.bundle, question.sample, work.mode, completion.text)
-        if follow_up is not None:
-            question.prompt = follow_up
-            try:
-                question.request = work.request(key, follow_up)
-            except PromptError as exc:
-                return failed(work, key, follow_up, exc)
-            return None
+    outputs = [step.completion.text for step in question.steps]
+    answer = question.benchmark.next_step(work.bundle, question.sample, work.mode, outputs)
+    if isinstance(answer, Prompt):
+        question.prompt = answer
+        try:
+            question.request = work.request(key, answer)
+        except PromptError as exc:
+            return failed(work, key, answer, exc)
+        return None
     first = question.steps[0]
     cut = reference_cut(question.benchmark.evidence(question.sample), first.prompt, first.request)
-    outputs = [step.completion.text for step in question.steps]
-    answer = question.benchmark.final_answer(question.sample, work.mode, outputs)
     return _row(work.run_id, question.steps, answer, cut)
 
 

@@ -13,7 +13,7 @@ from lbx.base.counts import counted
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS, official_judges, official_rubric
+from lbx.benchmarks import BENCHMARKS, official_judges, official_rubric, rubric_file
 from lbx.benchmarks.base.official_judge import PUBLISHED, published_run_id
 from lbx.benchmarks.base.rubric import PAIR, Rubric
 from lbx.benchmarks.judge.benchmark import Judging
@@ -130,7 +130,7 @@ def _with_own_rubric(spec: JudgeSpec, bundle: Bundle, stores: Sequence[Store]) -
     judged = [one for one in answered if {"all", one} & {name.partition("/")[0] for name in spec.tasks}]
     if spec.rubric != OFFICIAL or set(judged) & set(official_judges()):
         return spec
-    brought = {one: path for one in judged if one in BENCHMARKS and (path := BENCHMARKS[one].rubric_file(bundle))}
+    brought = {one: path for one in judged if one in BENCHMARKS and (path := rubric_file(one, bundle))}
     if len(brought) > 1:
         raise UsageError(
             f"{' and '.join(brought)} have a rubric each, and a judge goes by one.",

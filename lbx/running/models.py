@@ -45,17 +45,17 @@ def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) ->
     for mode in MODES:
         if getattr(settings, mode) == ASKING[mode].default:
             continue
-        without = [task.full_name for task in tasks if mode not in BENCHMARKS[task.benchmark].modes]
+        without = [task.full_name for task in tasks if mode not in BENCHMARKS[task.benchmark].protocol.modes]
         if without:
             more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
-            knowing = [name for name, benchmark in BENCHMARKS.items() if mode in benchmark.modes]
+            knowing = [name for name, benchmark in BENCHMARKS.items() if mode in benchmark.protocol.modes]
             option = ASKING[mode].names[0].rpartition("/")[2]  # "--no-..." of what is on by default
             raise UsageError(
                 f"{option} does not apply to {', '.join(without[:_NAMED])}{more}.",
                 fix=f"It applies to {' and '.join(knowing)}: name only their tasks, or remove it.",
             )
     for task in tasks:
-        BENCHMARKS[task.benchmark].check_mode(task.name, settings.mode(context_window=0))
+        BENCHMARKS[task.benchmark].protocol.check_mode(task.name, settings.mode(context_window=0))
     return tasks
 
 

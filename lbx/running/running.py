@@ -253,7 +253,7 @@ def _check_embedding(run: ResolvedRun, place: Path) -> None:
     if run.spec.embedding is None:
         return
     if not of_embedding(run.tasks):
-        known = [f"{name}/{task}" for name, family in BENCHMARKS.items() for task in family.embedding_tasks]
+        known = [f"{name}/{task}" for name, family in BENCHMARKS.items() for task in family.catalogue.embedding]
         raise UsageError(
             f"--embedding does not apply to these tasks: it scores half of {' and '.join(known)}.",
             fix="Add one of them to --tasks, or remove the option. Chunks are found by --retriever.",

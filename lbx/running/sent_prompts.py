@@ -130,7 +130,8 @@ def _of_sample(work: Work, sample: Sample, answers: Sequence[str] = (FIRST_ANSWE
     benchmark = work.benchmarks[sample.benchmark]
     yield _sent(work, sample.key, 0, work.prompt(sample))
     for answer in answers[:1]:
-        if (second := benchmark.follow_up(work.bundle, sample, work.mode, answer)) is not None:
+        second = benchmark.next_step(work.bundle, sample, work.mode, [answer])
+        if isinstance(second, Prompt):
             yield _sent(work, sample.key, 1, second)
 
 

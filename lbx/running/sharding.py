@@ -96,7 +96,9 @@ def deal(
         raise UsageError("These tasks have no sample to ask.", fix="See what there is: lbx tasks.")
     tasks = [task.full_name for task in run.tasks]
     shards = make_shards(counting.documents, counting.costs, tasks, count, processes=counting.processes)
-    iterations = {task.full_name: spec.iterations or BENCHMARKS[task.benchmark].iterations for task in run.tasks}
+    iterations = {
+        task.full_name: spec.iterations or BENCHMARKS[task.benchmark].protocol.iterations for task in run.tasks
+    }
     names = tuple(str(name) for name in run.names)
     return ShardPlan(run.bundle.digest, names, iterations, counting.unit, counting.basis, shards)
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
+from lbx.benchmarks import OwnBenchmark
 from lbx.benchmarks.base.aggregates import Average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.judge.benchmark import NAME as JUDGE
-from lbx.benchmarks.own.benchmark import OwnBenchmark
 from lbx.scoring.scored import known, number, plain_numbers, read, told
 from lbx.statistics.estimates import Estimate, interval, labels_of
 from lbx.store import GroupRow, ResultRow, Store, opinions
@@ -82,7 +82,7 @@ class _AddingUp:
         # What only judges and people read is no part of what a number could have been made of.
         self._asked = {task: min(count, self._scorable.get(task) or count) for task, count, *_ in counts}
         self._failed = {task: self._failed_rows(task) for task, _, failed, _ in counts if failed}
-        self._lost = [task for task, _, failed, every in counts if failed == every and benchmark.knows(task)]
+        self._lost = [task for task, _, failed, every in counts if failed == every and benchmark.catalogue.has(task)]
         self._unnamed: dict[str, list[tuple[str, int]]] = {}
         for task, sample_id, iteration in store.query(
             "SELECT task, sample_id, iteration FROM generations ANTI JOIN samples USING (benchmark, task, sample_id) "
@@ -106,7 +106,7 @@ class _AddingUp:
         results = [row for task, one in tasks.items() for row in self._results(task, one, places[task])]
         self._heads = {row.task: row for row in results if row.headline}
         lengths = [row for task, one in tasks.items() for row in self._lengths(task, one)]
-        of_family = {task: one for task, one in tasks.items() if self._benchmark.knows(task)}
+        of_family = {task: one for task, one in tasks.items() if self._benchmark.catalogue.has(task)}
         groups = self._groups(of_family)
         return [*results, *lengths, *groups, *self._whole(tasks, groups)]
 
@@ -122,8 +122,8 @@ class _AddingUp:
             ResultRow(
                 *self._names, task, one.metric, self._version, one.n, one.score, one.official if whole else None,
                 headline=head is not None and one.metric == head.metric, position=position,
-                partial=one.partial or not whole, task_position=place, unit=self._benchmark.unit,
-                in_paper=head is not None and self._benchmark.prints(one.metric, head.metric),
+                partial=one.partial or not whole, task_position=place, unit=self._benchmark.scoring.unit,
+                in_paper=head is not None and self._benchmark.scoring.is_printed(one.metric, head.metric),
                 **self._sureness(one, [bound.get(one.metric) for bound in bounds]),
             )
             for position, one in enumerate(numbers)
@@ -164,7 +164,7 @@ class _AddingUp:
         return [
             GroupRow(
                 *self._names, group.grouping, group.name, group.metric, self._version, group.n,
-                group.score, group.official, group.partial, position, self._benchmark.unit,
+                group.score, group.official, group.partial, position, self._benchmark.scoring.unit,
                 **self._sureness(group, [bound.get(_place(group)) for bound in bounds]),
             )
             for position, group in enumerate(groups)
@@ -195,13 +195,12 @@ class _AddingUp:
         return [BenchmarkRow(*self._names, self._version, average.n, average.score, **columns)]
 
     def _aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
-        return self._benchmark.aggregate(task, rows) if self._benchmark.knows(task) else plain_numbers(rows)
+        return self._benchmark.aggregate(task, rows) if self._benchmark.catalogue.has(task) else plain_numbers(rows)
 
     def _filled(self, tasks: Mapping[str, ScoredRows]) -> list[dict[str, ScoredRows]]:
         """The tasks' rows with failures all wrong, and all right; [] without failures."""
-        complete = type(self._benchmark).counts is Benchmark.counts or all(
-            self._benchmark.counts(row) for rows in tasks.values() for row in rows
-        )
+        rules = self._benchmark.scoring
+        complete = not rules.uncounted_metric or all(rules.counts(row) for rows in tasks.values() for row in rows)
         if complete and not any(task in self._failed or task in self._unnamed for task in tasks):
             return []
         filled_rows: list[dict[str, ScoredRows]] = [{}, {}]
@@ -253,13 +252,12 @@ class _AddingUp:
 def _filled(benchmark: Benchmark, rows: ScoredRows, failed: Sequence[ScoredSample], value: float) -> ScoredRows:
     """All rows, with this score for what failed and for what the official number does not count."""
     metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
-    filled = [
-        row if benchmark.counts(row) else replace(row, scores=benchmark.scores_if(metrics, value)) for row in rows
-    ]
+    rules = benchmark.scoring
+    filled = [row if rules.counts(row) else replace(row, scores=rules.missing_scores(metrics, value)) for row in rows]
     for row in failed:
         # An empty answer has the same metrics as any other; none, where a question is not scored at all.
         if own := [one.metric for one in benchmark.score(row.sample, "")]:
-            filled.append(replace(row, scores=benchmark.scores_if(metrics or own, value)))
+            filled.append(replace(row, scores=rules.missing_scores(metrics or own, value)))
     return ScoredRows.of(filled)
 
 
@@ -276,10 +274,10 @@ def _place(group: GroupScore) -> tuple[str, str, str]:
 
 def _places(benchmark: Benchmark, tasks: Iterable[str]) -> dict[str, int]:
     """Each task's place in the paper, not among the tasks of a run: runs of different tasks share the paper's table."""
-    return {task: place for place, task in enumerate(dict.fromkeys([*benchmark.known_tasks, *tasks]))}
+    return {task: place for place, task in enumerate(dict.fromkeys([*benchmark.catalogue.names, *tasks]))}
 
 
 def in_order(benchmark: Benchmark, tasks: Iterable[str]) -> list[str]:
     """The tasks as the paper orders them; those it does not know by name, after the others."""
-    known = {task: place for place, task in enumerate(benchmark.known_tasks)}
+    known = {task: place for place, task in enumerate(benchmark.catalogue.names)}
     return sorted(tasks, key=lambda task: (known.get(task, len(known)), task))

@@ -237,7 +237,7 @@ def known(benchmark: str) -> Benchmark | None:
 def number(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
     """The task's own headline over some of its answers; a plain mean where lbx knows no such task. None without any."""
     family = known(benchmark) if rows else None
-    if family and family.knows(task):
+    if family and family.catalogue.has(task):
         return family.headline(task, rows)
     return next(iter(plain_numbers(rows)), None)
 
@@ -245,8 +245,8 @@ def number(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> TaskScore
 def overall(benchmark: str, tasks: Tasks, heads: Sequence[TaskScore]) -> GroupScore | None:
     """The benchmark's one score of a run: over its own tasks, or the mean of the headlines of whatever tasks it has."""
     family = known(benchmark)
-    own = {task: rows for task, rows in tasks.items() if family and family.knows(task)}
-    return first_overall(family.averages(own) if family and own else [], heads)
+    own = {task: rows for task, rows in tasks.items() if family and family.catalogue.has(task)}
+    return first_overall(family.groups(own, averages_only=True) if family and own else [], heads)
 
 
 def plain_numbers(rows: Sequence[ScoredSample]) -> list[TaskScore]:
@@ -305,7 +305,7 @@ class Samples:
     def _place(self, name: tuple[str, str]) -> tuple[str, float, str]:
         benchmark, task = name
         family = self._families[benchmark]
-        tasks = family.known_tasks if family else ()
+        tasks = family.catalogue.names if family else ()
         return benchmark, tasks.index(task) if task in tasks else math.inf, task
 
     def numbered(
@@ -363,7 +363,7 @@ def named(store: Store) -> dict[str, dict[str, Any]]:
 
 def told(found: Interval, family: Benchmark | None, *, clustered: bool) -> dict[str, Any]:
     """An interval as the views' columns."""
-    return sureness(found, family.clustered_by if family and clustered else "sample")
+    return sureness(found, family.scoring.cluster_name if family and clustered else "sample")
 
 
 def as_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:

@@ -78,7 +78,7 @@ def rescore(
         ).rows
         if name in wanted.benchmarks
     }
-    for run, name, task in [key for key in counts if not wanted.benchmarks[key[1]].knows(key[2])]:
+    for run, name, task in [key for key in counts if not wanted.benchmarks[key[1]].catalogue.has(key[2])]:
         outputs = counts.pop((run, name, task))
         said(f"{name}/{task}: {name} has no such task, so its {outputs:,} outputs are not scored.")
     done, total = 0, sum(counts.values())

@@ -14,8 +14,8 @@ from starlette.routing import BaseRoute, Route
 
 from lbx.base.errors import UsageError
 from lbx.base.visible import visible
-from lbx.benchmarks.annotated.dataset import Dataset
-from lbx.benchmarks.annotated.pairs import ANSWERS, DOCUMENT, QUESTIONS, Field
+from lbx.exchange.annotation.dataset import Dataset
+from lbx.exchange.annotation.pairs import ANSWERS, DOCUMENT, QUESTIONS, Field
 from lbx.web import limits
 from lbx.web.documents import Documents
 from lbx.web.pages import AsTyped, number_in, page, saving

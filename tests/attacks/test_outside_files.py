@@ -29,10 +29,6 @@ from lbx.base.database import parquet_rows
 from lbx.base.errors import LbxError
 from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
-from lbx.benchmarks.annotated import dataset_file
-from lbx.benchmarks.annotated.dataset import Dataset
-from lbx.benchmarks.annotated.dataset_file import opened
-from lbx.benchmarks.annotated.pairs import ANSWERS
 from lbx.benchmarks.base import files as data_files
 from lbx.benchmarks.base import prediction_lines
 from lbx.benchmarks.longbench_pro import data as longbench_pro_data
@@ -43,6 +39,10 @@ from lbx.bundle.signing.signature import load_keys
 from lbx.cli.spec_options import names_of_samples
 from lbx.cluster import status
 from lbx.cluster.folder import RunFolder
+from lbx.exchange.annotation import dataset_file
+from lbx.exchange.annotation.dataset import Dataset
+from lbx.exchange.annotation.dataset_file import opened
+from lbx.exchange.annotation.pairs import ANSWERS
 from lbx.judging.people.journal import Journal, read_journal
 from lbx.planning.shards import read_shards
 from lbx.report.reference import read_reference

@@ -27,8 +27,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from lbx.base.errors import UsageError
-from lbx.benchmarks.annotated.dataset import Dataset
-from lbx.benchmarks.leval.files import read
+from lbx.exchange.annotation.dataset import Dataset
+from lbx.exchange.ratings.pages import read_pages
 from lbx.judging.people.journal import Journal, journal_of
 from lbx.web import Documents, Site, limits, listening, pages
 from lbx.web.annotating import AnnotationPages
@@ -435,5 +435,5 @@ def test_a_rating_page_with_such_a_number(tmp_path: Path, key: str, verdict: Ver
     page |= {"evaluation": "human", f"m_pred {key}": "c", f"instructions {key}": "c", f"outputs {key}": "c"}
     (tmp_path / "0_evaled.json").write_text(json.dumps(page))
     with pytest.raises(UsageError, match=r"0_evaled\.json"):
-        read(tmp_path, "ann")
+        read_pages(tmp_path, "ann")
     verdict("refused")

@@ -15,11 +15,11 @@ from results_parts import lbx, refused, results_file
 
 from lbx.backends.llama import variants
 from lbx.base.errors import LbxError, StoreError
-from lbx.benchmarks.annotated.dataset import Dataset
-from lbx.benchmarks.annotated.pairs import ANSWERS
 from lbx.bundle.making import request
 from lbx.cli import showing
 from lbx.cluster.folder import RunFolder, Submitted
+from lbx.exchange.annotation.dataset import Dataset
+from lbx.exchange.annotation.pairs import ANSWERS
 from lbx.exchange.exporting import write_files
 from lbx.judging.people.journal import Journal
 from lbx.planning.shards import ShardPlan

@@ -20,7 +20,7 @@ from results_parts import changed, lbx, refused, results_file
 sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
 from rated_file import answers_file, rate_all
 
-from lbx.benchmarks.leval.ratings import PAGE_ROW
+from lbx.exchange.ratings.importing import PAGE_ROW
 from lbx.judging.people.collecting import collect
 from lbx.store.columns import TYPES
 

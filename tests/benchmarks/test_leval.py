@@ -18,8 +18,7 @@ from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Mode, Sample, ScoredSample, Truncation
 from lbx.benchmarks import LEval
-from lbx.benchmarks.leval.prompts import SCRIPT
-from lbx.benchmarks.leval.retrieval import RETRIEVAL_SCRIPT, STUFF
+from lbx.benchmarks.leval.prompts import RETRIEVAL_SCRIPT, SCRIPT, STUFF
 from lbx.benchmarks.leval.tasks import KINDS, METRICS
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]

@@ -53,15 +53,14 @@ def test_each_task_has_its_message_and_its_template(scripted: Bundle, task: str)
 
 def test_sci_fi_is_asked_twice_and_its_answers_are_joined(scripted: Bundle) -> None:
     family, sample = LEval(), Sample("leval", "sci_fi", "0", "doc", "Is it so in the story.", ("True [fact: False]",))
-    second = family.follow_up(scripted, sample, Mode(), "True")
+    second = family.next_step(scripted, sample, Mode(), ["True"])
     assert second is not None
     assert (second.text, second.document, second.system) == ("Is it so in the world\nReally?", "", "")
-    joined = family.final_answer(sample, Mode(), [" True\n", "False "])
+    joined = family.next_step(scripted, sample, Mode(), [" True\n", "False "])
     assert joined == "True [fact: False]"
     assert [score.score for score in family.score(sample, joined)] == [1.0, 1.0, 1.0]
     other = Sample("leval", "tpo", "0", "doc", "which?", ("A",))
-    assert family.follow_up(scripted, other, Mode(), "A") is None
-    assert family.final_answer(other, Mode(), ["A"]) == "A"
+    assert family.next_step(scripted, other, Mode(), ["A"]) == "A"
 
 
 @pytest.mark.parametrize(

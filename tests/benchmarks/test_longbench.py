@@ -192,11 +192,11 @@ def test_retrieved_chunks_stand_in_the_documents_place(bundle: Bundle, task: str
     (sample,) = _samples_of(task, {"input": "who?"})
     if task.removesuffix("_e") not in QUESTIONS:
         with pytest.raises(UsageError, match=r"cannot be asked with retrieved chunks.*longbench/dureader"):
-            LongBench().check_mode(task, Mode(rag=3))
+            LongBench().protocol.check_mode(task, Mode(rag=3))
         with pytest.raises(UsageError):
             LongBench().prompt(bundle, sample, Mode(rag=3), chunks)
         return
-    LongBench().check_mode(task, Mode(rag=3))
+    LongBench().protocol.check_mode(task, Mode(rag=3))
     config = bundle.file(PROMPTS)
     assert config
     template = json.loads(config.read_text("utf-8"))[task.removesuffix("_e")]

@@ -159,7 +159,7 @@ def test_prompt(make_bundle: MakeBundle, mode: Mode, question: str, new_tokens: 
     assert (prompt.max_new_tokens, prompt.truncation) == (new_tokens, Truncation.MIDDLE_FLOOR)
     assert (prompt.model_sampling, prompt.temperature, prompt.chat) == (True, None, True)
     assert (prompt.limits[131072], prompt.limits[262144]) == (120000, 224000)
-    assert PRO.iterations == 3
+    assert PRO.protocol.iterations == 3
 
 
 def test_a_document_of_white_space_is_none(make_bundle: MakeBundle) -> None:

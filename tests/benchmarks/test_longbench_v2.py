@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import Chunk, Mode, Sample, ScoredSample, Truncation
+from lbx.base.records import Chunk, Mode, Prompt, Sample, ScoredSample, Truncation
 from lbx.benchmarks import LongBenchV2
 from lbx.benchmarks.longbench_v2.benchmark import DOMAINS, PROMPTS, TASK
 
@@ -103,11 +103,11 @@ def test_every_way_to_ask(bundle: Bundle, mode: Mode, name: str, budget: int) ->
         assert prompt.text == official_prompt(template, row, context=retrieved if mode.rag else None)
         assert prompt.document == ("" if mode.no_context else retrieved if mode.rag else row["context"].strip())
         assert (prompt.max_new_tokens, prompt.temperature, prompt.source) == (budget, 0.1, f"{PROMPTS}/{name}")
-        second = LongBenchV2().follow_up(bundle, sample, mode, " So it is $Q$, B. \n")
+        second = LongBenchV2().next_step(bundle, sample, mode, [" So it is $Q$, B. \n"])
         if not mode.cot:
-            assert second is None
+            assert second == " So it is $Q$, B. \n"
             continue
-        assert second
+        assert isinstance(second, Prompt)
         assert second.text == official_prompt(answer, row, response="So it is $Q$, B.")
         assert (second.document, second.max_new_tokens, second.temperature) == ("", 128, 0.1)
         assert (second.truncation, second.limits) == (
@@ -120,22 +120,22 @@ def test_every_way_to_ask(bundle: Bundle, mode: Mode, name: str, budget: int) ->
 def test_an_empty_reasoning_ends_the_question(bundle: Bundle) -> None:
     """pred.py goes to the next question where the output is empty, but not where it is a blank."""
     sample = next(iter(LongBenchV2().samples(bundle, TASK)))
-    assert LongBenchV2().follow_up(bundle, sample, Mode(cot=True), "") is None
-    blank = LongBenchV2().follow_up(bundle, sample, Mode(cot=True), " \n")
-    assert blank
+    assert LongBenchV2().next_step(bundle, sample, Mode(cot=True), [""]) == ""
+    blank = LongBenchV2().next_step(bundle, sample, Mode(cot=True), [" \n"])
+    assert isinstance(blank, Prompt)
     assert "$COT$" not in blank.text
 
 
 def test_modes_that_contradict_each_other(bundle: Bundle) -> None:
     sample = next(iter(LongBenchV2().samples(bundle, TASK)))
-    assert LongBenchV2().modes == {"cot", "no_context", "rag"}
+    assert LongBenchV2().protocol.modes == {"cot", "no_context", "rag"}
     for ask in (
-        lambda mode: LongBenchV2().check_mode(TASK, mode),
+        lambda mode: LongBenchV2().protocol.check_mode(TASK, mode),
         lambda mode: LongBenchV2().prompt(bundle, sample, mode, CHUNKS),
     ):
         with pytest.raises(UsageError, match="without the document and with chunks of it"):
             ask(Mode(no_context=True, rag=2))
-    LongBenchV2().check_mode(TASK, Mode(cot=True, rag=2))
+    LongBenchV2().protocol.check_mode(TASK, Mode(cot=True, rag=2))
 
 
 def test_what_is_looked_for(bundle: Bundle) -> None:

@@ -241,7 +241,7 @@ def as_bundle(make_bundle: MakeBundle, definition: Path) -> Bundle:
         (TOML + 'fields = { question = "ask" }', {"ask": "Why?"}, "nothing reads the field 'question'"),
     ],
 )
-def test_a_field_that_nothing_reads_is_refused_where_it_is_bundled(
+def test_an_unread_field_is_refused(
     tmp_path: Path, make_bundle: MakeBundle, toml: str, extra: dict[str, Any], words: str
 ) -> None:
     path = written(tmp_path / "mine", toml, lines(ROW | extra))
@@ -251,9 +251,8 @@ def test_a_field_that_nothing_reads_is_refused_where_it_is_bundled(
     (key,) = extra.keys() if "fields" not in toml else ["question"]
     ignoring = written(tmp_path / "other", f'{toml}\nignore = ["{key}"]', lines(ROW | extra))
     assert read_for_bundle(ignoring, reserved_names())[1] == ["one.jsonl"]
-    # A bundle of before goes on as it was asked, whatever its rows have besides.
-    (sample,) = BENCHMARKS["mine"].samples(as_bundle(make_bundle, path), "one")
-    assert sample.meta == {"metrics": ["f1"]}
+    with pytest.raises(BundleError, match=words):
+        list(BENCHMARKS["mine"].samples(as_bundle(make_bundle, path), "one"))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Task
 from lbx.benchmarks import BENCHMARKS, format_names, of_embedding, select
+from lbx.benchmarks.base.benchmark import Benchmark
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 
@@ -120,14 +121,19 @@ def test_no_name_at_all(small: Bundle) -> None:
 
 
 def test_what_a_family_names_is_all_that_is_known_of_it() -> None:
-    with_data = [name for name, family in BENCHMARKS.items() if family.known_tasks]
+    with_data = [name for name, family in BENCHMARKS.items() if family.catalogue.names]
     assert with_data == [name for name in BENCHMARKS if name != "needle"] == format_names()
-    assert all((Path(__file__).parents[2] / BENCHMARKS[name].recipe).is_file() for name in with_data)
+    assert all((Path(__file__).parents[2] / BENCHMARKS[name].data.recipe).is_file() for name in with_data)
     tasks = [Task("longbench_pro", name, ("summary",), 1) for name in ("t3.1", "t4.2")]
     assert of_embedding([*tasks, Task("leval", "tpo", (), 1)]) == ["longbench_pro/t4.2"]
 
 
-CASES = [(name, task) for name, family in BENCHMARKS.items() for task in family.known_tasks]
+def test_a_family_has_few_members() -> None:
+    members = {*vars(Benchmark), *Benchmark.__annotations__}
+    assert len([name for name in members if not name.startswith("_")]) <= 25
+
+
+CASES = [(name, task) for name, family in BENCHMARKS.items() for task in family.catalogue.names]
 anything = st.text(st.characters(codec=None, exclude_categories=()), max_size=120)
 
 

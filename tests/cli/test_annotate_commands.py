@@ -10,7 +10,7 @@ import pytest
 from command_line import Lbx
 from page_process import page_process
 
-PAGES = Path(__file__).parents[1] / "judging/leval_pages/annotated"
+PAGES = Path(__file__).parents[1] / "exchange/leval_pages/annotated"
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ def needles(made: Made, row: Row) -> Claims:
 
 def _score_of(of_run: Numbers, tasks: Tasks) -> Number | None:
     """The benchmark's one score."""
-    known = BENCHMARKS[of_run.benchmark].known_tasks
+    known = BENCHMARKS[of_run.benchmark].catalogue.names
     groups = group_numbers(of_run.benchmark, {task: rows for task, rows in tasks.items() if not known or task in known})
     own = (one for (grouping, _, _), one in groups.items() if grouping == "overall")
     return next(own, None) or _mean_of(of_run.benchmark, tasks)

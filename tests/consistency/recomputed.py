@@ -56,7 +56,7 @@ class Numbers:
         """{task: its scored answers in the data's order}, tasks in their paper's order."""
         family = BENCHMARKS[self.benchmark]
         found: dict[str, list[Answer]] = {}
-        known = list(family.known_tasks)
+        known = list(family.catalogue.names)
         order = {task: (known.index(task) if task in known else len(known), task) for task in self.version}
         for task in sorted(self.version, key=order.__getitem__):
             rows = [self._scored(row, self.version[task]) for row in self.generations[task] if not row.failed]

@@ -10,9 +10,9 @@ from pathlib import Path
 from import_parts import bundle_of, import_predictions, real_bundle
 
 from lbx.base.layout import FILES
-from lbx.benchmarks.leval.export import export_ratings
-from lbx.benchmarks.leval.files import read
-from lbx.benchmarks.leval.ratings import import_ratings
+from lbx.exchange.ratings.exporting import export_ratings
+from lbx.exchange.ratings.importing import import_ratings
+from lbx.exchange.ratings.pages import read_pages
 from lbx.judging.people.choosing import documents
 from lbx.judging.people.sets import Item
 from lbx.store import Store
@@ -34,7 +34,7 @@ def test_ratings_belong_to_the_runs_of_the_answers(shared: Callable, store: Stor
         key: import_predictions(store, "leval", judged / f"{model}.pred.jsonl", model=model, bundle=bundle).run_id
         for model, key in KEYS.items()
     }
-    done = import_ratings(store, read(judged / "jsons", "author"), bundle=bundle)
+    done = import_ratings(store, read_pages(judged / "jsons", "author"), bundle=bundle)
     assert {key: done.runs[key] for key in runs} == runs
     assert len(done.made) == 4
     assert (done.questions, done.ratings) == (85, 21)

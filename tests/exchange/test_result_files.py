@@ -16,9 +16,10 @@ from judged_rounds import PAIR, add_judge, both_orders
 
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.records import Compared
-from lbx.benchmarks import BENCHMARKS, format_names, judge_forms, rating_forms
+from lbx.benchmarks import BENCHMARKS, format_names, judge_forms
 from lbx.benchmarks.judge.benchmark import Round
 from lbx.exchange.exporting import export
+from lbx.exchange.ratings.pages import RATING_FORMAT
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import RunRow, Store
 from lbx.store.runs import set_metadata
@@ -191,7 +192,7 @@ def test_a_submission_to_l_eval(store: Store, tmp_path: Path, write_lines: Calla
     with pytest.raises(UsageError, match=r"m/quality\.pred\.jsonl cannot take another run"):
         export(store, "leval", [run, twin], tmp_path / "twins", results=True)
     for family, rows in (("longbench_v2", "one.jsonl"), ("leval", "in/quality.pred.jsonl")):
-        assert BENCHMARKS[family].joined_results(rows, "{}", "{}") is None
+        assert BENCHMARKS[family].results.join(rows, "{}", "{}") is None
     assert [(row["Model"], row["Params"]) for row in csv.DictReader(text.splitlines())] == [("m", "7B"), ("n", "")]
 
 
@@ -302,7 +303,7 @@ def test_a_benchmark_without_a_scorer_of_its_own(store: Store, tmp_path: Path) -
     store.begin_run(RunRow("r", "m", "scripted", "1", {}, "", {}, {}, "0"))
     with pytest.raises(UsageError, match="There is no prediction format 'needle'") as caught:
         export(store, "needle", "r", tmp_path / "out", results=True)
-    for name in (*format_names(), *judge_forms(), *rating_forms()):
+    for name in (*format_names(), *judge_forms(), RATING_FORMAT):
         assert f" {name}," in f"{caught.value},", name
     assert "a benchmark of your own" in str(caught.value)
     with pytest.raises(UsageError, match="Did you mean leval_judge"):

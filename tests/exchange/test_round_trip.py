@@ -343,7 +343,7 @@ def test_a_run_of_lbx_goes_out_and_comes_back_with_its_scores(
     family = BENCHMARKS[name]
     store.begin_run(RunRow("r", "org/m.x", "scripted", "1", {}, "", {}, {}, "0"))
     for place, sample in enumerate(SAMPLES[name]):
-        for iteration in range(family.iterations):
+        for iteration in range(family.protocol.iterations):
             row = GenerationRow(
                 "r", *sample.key._replace(iteration=iteration), output=OUTPUTS[(place + iteration) % 3], reasoning="hm"
             )

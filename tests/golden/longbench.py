@@ -9,8 +9,8 @@ from typing import Any
 from case import EXACT, SHARED, Case, Record, beside_real_data, cached, golden_aggregates, golden_records
 
 from lbx.base.records import Sample, Score, ScoredSample
-from lbx.benchmarks.longbench.answers import ODD_ANSWERS, odd_answers
 from lbx.benchmarks.longbench.benchmark import METRICS, LongBench, accepted_answers, kind_of
+from lbx.benchmarks.longbench.tasks import ODD_ANSWERS, odd_answers
 from lbx.metrics import rouge_l
 
 NAME = "longbench"

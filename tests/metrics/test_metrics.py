@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from lbx.metrics import chinese, classification, code, exam, f1, multiple_choice, numbers, rouge_l, rouge_n
+from lbx.metrics import chinese, exam, f1, longbench, rouge_l, rouge_n
 
 anything = st.text(st.characters(codec=None, exclude_categories=()), max_size=200)
 """Lone surrogates and control characters included."""
@@ -56,7 +56,7 @@ def test_qa_f1_zh(prediction: str, reference: str, wanted: float) -> None:
 )
 def test_classification(prediction: str, wanted: float) -> None:
     """Naming the reference names "date" and "Event" too. The first is forgiven, its neighbour overlooked."""
-    assert classification.classification(prediction, ["Event date"], ["date", "Event", "Event date", "City"]) == wanted
+    assert longbench.classification(prediction, ["Event date"], ["date", "Event", "Event date", "City"]) == wanted
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def test_classification(prediction: str, wanted: float) -> None:
     ],
 )
 def test_count(prediction: str, references: list[str], wanted: float) -> None:
-    assert numbers.count(prediction, references) == wanted
+    assert longbench.count(prediction, references) == wanted
 
 
 def test_retrieval() -> None:
-    assert numbers.retrieval("Paragraph 7, not 8", ["Paragraph 7"], language="en") == 0.5
-    assert numbers.retrieval("段落12", ["段落12"], language="zh") == 1.0
-    assert numbers.retrieval("7", ["Paragraph 7", "no number"], language="en") == 0.0
+    assert longbench.retrieval("Paragraph 7, not 8", ["Paragraph 7"], language="en") == 0.5
+    assert longbench.retrieval("段落12", ["段落12"], language="zh") == 1.0
+    assert longbench.retrieval("7", ["Paragraph 7", "no number"], language="en") == 0.0
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_retrieval() -> None:
     ],
 )
 def test_code_line(output: str, line: str) -> None:
-    assert code.code_line(output) == line
+    assert longbench.code_line(output) == line
 
 
 def test_edit_similarity_is_in_hundredths() -> None:
-    assert code.edit_similarity("abc", ["abc"]) == 1.0
-    assert code.edit_similarity("abcdef", ["abcdeg"]) == 0.83
-    assert code.edit_similarity("", ["abc"]) == 0.0
+    assert longbench.edit_similarity("abc", ["abc"]) == 1.0
+    assert longbench.edit_similarity("abcdef", ["abcdeg"]) == 0.83
+    assert longbench.edit_similarity("", ["abc"]) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_edit_similarity_is_in_hundredths() -> None:
     ],
 )
 def test_chosen_letter(output: str, letter: str | None) -> None:
-    assert multiple_choice.chosen_letter(output) == letter
+    assert longbench.chosen_letter(output) == letter
 
 
 @pytest.mark.parametrize(
@@ -175,11 +175,11 @@ METRICS: dict[str, Callable[[str, str], float]] = {
     "rouge_l_zh": lambda output, reference: rouge_l.rouge_l_zh(output, [reference]).official,
     "rouge1": lambda output, reference: rouge_n.rouge(output, [reference]).rouge1,
     "rougeL": lambda output, reference: rouge_n.rouge(output, [reference]).rouge_l,
-    "classification": lambda output, reference: classification.classification(output, [reference], [reference, "x"]),
-    "count": lambda output, reference: numbers.count(output, [reference]),
-    "retrieval": lambda output, reference: numbers.retrieval(output, [reference], language="en"),
-    "edit_similarity": lambda output, reference: code.edit_similarity(code.code_line(output), [reference]),
-    "choice": lambda output, reference: float(multiple_choice.chosen_letter(output) == reference),
+    "classification": lambda output, reference: longbench.classification(output, [reference], [reference, "x"]),
+    "count": lambda output, reference: longbench.count(output, [reference]),
+    "retrieval": lambda output, reference: longbench.retrieval(output, [reference], language="en"),
+    "edit_similarity": lambda output, reference: longbench.edit_similarity(longbench.code_line(output), [reference]),
+    "choice": lambda output, reference: float(longbench.chosen_letter(output) == reference),
     "exam choice": lambda output, reference: exam.exact_match(
         exam.choice_answer(output, several=True), exam.choice_reference(reference) or "A"
     ),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from lbx.metrics import code, lcs, rouge_l, rouge_n
+from lbx.metrics import lcs, longbench, rouge_l, rouge_n
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -116,7 +116,7 @@ def test_rouge_n_is_the_package_s(prediction: str, reference: str) -> None:
 @settings(max_examples=examples(150))
 @given(st.one_of(lines, st.text(alphabet=anything)), st.one_of(lines, st.text(alphabet=anything)))
 def test_edit_similarity_is_fuzzywuzzy_s(line: str, reference: str) -> None:
-    assert code.edit_similarity(line, [reference]) == fuzz.ratio(line, reference) / 100
+    assert longbench.edit_similarity(line, [reference]) == fuzz.ratio(line, reference) / 100
 
 
 @pytest.mark.parametrize("room", [lcs.ROOM, 20])

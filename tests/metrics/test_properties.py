@@ -15,21 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lbx.metrics import (
-    answer_lines,
-    chinese,
-    classification,
-    code,
-    exam,
-    f1,
-    keyword_gate,
-    multiple_choice,
-    numbers,
-    ranking,
-    rouge_l,
-    rouge_n,
-    summary,
-)
+from lbx.metrics import chinese, exam, f1, keyword_gate, longbench, longbench_pro, rouge_l, rouge_n
 
 SIZE = 10**6
 PLTRDY = 0.999999995
@@ -72,24 +58,24 @@ def is_nan(text: str) -> bool:
 def of_lines(score: Callable[[Sequence[str], Sequence[str]], float]) -> Callable[[str, Sequence[str]], float]:
     """LongBench Pro's metrics take all references at once, folded, and the answer's lines."""
     return lambda output, references: score(
-        [answer_lines.folded(reference) for reference in references], answer_lines.answer_lines(output)
+        [longbench_pro.folded(reference) for reference in references], longbench_pro.answer_lines(output)
     )
 
 
 METRICS: dict[str, Property] = {
-    "answer_lines.accuracy": Property(of_lines(answer_lines.accuracy), best=False),
-    "answer_lines.set_f1": Property(of_lines(answer_lines.set_f1), best=False),
-    "answer_lines.substring_match": Property(of_lines(answer_lines.substring_match), best=False),
-    "ranking.ndcg": Property(of_lines(ranking.ndcg), best=False),
-    "ranking.pairwise_accuracy": Property(
-        of_lines(lambda references, lines: min(1.0, ranking.pairwise_accuracy(references, lines))),
+    "longbench_pro.accuracy": Property(of_lines(longbench_pro.accuracy), best=False),
+    "longbench_pro.set_f1": Property(of_lines(longbench_pro.set_f1), best=False),
+    "longbench_pro.substring_match": Property(of_lines(longbench_pro.substring_match), best=False),
+    "longbench_pro.ndcg": Property(of_lines(longbench_pro.ndcg), best=False),
+    "longbench_pro.pairwise_accuracy": Property(
+        of_lines(lambda references, lines: min(1.0, longbench_pro.pairwise_accuracy(references, lines))),
         best=False,  # above 1 is officially a failure, and scores 0 in the benchmark
     ),
-    "summary.summary_rouge": Property(
-        lambda output, references: summary.summary_rouge(output, references, language="en").unlimited, best=False
+    "longbench_pro.summary_rouge": Property(
+        lambda output, references: longbench_pro.summary_rouge(output, references, language="en").unlimited, best=False
     ),
-    "summary.summary_rouge zh official": Property(
-        lambda output, references: summary.summary_rouge(output, references, language="zh").official, best=False
+    "longbench_pro.summary_rouge zh official": Property(
+        lambda output, references: longbench_pro.summary_rouge(output, references, language="zh").official, best=False
     ),
     "keyword_gate.keyword_f1": Property(
         of_one(lambda output, reference: keyword_gate.keyword_f1(output, reference, reference).official)
@@ -132,30 +118,30 @@ METRICS: dict[str, Property] = {
         lambda text: float(bool(rouge_n.tokenize(text, None))),
         symmetric=True,
     ),
-    "classification.classification": Property(
-        lambda output, references: classification.classification(output, references, [*references, "x", "date"]),
+    "longbench.classification": Property(
+        lambda output, references: longbench.classification(output, references, [*references, "x", "date"]),
         best=False,  # every reference is a class here, and a class named in vain costs
     ),
-    "classification.classification of one class": Property(
+    "longbench.classification of one class": Property(
         lambda output, references: max(
-            (classification.classification(output, [one], [one]) for one in references), default=0.0
+            (longbench.classification(output, [one], [one]) for one in references), default=0.0
         ),
         lambda text: 1.0,
     ),
-    "numbers.count": Property(numbers.count),
-    "numbers.retrieval en": Property(
-        lambda output, references: numbers.retrieval(output, references, language="en"),
+    "longbench.count": Property(longbench.count),
+    "longbench.retrieval en": Property(
+        lambda output, references: longbench.retrieval(output, references, language="en"),
         best=False,  # one reference without a number spoils all
     ),
-    "numbers.retrieval zh": Property(
-        lambda output, references: numbers.retrieval(output, references, language="zh"), best=False
+    "longbench.retrieval zh": Property(
+        lambda output, references: longbench.retrieval(output, references, language="zh"), best=False
     ),
-    "code.edit_similarity": Property(code.edit_similarity, lambda text: 1.0),
-    "code.edit_similarity of code_line": Property(
-        lambda output, references: code.edit_similarity(code.code_line(output), references)
+    "longbench.edit_similarity": Property(longbench.edit_similarity, lambda text: 1.0),
+    "longbench.edit_similarity of code_line": Property(
+        lambda output, references: longbench.edit_similarity(longbench.code_line(output), references)
     ),
-    "multiple_choice.chosen_letter": Property(
-        of_one(lambda output, reference: float(multiple_choice.chosen_letter(output) == reference))
+    "longbench.chosen_letter": Property(
+        of_one(lambda output, reference: float(longbench.chosen_letter(output) == reference))
     ),
     "exam.exact_match": Property(of_one(exam.exact_match), lambda text: float(not is_nan(text))),
     "exam choice": Property(
@@ -284,15 +270,15 @@ def test_right_numbers_are_worth_their_share(number: int, others: list[int]) -> 
     assume(number not in others)
     output = " ".join(map(str, [number, *others]))
     share = 1 / (1 + len(others))
-    assert numbers.count(output, [str(number)]) == share
-    assert numbers.retrieval(output, [f"Paragraph {number}"], language="en") == share
-    assert numbers.retrieval(output, [f"段落{number}"], language="zh") == share
+    assert longbench.count(output, [str(number)]) == share
+    assert longbench.retrieval(output, [f"Paragraph {number}"], language="en") == share
+    assert longbench.retrieval(output, [f"段落{number}"], language="zh") == share
 
 
 @given(before=TEXT, letter=st.sampled_from("ABCD"), after=st.text(alphabet="ABCD().*x ", max_size=20))
 def test_a_parenthesised_letter_is_chosen(before: str, letter: str, after: str) -> None:
     assume("The correct answer is (" not in before.replace("*", ""))
-    assert multiple_choice.chosen_letter(f"{before} The correct answer is ({letter}){after}") == letter
+    assert longbench.chosen_letter(f"{before} The correct answer is ({letter}){after}") == letter
 
 
 @given(words=st.lists(st.sampled_from(["cat", "dog", "the", "owl,", "An"])), seed=st.integers())

@@ -108,7 +108,8 @@ class Asker:
         benchmark = BENCHMARKS[sample.benchmark]
         name = f"{sample.benchmark}/{sample.task}/{sample.sample_id}"
         steps = [self.sent(sample, benchmark.prompt(self.bundle, sample, self.mode, chunks), name)]
-        if following := benchmark.follow_up(self.bundle, sample, self.mode, ANSWER):
+        following = benchmark.next_step(self.bundle, sample, self.mode, [ANSWER])
+        if isinstance(following, Prompt):
             steps.append(self.sent(sample, following, f"{name} step 2"))
         return steps
 

@@ -229,7 +229,9 @@ def _by_id(bundle: Bundle, rows: Rows, key: str, family: str) -> Expected:
 
 
 def _lveval(material: Material) -> Iterator[Run]:
-    rows = {task: material.chosen(lveval._data(material.bundle, task), "context") for task in lveval.LVEval.known_tasks}
+    rows = {
+        task: material.chosen(lveval._data(material.bundle, task), "context") for task in lveval.LVEval.catalogue.names
+    }
     folder = material.folder / "LVEval"
     expected = _by_content(rows, "lveval", _Known(material.bundle, rows, "context", _content))
     for name, limit, window, chat in (
@@ -287,7 +289,7 @@ def _content(sample: Sample) -> tuple[str, str]:
 
 def _longbench(material: Material) -> Iterator[Run]:
     folder = material.folder / "LongBench" / "LongBench"
-    for e, tasks in longbench.LongBench.selections.items():
+    for e, tasks in longbench.LongBench.catalogue.selections.items():
         rows = {task: material.chosen(longbench._data(material.bundle, task), "context") for task in tasks}
         expected = _by_content(rows, "longbench", _Known(material.bundle, rows, "context", _content))
         for name, window in (

@@ -63,7 +63,7 @@ def test_of_made_up_answers(benchmark: str, lacking: bool, tmp_path: Path) -> No
     for task in TASKS[benchmark]:
         for number in range(40):
             sample = made_sample(benchmark, task, number)
-            for iteration in range(BENCHMARKS[benchmark].iterations):
+            for iteration in range(BENCHMARKS[benchmark].protocol.iterations):
                 scores = made_scores(sample, chance)
                 if lacking and number % 7 == 3:
                     scores.pop(list(scores)[-1])

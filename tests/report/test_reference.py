@@ -149,10 +149,10 @@ def _lines(name: str) -> set[str]:
     metric = {"longbench_v2": "accuracy", "longbench_pro": "average"}.get(name)
     tries = {f"overall: {kind}@{n}" for kind in ("bon", "pass") for n in (1, 2, 3)}
     averages = {"closed: exact_match", "open: f1", "open: rouge1", "open: rouge2", "open: rougeL"}
-    rouge = {f"{task}, {one}" for task in family.known_tasks for one in ("rouge1", "rouge2", "rougeL")}
+    rouge = {f"{task}, {one}" for task in family.catalogue.names for one in ("rouge1", "rouge2", "rougeL")}
     judged = {f"judge {judge} against turbo-16k-0613: win rate" for judge in ("gpt-4", "gpt-3.5")}
     return {
-        *family.known_tasks,
+        *family.catalogue.names,
         *(f"{group}: {metric}" for group in groups.get(name, ())),
         *tries,
         *averages,

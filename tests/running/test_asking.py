@@ -63,9 +63,9 @@ def tokens(work: Work, benchmark: Benchmark, sample: Sample, output: str | None 
     prompt = (
         benchmark.prompt(work.bundle, sample, work.mode)
         if output is None
-        else benchmark.follow_up(work.bundle, sample, work.mode, output)
+        else benchmark.next_step(work.bundle, sample, work.mode, [output])
     )
-    assert prompt
+    assert isinstance(prompt, Prompt)
     return work.prompter.request(sample.key, prompt, work.settings.sampling_for(prompt, 0))
 
 

@@ -161,7 +161,7 @@ def test_families_that_retrieve_differently_are_asked_apart() -> None:
     one, two, leval = (BENCHMARKS[name] for name in ("longbench", "longbench_v2", "leval"))
     plain = RetrievalRules()
     assert rules_of([one], Retrieval(3)) == rules_of([one, two], Retrieval(3)) == plain
-    assert rules_of([leval, leval], Retrieval(3)) == leval.retrieval
+    assert rules_of([leval, leval], Retrieval(3)) == leval.protocol.retrieval
     assert rules_of([one, leval], Retrieval(3, "letters", words=9)) == plain
     for families, how in (([one, leval], Retrieval(3)), ([one, two], Retrieval(3, tokens=128))):
         with pytest.raises(UsageError, match="in different ways"):
@@ -183,7 +183,7 @@ def with_tokenizer(bundle: Bundle, repo: str) -> Bundle:
 def test_chunks_of_tokens(tmp_path: Path, store: Store) -> None:
     pytest.importorskip("tokenizers", reason="needs lbx[hf]")
     bundle, tasks, samples = questions(tmp_path, 2)
-    rules = V2.retrieval
+    rules = V2.protocol.retrieval
     with pytest.raises(BundleError, match="does not hold zai-org/glm-4-9b-chat-hf") as caught:
         Finder(bundle, Retrieval(2, tokens=16), rules=rules)
     assert caught.value.command == "lbx bundle bundle/longbench_v2_retrieval.toml"
@@ -202,7 +202,7 @@ def test_chunks_of_tokens(tmp_path: Path, store: Store) -> None:
 
 def test_l_eval_has_chunks_and_bm25_of_its_own(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers", reason="needs lbx[hf]")
-    rules = BENCHMARKS["leval"].retrieval
+    rules = BENCHMARKS["leval"].protocol.retrieval
     bundle = with_tokenizer(v2_bundle(tmp_path / "bundle", [v2_row(0)]), rules.tokenizer)
     names = {
         how: Finder(bundle, how, rules=rules).name

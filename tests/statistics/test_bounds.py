@@ -79,7 +79,7 @@ def numbers(store: Store, benchmark: str, scores: Scores, failed: dict[tuple[str
 @given(seed=st.integers(0, 2**32))
 def test_bounds_hold_what_hidden_answers_reveal(store: Store, benchmark: str, unnamed: bool, seed: int) -> None:
     chance = random.Random(seed)
-    iterations = range(BENCHMARKS[benchmark].iterations)
+    iterations = range(BENCHMARKS[benchmark].protocol.iterations)
     said = {(*key, place): made_scores(sample, chance) for key, sample in samples(benchmark).items()
             for place in iterations}  # fmt: skip
     hidden: dict[tuple[str, str, int], str] = {}
@@ -125,7 +125,7 @@ def test_every_number_is_the_mean_of_what_its_interval_is_made_of(benchmark: str
     share = chance.choice((0.1, 0.5, 1))
     tasks: dict[str, list[ScoredSample]] = {}
     for (task, _), sample in samples(benchmark).items():
-        for place in range(family.iterations):
+        for place in range(family.protocol.iterations):
             if chance.random() < share:
                 row = ScoredSample(sample, made_scores(sample, chance), place)
                 tasks.setdefault(task, []).append(replace(row, cluster=family.cluster(sample, sample.context)))
@@ -151,10 +151,10 @@ def test_an_answer_that_is_all_reasoning_has_its_part_in_every_number(benchmark:
     family = BENCHMARKS[benchmark]
     tasks: dict[str, list[ScoredSample]] = {}
     for (task, _), sample in samples(benchmark).items():
-        for place in range(family.iterations):
+        for place in range(family.protocol.iterations):
             scores = {one.metric: one.score for one in family.score(sample, "")}
             tasks.setdefault(task, []).append(ScoredSample(sample, scores, place, reasoned=True))
     for task, rows in tasks.items():
-        assert all(map(family.counts, rows))
+        assert all(map(family.scoring.counts, rows))
         head = family.headline(task, rows)
         assert head and head.n == len(rows) == family.aggregate(task, rows)[0].n

@@ -13,7 +13,7 @@ import pytest
 from sites import HOSTILE, SHOWN, client_of, site_of
 from starlette.testclient import TestClient
 
-from lbx.benchmarks.annotated.dataset import Dataset
+from lbx.exchange.annotation.dataset import Dataset
 from lbx.web.annotating import AnnotationPages
 
 ROWS = [

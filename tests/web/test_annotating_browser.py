@@ -12,7 +12,7 @@ import pytest
 from chromium import Opened, overflow, violations, windows
 from sites import HOSTILE, answered, site_of
 
-from lbx.benchmarks.annotated.dataset import Dataset
+from lbx.exchange.annotation.dataset import Dataset
 from lbx.web.annotating import AnnotationPages
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
 from rated_file import answers_file, book_of
 
 import lbx.web
-from lbx.benchmarks.annotated.dataset import Dataset
+from lbx.exchange.annotation.dataset import Dataset
 from lbx.judging.people.journal import Journal, journal_of
 from lbx.web import Documents, Site, limits
 from lbx.web.annotating import AnnotationPages

@@ -1,22 +1,18 @@
-"""What a benchmark family is: data in the bundle, prompts, metrics, and the official way to add up.
+"""A benchmark family: data in the bundle, prompts, metrics, and the official way to add up.
 
-A family is a folder: ``benchmark.py`` holds its subclass of ``Benchmark``, ``predictions.py`` the format of its
-official prediction files, ``paper.py`` and ``board.py`` its tables, ``published.py`` what others published of models,
-``tasks.py`` what all know of its tasks. Entering the class in ``lbx.benchmarks.BENCHMARKS`` is all that makes it known:
-everything else about it is said in the class.
+A family is a folder with a subclass of ``Benchmark`` in ``benchmark.py``. It states its data, tasks, ways of asking and
+rules of scoring as values, and implements the methods that need code. ``predictions.py`` has the format of its official
+files, ``paper.py`` and ``board.py`` its tables, ``published.py`` published figures. Its entry in
+``lbx.benchmarks.BENCHMARKS`` is the only other place that names it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from lbx.base.commands import as_command
-from lbx.base.errors import NoDataError
 from lbx.base.layout import Bundle
 from lbx.base.records import (
     PLAIN,
@@ -34,94 +30,133 @@ from lbx.base.records import (
 from lbx.benchmarks.base.board import Boards
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.curves import LengthCurve
-from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm
+from lbx.benchmarks.base.official_judge import OfficialJudge
 from lbx.benchmarks.base.paper import Paper
 from lbx.benchmarks.base.predictions import PredictionFormat
 from lbx.benchmarks.base.published import PublishedFigures
-from lbx.benchmarks.base.results import ScoredRun
+from lbx.benchmarks.base.results import ResultFormat
+from lbx.benchmarks.base.sources import DataSource
 from lbx.retrieval.retriever import RetrievalRules
 
 WINDOWS_OF_128K = range(128_000, 131_073)
-"""Context windows, in tokens, of what people call a model of 128k: from 128 x 1000 to 128 x 1024."""
+"""Context windows, in tokens, that are called 128k: from 128 x 1000 to 128 x 1024."""
 
 
-def named_apart(samples: Iterable[Sample]) -> Iterator[Sample]:
-    """The samples; one with the id of an earlier one gets "-2", the next "-3"."""
+def with_unique_ids(samples: Iterable[Sample]) -> Iterator[Sample]:
+    """The samples; a repeated id gets "-2", then "-3"."""
     seen: dict[str, int] = {}
     for sample in samples:
         seen[sample.sample_id] = times = seen.get(sample.sample_id, 0) + 1
         yield sample if times == 1 else replace(sample, sample_id=f"{sample.sample_id}-{times}")
 
 
+@dataclass(frozen=True, slots=True)
+class TaskCatalogue:
+    """The tasks of a family, whether or not a bundle has their data.
+
+    Attributes:
+        names: every task in the paper's order; () for a family that defines its tasks in the bundle.
+        selections: names that ``--tasks`` has for some of them.
+        embedding: tasks that an embedding model scores half of (``Benchmark.compared``).
+        open: tasks with free-text answers, which people or a judge can rate; None for all.
+        length_groups: the name of a task together with those that ask the same in documents of other lengths.
+    """
+
+    names: tuple[str, ...] = ()
+    selections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    embedding: tuple[str, ...] = ()
+    open: tuple[str, ...] | None = None
+    length_groups: Mapping[str, str] = field(default_factory=dict)
+
+    def has(self, task: str) -> bool:
+        """Whether the family may have this task; a file from elsewhere may hold others."""
+        return not self.names or task in self.names
+
+    def is_open(self, task: str) -> bool:
+        return self.open is None or task in self.open
+
+
+def _allow_mode(task: str, mode: Mode) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class AskingProtocol:
+    """How a family's authors ask.
+
+    Attributes:
+        modes: of "cot", "no_context", "length_hint" and "rag". Any family can be asked with thinking.
+        iterations: how often each sample is asked.
+        retrieval: what the authors retrieve with.
+        check_mode: raises UsageError for a task that cannot be asked in a mode that ``modes`` allows.
+    """
+
+    modes: frozenset[str] = frozenset()
+    iterations: int = 1
+    retrieval: RetrievalRules = field(default_factory=RetrievalRules)
+    check_mode: Callable[[str, Mode], None] = _allow_mode
+
+
+def _without_curves(tasks: Mapping[str, ScoredRows]) -> Mapping[str, LengthCurve]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringRules:
+    """What a family's scores mean, and which of them its official numbers are made of.
+
+    Attributes:
+        unit: the official number of a score of 1: 100 for percent.
+        average_of: what the benchmark's overall score is a mean of.
+        cluster_name: what ``Benchmark.cluster`` returns, in a word.
+        uncounted_metric: metric that is 1 for an answer that the official number leaves out; "" for none.
+        prints_all_metrics: whether the paper's tables have every metric of a task, not only the headline and its parts.
+        curves: scores by length that the authors draw and no script prints, by the group of their lines.
+    """
+
+    unit: float = 100
+    average_of: str = "mean of tasks"
+    cluster_name: str = "document"
+    uncounted_metric: str = ""
+    prints_all_metrics: bool = False
+    curves: Callable[[Mapping[str, ScoredRows]], Mapping[str, LengthCurve]] = _without_curves
+
+    def counts(self, row: ScoredSample) -> bool:
+        """Whether the official number counts an answer. A reasoned answer always counts."""
+        return row.reasoned or not row.scores.get(self.uncounted_metric)
+
+    def missing_scores(self, metrics: Iterable[str], value: float) -> dict[str, float]:
+        """The metrics of a missing answer, counted as wholly wrong (0.0) or wholly right (1.0)."""
+        scores = dict.fromkeys(metrics, value)
+        return {**scores, self.uncounted_metric: 0.0} if self.uncounted_metric else scores
+
+    def is_printed(self, metric: str, headline: str) -> bool:
+        """Whether the paper's tables have a task's metric: the headline and its parts, "accuracy/easy"."""
+        return self.prints_all_metrics or metric == headline or metric.startswith(f"{headline}/")
+
+
 class Benchmark(ABC):
-    """One benchmark family. Instances hold no state beyond caches of what the bundle says."""
+    """One benchmark family. Instances hold no state beyond caches of the bundle's content."""
 
     name: str
     metric_version: int
     """Raised whenever a change of code can change a score; stored beside every score."""
-    recipe: ClassVar[str] = ""
-    """What to bundle for it; "" where it needs no data."""
-    repositories: ClassVar[tuple[str, ...]] = ()
-    """Names that its dataset has, or had, on the hub."""
-    known_tasks: ClassVar[tuple[str, ...]] = ()
-    """Every task it has, in its paper's order, whether or not a bundle holds the data; () where it makes its own."""
-    selections: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
-    """What ``--tasks`` calls parts of it, where that is not all of it under its own name."""
-    embedding_tasks: ClassVar[tuple[str, ...]] = ()
-    """Tasks that an embedding model scores half of (``compared``)."""
+    data: ClassVar[DataSource] = DataSource()
+    catalogue: ClassVar[TaskCatalogue] = TaskCatalogue()
+    protocol: ClassVar[AskingProtocol] = AskingProtocol()
+    scoring: ClassVar[ScoringRules] = ScoringRules()
     predictions: PredictionFormat | None = None
-    """The format of its official prediction files; None where there is none."""
+    """The format of its official prediction files."""
+    results: ClassVar[ResultFormat | None] = None
+    """The files that its official scorer writes."""
     paper: ClassVar[Paper] = Paper()
     """The tables of its paper."""
     boards: ClassVar[Boards] = Boards()
     """The tables and charts of its leaderboards."""
     published: ClassVar[PublishedFigures] = PublishedFigures()
-    """What is published of models."""
-    unit: ClassVar[float] = 100
-    """What a score of 1 is in its official numbers: 100 where they are percents."""
-    growing_result: ClassVar[str] = ""
-    """A file of ``result_files`` that keeps what is in it already."""
-    results_hold_predictions: ClassVar[bool] = False
-    """Whether its authors want the prediction files beside the results, in a folder with the model's name."""
-    iterations: ClassVar[int] = 1
-    """How often its authors ask each sample."""
-    modes: ClassVar[frozenset[str]] = frozenset()
-    """Which of "cot", "no_context", "length_hint" and "rag" it knows. Thinking is the model's matter: all take it."""
-    average_of: ClassVar[str] = "mean of tasks"
-    """What its one score is, which ``averages`` has under "overall": a mean of tasks, where its authors have none."""
-    clustered_by: ClassVar[str] = "document"
-    """What ``cluster`` goes by, in a word."""
-    retrieval: ClassVar[RetrievalRules] = RetrievalRules()
-    """What its authors retrieve with."""
-    open_tasks: ClassVar[tuple[str, ...] | None] = None
-    """Tasks that are answered in words of one's own, which people or a judge can rate; None for all."""
+    """Published figures of models."""
     judge: ClassVar[OfficialJudge | None] = None
     """How its authors had answers judged."""
-    ratings: ClassVar[RatingForm | None] = None
-    """Its authors' files of people's ratings."""
-
-    def knows(self, task: str) -> bool:
-        """Whether it has such a task: a file from elsewhere may hold others."""
-        return not self.known_tasks or task in self.known_tasks
-
-    def bundled(self, bundle: Bundle) -> bool:
-        """Whether "all" means this family's tasks, too; not where it makes its samples, and nobody bundled it."""
-        return True
-
-    def no_data(self, bundle: Bundle, what: str) -> NoDataError:
-        """The error for a bundle without ``what``, this benchmark's data or official settings."""
-        return NoDataError(
-            f"The bundle at {bundle.root} does not hold {what}.",
-            fix="Bundle it on a connected machine.",
-            command=as_command("lbx", "bundle", self.recipe),
-        )
-
-    def official_file(self, bundle: Bundle, place: str) -> Path:
-        """A file that its authors' prompts and settings are read from. Raises NoDataError where it is not there."""
-        path = bundle.file(place)
-        if path is None:
-            raise self.no_data(bundle, f"data/files/{place}, which has official settings of {self.name}")
-        return path
 
     @abstractmethod
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
@@ -140,63 +175,36 @@ class Benchmark(ABC):
             BundleError: a data file is damaged; names file and line.
         """
 
-    def judged(self, bundle: Bundle) -> Iterator[tuple[Sample, str]]:
-        """Each question for a judge or people in the official runners' order: its sample, and who judges it.
-
-        A question that both judge is two. Raises BundleError: there is no open task.
-        """
-        return iter(())
-
-    def is_open(self, task: str) -> bool:
-        """Whether a task is one of ``open_tasks``."""
-        return self.open_tasks is None or task in self.open_tasks
-
-    def check_mode(self, task: str, mode: Mode) -> None:
-        """Whether this task can be asked so, beyond what ``modes`` says of its family; before a model is loaded.
-
-        Raises:
-            UsageError: it cannot; says which can.
-        """
-        return
-
-    def chance(self, sample: Sample) -> float:
-        """What guessing scores on average, in 0..1: of four choices 0.25."""
-        return 0.0
-
     @abstractmethod
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The official prompt of one sample. Raises BundleError where the bundle lacks the template.
 
         Args:
-            chunks: with ``mode.rag``, what was retrieved, in document order.
+            chunks: with ``mode.rag``, the retrieved chunks, in document order.
         """
 
-    def rubric_file(self, bundle: Bundle) -> Path | None:
-        """The file with a rubric that a bundle brings for answers to it, which ``read_rubric`` reads; None for none."""
-        return None
-
-    def follow_up(self, bundle: Bundle, sample: Sample, mode: Mode, output: str) -> Prompt | None:
-        """The prompt of a second step, given the first one's output; None where the first answer is the answer."""
-        return None
-
-    def final_answer(self, sample: Sample, mode: Mode, outputs: Sequence[str]) -> str:
-        """The answer that is stored and scored, given every step's output: the last, but where authors join them."""
+    def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
+        """The prompt of the next step after these outputs, or the final answer, which is stored and scored."""
         return outputs[-1]
 
     def query(self, sample: Sample, bundle: Bundle) -> str:
-        """What to retrieve chunks by. Raises BundleError where it has official words that the bundle lacks."""
+        """The query for chunks. Raises BundleError where it has official words that the bundle lacks."""
         return sample.question
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """Texts of which at least one stands in the document where its answer does.
+        """Texts of which at least one is in the document where its answer is.
 
-        The engine looks whether truncation cut away the only place of them. () where references are letters or
-        summaries, which say nothing about that.
+        The engine checks whether truncation removed the only place of them. () where references are letters or
+        summaries, which do not tell that.
         """
         return ()
 
+    def chance(self, sample: Sample) -> float:
+        """The mean score of guessing, in 0..1: of four choices 0.25."""
+        return 0.0
+
     def compared(self, sample: Sample, output: str) -> Compared | None:
-        """What an embedding model has to compare before ``score`` can give a whole score; None for nothing."""
+        """Texts that an embedding model has to compare before ``score`` can give a whole score; None for none."""
         return None
 
     @abstractmethod
@@ -204,28 +212,16 @@ class Benchmark(ABC):
         """The official metrics of one output, the headline first; never raises on any output.
 
         Args:
-            similarity: the largest cosine between the texts of ``compared``; None where no embedding model was asked.
+            similarity: the largest cosine between the texts of ``compared``; None without an embedding model.
         """
 
     def cluster(self, sample: Sample, document: str) -> str:
-        """What questions share that depend on each other: by default their document. "" where nobody knows.
+        """What questions share that depend on each other: by default their document. "" where it is unknown.
 
         Args:
             document: its hash; "" where an imported file does not hold it.
         """
         return document
-
-    def across_lengths(self, task: str) -> str:
-        """What a task and those that ask the same in documents of other lengths are together: by default itself."""
-        return task
-
-    def counts(self, row: ScoredSample) -> bool:
-        """Whether the official number counts an answer at all."""
-        return True
-
-    def scores_if(self, metrics: Iterable[str], value: float) -> dict[str, float]:
-        """The metrics of an answer that is not there, were it wholly wrong (0.0) or wholly right (1.0)."""
-        return dict.fromkeys(metrics, value)
 
     @abstractmethod
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
@@ -238,36 +234,11 @@ class Benchmark(ABC):
         """The first number of ``aggregate``, which may be made without the others; None without any."""
         return next(iter(self.aggregate(task, rows)), None)
 
-    def prints(self, metric: str, headline: str) -> bool:
-        """Whether a task's metric stands in the paper's tables: the headline and its parts, "accuracy/easy"."""
-        return metric == headline or metric.startswith(f"{headline}/")
-
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
         """Numbers over several tasks, in the order of the paper's table.
 
         Args:
             tasks: the rows of each task that has any, as ``aggregate`` takes them.
+            averages_only: numbers that two runs are compared by, without others of the same samples.
         """
         return []
-
-    def averages(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
-        """Those of ``groups`` that two runs are compared by, without others of the same samples beside them."""
-        return self.groups(tasks)
-
-    def curves(self, tasks: Mapping[str, ScoredRows]) -> Mapping[str, LengthCurve]:
-        """Scores by length that its authors draw and no script prints, by the group of their lines."""
-        return {}
-
-    def result_files(self, run: ScoredRun) -> dict[str, str]:
-        """What the official scorer writes of a run's prediction file, by its place; {} where it writes nothing.
-
-        Numbers are over the answers that are there, as its own are over the rows of a file.
-
-        Raises:
-            UsageError: the scorer would stop, or the run lacks what its numbers are made of.
-        """
-        return {}
-
-    def joined_results(self, place: str, first: str, second: str) -> str | None:
-        """Two runs' texts for one place as one; None where such a file is about one run."""
-        return None

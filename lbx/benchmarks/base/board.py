@@ -130,7 +130,7 @@ class Part:
         lines: {column: line}; columns that the table does not have can be ranked by.
         reasoned: the same of the run that was asked to reason, in tables that pair it with the plain one.
         texts: what all its rows say: {"language": "English"}.
-        curve: which of ``Benchmark.curves`` the numbers are points of; "" for the lines of the report ``paper``.
+        curve: which of ``ScoringRules.curves`` the numbers are points of; "" for the lines of the report ``paper``.
     """
 
     lines: Mapping[str, str]

@@ -1,11 +1,11 @@
-"""What a benchmark says of judging: its authors' judge and raters, their files and published answers."""
+"""The judge of a benchmark's authors, its files and published answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
@@ -39,6 +39,8 @@ class OfficialJudge:
         answer_files: their files of answers for a judge, and which marks of questions each means; ``row`` makes a row
             of the model, the sample, its mark, the prompt and the answer.
         settings_of: what such rows tell of how they were asked, as settings of a run.
+        samples: each question for a judge or people in the official runners' order: its sample, and who judges it. A
+            question that both judge is two. Raises BundleError: the bundle has no open task.
         published: {model: the bundle's files with its judged answers}, sorted; of those that were told how many words
             the reference has, or with ``length_hint=False`` of the others.
     """
@@ -57,6 +59,7 @@ class OfficialJudge:
     rubric: Callable[[Path], Rubric]
     row: Callable[[str, Sample, str, str, str], dict[str, Any]]
     settings_of: Callable[[Sequence[PredictionLine]], Mapping[str, Any]]
+    samples: Callable[[Bundle], Iterator[tuple[Sample, str]]]
     published: Callable[[Bundle, bool], Mapping[str, Sequence[str]]]
 
     @property
@@ -68,17 +71,3 @@ class OfficialJudge:
     def runs(self) -> dict[str, str]:
         """{model of ``win_rates``: the run of its published answers}."""
         return {model: published_run_id(model) for model in self.win_rates}
-
-
-class RatingForm(NamedTuple):
-    """A form of files of people's ratings, as its authors' own page writes them.
-
-    Attributes:
-        name: of the format.
-        read: what a path and the rater's name, where no file says it, hold; nothing is written.
-        load: what enters that into a results file, and what makes one rater's files of it; both need the store.
-    """
-
-    name: str
-    read: Callable[..., Any]
-    load: Callable[[], tuple[Callable[..., Any], Callable[..., dict[str, str]]]]

@@ -49,7 +49,7 @@ class Paper:
         place: where a line stands; None where another one says the same.
         averages: the (table, row)s that hold the benchmark's averages; () where every average of it is one.
         average_heading: what an average is called beside others; None takes its column.
-        curves: tables of ``Benchmark.curves`` instead of stored numbers: {group of lines: tasks that may be in it}.
+        curves: tables of ``ScoringRules.curves`` instead of stored numbers: {group of lines: tasks that may be in it}.
             They are official where every task of the curve is.
     """
 

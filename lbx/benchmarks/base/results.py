@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lbx.base.records import ScoredSample
+from lbx.base.records import GroupScore, ScoredSample, TaskScore
 from lbx.base.visible import cell
 
 
@@ -55,6 +55,8 @@ class ScoredRun:
         made: False for an imported run, of whose settings nothing is known.
         file: name of the file it was imported from, or would be exported to; "" where it is several.
         finished: when the run ended, UTC.
+        numbers: task -> metric -> its number, as ``Benchmark.aggregate`` makes them.
+        groups: the family's numbers over several tasks.
     """
 
     run_id: str
@@ -65,15 +67,42 @@ class ScoredRun:
     file: str
     finished: datetime
     lines: Sequence[ScoredLine]
+    numbers: Mapping[str, Mapping[str, TaskScore]]
+    groups: Sequence[GroupScore]
     judged: Sequence[Judged] = ()
 
     @property
     def tasks(self) -> dict[str, list[ScoredSample]]:
-        """The answers by task."""
-        by_task: dict[str, list[ScoredSample]] = {}
-        for line in self.lines:
-            by_task.setdefault(line.scored.sample.task, []).append(line.scored)
-        return by_task
+        return rows_by_task(self.lines)
+
+
+def rows_by_task(lines: Iterable[ScoredLine]) -> dict[str, list[ScoredSample]]:
+    by_task: dict[str, list[ScoredSample]] = {}
+    for line in lines:
+        by_task.setdefault(line.scored.sample.task, []).append(line.scored)
+    return by_task
+
+
+def _never_join(path: str, first: str, second: str) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultFormat:
+    """The files that an official scorer writes.
+
+    Attributes:
+        write: a run's files by their paths, {} where the scorer writes none. Numbers are over the answers that are
+            there. Raises UsageError: the scorer would stop, or the run lacks scores that its numbers are made of.
+        join: two runs' texts for one path as one; None where such a file is about one run.
+        growing_file: a file that keeps the runs that it has already.
+        holds_predictions: whether prediction files belong beside the results, in a folder with the model's name.
+    """
+
+    write: Callable[[ScoredRun], dict[str, str]]
+    join: Callable[[str, str, str], str | None] = _never_join
+    growing_file: str = ""
+    holds_predictions: bool = False
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:

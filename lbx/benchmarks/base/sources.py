@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from lbx.base.commands import as_command
 from lbx.base.database import count_parquet_rows, parquet_rows
-from lbx.base.errors import BundleError
+from lbx.base.errors import BundleError, NoDataError
 from lbx.base.layout import Bundle
 from lbx.benchmarks.base.files import (
     DataRow,
@@ -98,21 +99,47 @@ def json_rows(path: Path, key: str) -> Source:
     return JsonLines(path) if first_sign(path) == b"{" else JsonArray(path, key)
 
 
-def data_folder(bundle: Bundle, repositories: Sequence[str]) -> Path | None:
-    """Folder of a dataset, or None.
+@dataclass(frozen=True, slots=True)
+class DataSource:
+    """Where a family's data and official texts come from.
 
-    Args:
-        repositories: the names that it has, or had, on the hub.
-
-    Raises:
-        BundleError: the bundle holds it under several names.
+    Attributes:
+        recipe: the recipe that bundles them; "" for a family that needs no data.
+        repositories: names that its dataset has, or had, on the hub.
+        required_file: file without which "all" leaves out a family that makes its own samples.
     """
-    held = {name: folder for name in repositories if (folder := bundle.snapshot("dataset", name))}
-    if len(held) > 1:
-        raise BundleError(
-            f"The bundle holds one dataset under several names: {' and '.join(held)}.", fix="Bundle one of them."
+
+    recipe: str = ""
+    repositories: tuple[str, ...] = ()
+    required_file: str = ""
+
+    def is_bundled(self, bundle: Bundle) -> bool:
+        """Whether "all" includes the family."""
+        return not self.required_file or bundle.file(self.required_file) is not None
+
+    def folder(self, bundle: Bundle) -> Path | None:
+        """The folder of the dataset, or None. Raises BundleError: the bundle has it under several names."""
+        folders = {name: path for name in self.repositories if (path := bundle.snapshot("dataset", name))}
+        if len(folders) > 1:
+            raise BundleError(
+                f"The bundle holds one dataset under several names: {' and '.join(folders)}.", fix="Bundle one of them."
+            )
+        return next(iter(folders.values()), None)
+
+    def official_file(self, bundle: Bundle, place: str) -> Path:
+        """A file that official prompts and settings are read from. Raises NoDataError where it is missing."""
+        path = bundle.file(place)
+        if path is None:
+            raise self.missing(bundle, f"data/files/{place}, which has official settings")
+        return path
+
+    def missing(self, bundle: Bundle, what: str) -> NoDataError:
+        """The error for a bundle without some data or official settings."""
+        return NoDataError(
+            f"The bundle at {bundle.root} does not hold {what}.",
+            fix="Bundle it on a connected machine.",
+            command=as_command("lbx", "bundle", self.recipe),
         )
-    return next(iter(held.values()), None)
 
 
 def find(folder: Path | None, place: str, config: str, make: Callable[[Path], Source | None]) -> Source | None:

@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -35,40 +34,42 @@ from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 from lbx.benchmarks.base.aggregates import Average, average, estimate, mean, numbers, task_score
-from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.benchmarks.base.results import ScoredRun, joined_tables
-from lbx.benchmarks.base.sources import JsonLines, Source, data_folder, find
+from lbx.benchmarks.base.results import ResultFormat
 from lbx.benchmarks.leval.board import BOARDS
-from lbx.benchmarks.leval.judge import JUDGE, RATINGS
+from lbx.benchmarks.leval.judge import JUDGE
 from lbx.benchmarks.leval.paper import PAPER
-from lbx.benchmarks.leval.predictions import LEvalFormat
+from lbx.benchmarks.leval.predictions import LEvalFormat, join_tables, result_files
 from lbx.benchmarks.leval.prompts import (
     CONFIG,
     FOUNDING_ANSWERS,
     FOUNDING_SCRIPT,
+    RETRIEVAL_SCRIPT,
+    RULES,
     SCRIPT,
+    STUFF,
+    answer_form,
     founding_prompt,
     official_prompt,
+    retrieval_prompt,
     second_prompt,
 )
-from lbx.benchmarks.leval.results import result_files
-from lbx.benchmarks.leval.retrieval import RETRIEVAL_SCRIPT, RULES, STUFF, answer_form, retrieval_prompt
 from lbx.benchmarks.leval.tasks import (
+    DATA,
     KINDS,
     METRICS,
     OPEN,
     OPEN_TASKS,
+    REPO,
     SCORED,
-    LEvalQuestion,
-    judged_questions,
+    find_source,
+    make_sample,
     read_questions,
 )
 from lbx.metrics import exam
 from lbx.metrics.f1 import qa_f1
 from lbx.metrics.rouge_n import rouge
-
-REPO = "L4NLP/LEval"
 
 _TOPICS = ("first", "second", "third")
 _APART = "topic_retrieval_longchat"
@@ -81,24 +82,21 @@ class LEval(Benchmark):
 
     name = "leval"
     metric_version = 1
-    recipe = "bundle/leval.toml"
-    repositories = (REPO,)
+    data = DATA
+    catalogue = TaskCatalogue(tuple(KINDS), open=OPEN_TASKS)
+    protocol = AskingProtocol(modes=frozenset({"rag", "length_hint"}), retrieval=RULES)
+    scoring = ScoringRules(prints_all_metrics=True)
+    predictions = LEvalFormat(name, catalogue.names)
+    results = ResultFormat(result_files, join_tables, holds_predictions=True)
     paper = PAPER
     boards = BOARDS
-    known_tasks = tuple(KINDS)
-    predictions = LEvalFormat(name, known_tasks)
-    modes = frozenset({"rag", "length_hint"})
-    retrieval = RULES
-    open_tasks = OPEN_TASKS
     judge = JUDGE
-    ratings = RATINGS
-    results_hold_predictions = True
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those whose file is there."""
         tasks = []
         for task, kind in KINDS.items():
-            source = _data(bundle, task) if names is None or task in names else None
+            source = find_source(bundle, task) if names is None or task in names else None
             if source is not None:
                 questions = read_questions(source)
                 unscored = sum(question.evaluation not in SCORED for question in questions)
@@ -107,19 +105,10 @@ class LEval(Benchmark):
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
         """See ``Benchmark.samples``. The id is "document-question", both counted from 0."""
-        source = _data(bundle, task)
+        source = find_source(bundle, task)
         if source is None:
-            raise self.no_data(bundle, f"{REPO}, {task}.jsonl")
-        return (_sample(task, question) for question in read_questions(source))
-
-    def judged(self, bundle: Bundle) -> Iterator[tuple[Sample, str]]:
-        """See ``Benchmark.judged``."""
-        sources = [(task, _data(bundle, task)) for task in sorted(OPEN_TASKS)]
-        if not any(source for _, source in sources):
-            raise self.no_data(bundle, f"an open task of {REPO}")
-        for task, source in sources:
-            for question, count in judged_questions(source) if source else ():
-                yield _sample(task, count), question.evaluation
+            raise self.data.missing(bundle, f"{REPO}, {task}.jsonl")
+        return (make_sample(task, question) for question in read_questions(source))
 
     def chance(self, sample: Sample) -> float:
         return {"choice": 0.25, "choices": 0.25, "statements": 0.5}.get(KINDS.get(sample.task, ""), 0.0)
@@ -127,37 +116,25 @@ class LEval(Benchmark):
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The official prompt."""
         if mode.rag:
-            return retrieval_prompt(self.official_file(bundle, STUFF), self.query(sample, bundle), chunks)
+            return retrieval_prompt(_official_file(bundle, STUFF), self.query(sample, bundle), chunks)
         if not mode.length_hint and KINDS[sample.task] in OPEN:
-            script, answers = (self.official_file(bundle, place) for place in (FOUNDING_SCRIPT, FOUNDING_ANSWERS))
+            script, answers = (_official_file(bundle, place) for place in (FOUNDING_SCRIPT, FOUNDING_ANSWERS))
             return founding_prompt(script, answers, sample, mode.context_window)
-        config, script = (self.official_file(bundle, place) for place in (CONFIG, SCRIPT))
+        config, script = (_official_file(bundle, place) for place in (CONFIG, SCRIPT))
         return official_prompt(config, script, sample, mode.context_window)
 
-    def follow_up(self, bundle: Bundle, sample: Sample, mode: Mode, output: str) -> Prompt | None:
-        """sci_fi's second question, about the real world."""
-        return second_prompt(self.official_file(bundle, SCRIPT), sample) if KINDS[sample.task] == "statements" else None
-
-    def final_answer(self, sample: Sample, mode: Mode, outputs: Sequence[str]) -> str:
-        """sci_fi's two answers as the script joins them."""
-        if KINDS[sample.task] != "statements" or len(outputs) == 1:
+    def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
+        """sci_fi's second question, about the real world; then its two answers as the script joins them."""
+        if KINDS[sample.task] != "statements":
             return outputs[-1]
+        if len(outputs) == 1:
+            return second_prompt(_official_file(bundle, SCRIPT), sample)
         loyal, fact = (output.strip() for output in outputs)
         return f"{loyal} [fact: {fact}]"
 
     def query(self, sample: Sample, bundle: Bundle) -> str:
         """The question and the script's words on the answer's form, by which it retrieves, too."""
-        return sample.question + answer_form(self.official_file(bundle, RETRIEVAL_SCRIPT), sample)
-
-    def official_file(self, bundle: Bundle, place: str) -> Path:
-        """See ``Benchmark.official_file``; what --rag needs has a recipe of its own."""
-        if place in (STUFF, RETRIEVAL_SCRIPT) and bundle.file(place) is None:
-            raise BundleError(
-                f"The bundle at {bundle.root} does not hold {place}, which L-Eval needs for --rag.",
-                fix="Bundle it on a connected machine, beside L-Eval's data.",
-                command=as_command("lbx", "bundle", self.recipe, RULES.recipe),
-            )
-        return super().official_file(bundle, place)
+        return sample.question + answer_form(_official_file(bundle, RETRIEVAL_SCRIPT), sample)
 
     def evidence(self, sample: Sample) -> Sequence[str]:
         """The references of open questions and of topic retrieval, which are pieces of the document in many rows.
@@ -212,11 +189,7 @@ class LEval(Benchmark):
         metric = METRICS[kind][0]
         return task_score(metric, rows, metric, 4)
 
-    def prints(self, metric: str, headline: str) -> bool:
-        """auto_eval.py prints ROUGE-1, -2 and -L, loyalty and fact, too."""
-        return True
-
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
         """The tables' averages: grouping "closed" (exact_match) and "open" (f1, rouge1, rouge2, rougeL), two decimals.
 
         ``official`` is None as long as a task is missing. "overall" is lbx's own, the mean of all tasks' headlines.
@@ -236,13 +209,16 @@ class LEval(Benchmark):
             scores.append(average.group("overall", "all"))
         return scores
 
-    def result_files(self, run: ScoredRun) -> dict[str, str]:
-        """The leaderboard's tables with the run's row: ``leval_results``."""
-        return result_files(run, numbers(self.aggregate, run.tasks), self.groups(run.tasks))
 
-    def joined_results(self, place: str, first: str, second: str) -> str | None:
-        """A row a model."""
-        return joined_tables(first, second) if place.endswith(".csv") else None
+def _official_file(bundle: Bundle, place: str) -> Path:
+    """See ``DataSource.official_file``; the files for --rag have a recipe of their own."""
+    if place in (STUFF, RETRIEVAL_SCRIPT) and bundle.file(place) is None:
+        raise BundleError(
+            f"The bundle at {bundle.root} does not hold {place}, which L-Eval needs for --rag.",
+            fix="Bundle it on a connected machine, beside L-Eval's data.",
+            command=as_command("lbx", "bundle", DATA.recipe, RULES.recipe),
+        )
+    return DATA.official_file(bundle, place)
 
 
 def _official_error(kind: str, sample: Sample, output: str) -> str | None:
@@ -325,29 +301,3 @@ def _averaged(parts: Sequence[TaskScore]) -> list[TaskScore]:
     official = mean([part.official for part in parts if part.official is not None])
     whole = TaskScore("exact_match", n, score, official, estimate=average([part.estimate for part in parts]))
     return [whole, *parts]
-
-
-def _sample(task: str, question: LEvalQuestion) -> Sample:
-    meta: dict[str, Any] = {
-        "evaluation": question.evaluation,
-        "source": question.source,
-        "judged_by": list(question.judged_by),
-    }
-    if KINDS[task] == "topics":
-        # auto_eval.py tells first, second and third topic apart by the row's number in the file, whatever is asked.
-        meta["topic"] = question.position % 3
-    return Sample(
-        benchmark=LEval.name,
-        task=task,
-        sample_id=f"{question.document:03d}-{question.number:02d}",
-        context=question.context,
-        question=question.question,
-        references=(question.answer,),
-        length=len(question.context.split()),
-        meta=meta,
-    )
-
-
-def _data(bundle: Bundle, task: str) -> Source | None:
-    group = "Generation" if KINDS[task] in OPEN else "Exam"
-    return find(data_folder(bundle, LEval.repositories), f"LEval/{group}/{task}.jsonl", task, JsonLines)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lbx.benchmarks.base.board import MODE, Board, Boards, Entry, Number, Part, Text, Words, best_of
 from lbx.benchmarks.base.judged_by import MARKS
-from lbx.benchmarks.leval.results import columns_told
+from lbx.benchmarks.leval.predictions import columns_told
 from lbx.benchmarks.leval.tasks import BASELINE, KINDS, OPEN
 
 _HOW = {"max_ctx": "Max-Ctx", "tokens": "Tokens", "ret": "Ret.", "pe": "PE", "idd": "IDD"}

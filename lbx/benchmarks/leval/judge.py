@@ -1,4 +1,4 @@
-"""L-Eval's judge, GPT-4, and its raters: the rubric, files of judgements and of answers for them, published answers.
+"""L-Eval's judge, GPT-4: the rubric, files of judgements and of answers for it, published answers.
 
 The rubric is that of Evaluation/llm_eval.py (cd34b05), which a bundle brings along; lbx ships none of it. The script is
 parsed and never run: both texts stand in a dict beside what is no literal. Its judge reads the question, the reference
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,11 @@ from lbx.benchmarks.base.judge_files import (
 )
 from lbx.benchmarks.base.judged_by import HUMAN, LLM, MARKS
 from lbx.benchmarks.base.literals import texts_of_keys
-from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm
+from lbx.benchmarks.base.official_judge import OfficialJudge
 from lbx.benchmarks.base.prediction_lines import Content, PredictionLine, split, wrong
 from lbx.benchmarks.base.rubric import PAIR, TIE, Rubric
 from lbx.benchmarks.base.templates import template_fields
-from lbx.benchmarks.leval.files import FORMAT, read
-from lbx.benchmarks.leval.tasks import BASELINE, NAME
+from lbx.benchmarks.leval.tasks import BASELINE, NAME, judged_samples
 
 SCRIPT = "OpenLMLab/LEval/Evaluation/llm_eval.py"
 
@@ -210,12 +209,6 @@ def _row(model: str, sample: Sample, mark: str, prompt: str, output: str) -> dic
     return {**row, f"{model}_pred": output, "evaluation": mark}
 
 
-def _ratings() -> tuple[Callable[..., Any], Callable[..., dict[str, str]]]:
-    from lbx.benchmarks.leval import export, ratings
-
-    return ratings.import_ratings, export.export_ratings
-
-
 JUDGE = OfficialJudge(
     benchmark=NAME,
     title="L-Eval",
@@ -229,6 +222,7 @@ JUDGE = OfficialJudge(
     form=LEvalJudgeForm(),
     answer_files=_FILES,
     rubric=official_rubric,
+    samples=judged_samples,
     published=_published,
     settings_of=_settings_of,
     row=_row,
@@ -236,4 +230,3 @@ JUDGE = OfficialJudge(
 """The win rates are those of figs/overall.png of OpenLMLab/LEval, cd34b05. Of Claude and GPT-4-32k no order is known:
 their win rates lie within one another's intervals.
 """
-RATINGS = RatingForm(FORMAT, read, _ratings)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample
 from lbx.benchmarks.base.files import DataRow, damaged
 from lbx.benchmarks.base.judged_by import MARKS
-from lbx.benchmarks.base.sources import Source
+from lbx.benchmarks.base.sources import DataSource, JsonLines, Source, find
 
 NAME = "leval"
+REPO = "L4NLP/LEval"
+DATA = DataSource("bundle/leval.toml", (REPO,))
 
 METRICS: dict[str, tuple[str, ...]] = {
     "choice": ("exact_match",),
@@ -108,6 +112,16 @@ def judged_questions(source: Source) -> Iterator[tuple[LEvalQuestion, LEvalQuest
     return ((one, scored.get(one.content, one)) for one in every if one.evaluation in MARKS)
 
 
+def judged_samples(bundle: Bundle) -> Iterator[tuple[Sample, str]]:
+    """See ``OfficialJudge.samples``."""
+    sources = [(task, find_source(bundle, task)) for task in sorted(OPEN_TASKS)]
+    if not any(source for _, source in sources):
+        raise DATA.missing(bundle, f"an open task of {REPO}")
+    for task, source in sources:
+        for question, scored in judged_questions(source) if source else ():
+            yield make_sample(task, scored), question.evaluation
+
+
 def _every_question(source: Source) -> list[LEvalQuestion]:
     position = count()
     return [
@@ -123,3 +137,29 @@ def _row_questions(document: int, row: DataRow, position: Iterator[int]) -> Iter
     source = str(row.values.get("source") or "")
     for number, (question, answer) in enumerate(zip(questions, answers, strict=True)):
         yield LEvalQuestion(document, number, next(position), context, question, answer, evaluation, source)
+
+
+def make_sample(task: str, question: LEvalQuestion) -> Sample:
+    meta: dict[str, Any] = {
+        "evaluation": question.evaluation,
+        "source": question.source,
+        "judged_by": list(question.judged_by),
+    }
+    if KINDS[task] == "topics":
+        # auto_eval.py tells first, second and third topic apart by the row's number in the file, whatever is asked.
+        meta["topic"] = question.position % 3
+    return Sample(
+        benchmark=NAME,
+        task=task,
+        sample_id=f"{question.document:03d}-{question.number:02d}",
+        context=question.context,
+        question=question.question,
+        references=(question.answer,),
+        length=len(question.context.split()),
+        meta=meta,
+    )
+
+
+def find_source(bundle: Bundle, task: str) -> Source | None:
+    group = "Generation" if KINDS[task] in OPEN else "Exam"
+    return find(DATA.folder(bundle), f"LEval/{group}/{task}.jsonl", task, JsonLines)

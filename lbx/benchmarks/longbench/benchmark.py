@@ -18,7 +18,6 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from lbx.base.errors import UsageError
@@ -37,32 +36,35 @@ from lbx.base.records import (
     Truncation,
 )
 from lbx.benchmarks.base.aggregates import numbers, numpy_percent, task_score
-from lbx.benchmarks.base.benchmark import Benchmark, named_apart
+from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue, with_unique_ids
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.benchmarks.base.curves import LengthCurve
 from lbx.benchmarks.base.files import DataRow, damaged, read_json, zip_members
-from lbx.benchmarks.base.results import ScoredRun
-from lbx.benchmarks.base.sources import Source, ZippedJsonLines, data_folder, find
+from lbx.benchmarks.base.results import ResultFormat, ScoredRun
+from lbx.benchmarks.base.sources import DataSource, Source, ZippedJsonLines, find
 from lbx.benchmarks.base.templates import fill_format
-from lbx.benchmarks.longbench.answers import (
+from lbx.benchmarks.longbench.board import BOARDS
+from lbx.benchmarks.longbench.groups import curves, groups
+from lbx.benchmarks.longbench.paper import PAPER
+from lbx.benchmarks.longbench.predictions import LongBenchFormat, folder_of
+from lbx.benchmarks.longbench.tasks import (
+    BUCKETS,
+    METRICS,
     ODD_ANSWERS,
+    TASKS,
+    TaskRules,
     accepted_answers,
     class_names,
+    kind_of,
     odd_answers,
     official_error,
 )
-from lbx.benchmarks.longbench.board import BOARDS
-from lbx.benchmarks.longbench.groups import groups
-from lbx.benchmarks.longbench.paper import PAPER
-from lbx.benchmarks.longbench.predictions import LongBenchFormat, folder_of
-from lbx.benchmarks.longbench.relative import curves
-from lbx.benchmarks.longbench.tasks import BUCKETS, METRICS, TASKS, TaskRules, kind_of
-from lbx.metrics import classification, code, f1, rouge_l
-from lbx.metrics.numbers import count, retrieval
+from lbx.metrics import f1, rouge_l
+from lbx.metrics.longbench import classification, code_line, count, edit_similarity, retrieval
 
 T = TypeVar("T")
 
 REPO = "THUDM/LongBench"
+DATA = DataSource("bundle/longbench.toml", (REPO, "zai-org/LongBench"))
 PROMPTS = "THUDM/LongBench/LongBench/config/dataset2prompt.json"
 NEW_TOKENS = "THUDM/LongBench/LongBench/config/dataset2maxlen.json"
 LIMITS = {4096: 3500, 8192: 7500, 16384: 15500, 32768: 31500}
@@ -78,20 +80,43 @@ _NOT_FOUND = frozenset({"yes", "no", "unanswerable"})
 __all__ = ["METRICS", "TASKS", "LongBench", "TaskRules", "accepted_answers", "kind_of", "make_sample"]
 
 
+def _check_mode(task: str, mode: Mode) -> None:
+    """Retrieval is for the eight question-answering tasks (and E's four), as in the authors' retrieval/pred.py."""
+    if mode.rag and kind_of(task).category not in _RETRIEVAL:
+        fit = ", ".join(f"longbench/{name}" for name, kind in TASKS.items() if kind.category in _RETRIEVAL)
+        raise UsageError(
+            f"longbench/{task} cannot be asked with retrieved chunks: it is not a question about a document.",
+            fix=f"Name tasks that are: {fit}.",
+        )
+
+
+def _result_files(run: ScoredRun) -> dict[str, str]:
+    """eval.py's result.json, and that of --e; tasks in the paper's order (there: as the folder lists them)."""
+    files: dict[str, dict[str, object]] = {}
+    for task, numbers_of_task in run.numbers.items():
+        head, plain = METRICS[kind_of(task).metric][0], task.removesuffix("_e")
+        buckets = {name: numbers_of_task.get(f"{head}/{name}") for name in BUCKETS}
+        scores = files.setdefault(f"{folder_of(run.model, task)}/result.json", {})
+        if plain == task:
+            scores[plain] = numbers_of_task[head].official
+        else:  # NaN: numpy's mean of nothing
+            scores[plain] = {name: score.official if score else math.nan for name, score in buckets.items()}
+    return {path: json.dumps(scores, ensure_ascii=False, indent=4) for path, scores in files.items()}
+
+
 class LongBench(Benchmark):
     """The benchmark family "longbench"."""
 
     name = "longbench"
     metric_version = 2
-    recipe = "bundle/longbench.toml"
-    repositories = (REPO, "zai-org/LongBench")
+    data = DATA
+    catalogue = TaskCatalogue((*TASKS, *_E_TASKS), {"longbench": tuple(TASKS), "longbench_e": _E_TASKS})
+    protocol = AskingProtocol(modes=frozenset({"rag"}), check_mode=_check_mode)
+    scoring = ScoringRules(average_of="mean of categories", curves=curves)
+    predictions = LongBenchFormat(name, catalogue.names)
+    results = ResultFormat(_result_files)
     paper = PAPER
     boards = BOARDS
-    average_of = "mean of categories"
-    modes = frozenset({"rag"})
-    known_tasks = (*TASKS, *_E_TASKS)
-    selections = MappingProxyType({"longbench": tuple(TASKS), "longbench_e": _E_TASKS})
-    predictions = LongBenchFormat(name, known_tasks)
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those whose file is in data.zip. Raises BundleError where the zip is damaged."""
@@ -103,7 +128,7 @@ class LongBench(Benchmark):
                 samples=source.count(),
                 language=kind_of(task).language,
             )
-            for task in self.known_tasks
+            for task in self.catalogue.names
             if (names is None or task in names) and (source := _data(bundle, task))
         ]
 
@@ -111,18 +136,9 @@ class LongBench(Benchmark):
         """See ``Benchmark.samples``. The id is the row's ``_id`` (a repeated one gets "-2")."""
         source = _data(bundle, task)
         if source is None:
-            raise self.no_data(bundle, f"{REPO}, {task}")
+            raise self.data.missing(bundle, f"{REPO}, {task}")
         classes = _classes(source) if kind_of(task).metric == "classification" else ()
-        return named_apart(make_sample(task, row, number, classes) for number, row in enumerate(source.rows()))
-
-    def check_mode(self, task: str, mode: Mode) -> None:
-        """Retrieval is for the eight question-answering tasks (and E's four), as in the authors' retrieval/pred.py."""
-        if mode.rag and kind_of(task).category not in _RETRIEVAL:
-            fit = ", ".join(f"longbench/{name}" for name, kind in TASKS.items() if kind.category in _RETRIEVAL)
-            raise UsageError(
-                f"longbench/{task} cannot be asked with retrieved chunks: it is not a question about a document.",
-                fix=f"Name tasks that are: {fit}.",
-            )
+        return with_unique_ids(make_sample(task, row, number, classes) for number, row in enumerate(source.rows()))
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The official prompt. samsum ends at a line's end, but not before its first token, as in pred.py.
@@ -131,9 +147,9 @@ class LongBench(Benchmark):
         the best first, nothing between them.
 
         Raises:
-            UsageError: see ``check_mode``.
+            UsageError: the task is not asked with retrieved chunks.
         """
-        self.check_mode(sample.task, mode)
+        _check_mode(sample.task, mode)
         task = sample.task.removesuffix("_e")
         kind = TASKS[task]
         template, source = self._official(bundle, PROMPTS, task, str)
@@ -158,7 +174,7 @@ class LongBench(Benchmark):
 
     def _official(self, bundle: Bundle, place: str, task: str, kind: type[T]) -> tuple[T, str]:
         """A task's entry of a config file, or its twin's, and the entry's name for the results file."""
-        path = self.official_file(bundle, place)
+        path = self.data.official_file(bundle, place)
         entries, twin = read_json(path), _TWIN.get(task)
         name = task if task in entries else twin
         if name not in entries:
@@ -190,7 +206,7 @@ class LongBench(Benchmark):
         kind = kind_of(sample.task)
         extracted = None
         if kind.metric == "edit_similarity":
-            output = extracted = code.code_line(output)
+            output = extracted = code_line(output)
         elif kind.first_line:
             output = extracted = output.lstrip("\n").split("\n", 1)[0]
         if error := official_error(sample, output):
@@ -213,26 +229,9 @@ class LongBench(Benchmark):
     def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
         return next(iter(task_score(METRICS[kind_of(task).metric][0], rows, METRICS[kind_of(task).metric][0], 2)), None)
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
         """The authors' tables of averages, see ``lbx.benchmarks.longbench.groups``."""
         return groups(numbers(self.aggregate, tasks))
-
-    def curves(self, tasks: Mapping[str, ScoredRows]) -> Mapping[str, LengthCurve]:
-        """The relative curves of LongBench and of LongBench-E."""
-        return curves(tasks)
-
-    def result_files(self, run: ScoredRun) -> dict[str, str]:
-        """eval.py's result.json, and that of --e; tasks in the paper's order (there: as the folder lists them)."""
-        files: dict[str, dict[str, object]] = {}
-        for task, one in numbers(self.aggregate, run.tasks).items():
-            head, plain = METRICS[kind_of(task).metric][0], task.removesuffix("_e")
-            of_buckets = {name: one.get(f"{head}/{name}") for name in BUCKETS}
-            scores = files.setdefault(f"{folder_of(run.model, task)}/result.json", {})
-            if plain == task:
-                scores[plain] = one[head].official
-            else:  # NaN: numpy's mean of nothing
-                scores[plain] = {name: score.official if score else math.nan for name, score in of_buckets.items()}
-        return {place: json.dumps(scores, ensure_ascii=False, indent=4) for place, scores in files.items()}
 
 
 def _scores(kind: TaskRules, sample: Sample, answer: str) -> list[Score]:
@@ -242,10 +241,10 @@ def _scores(kind: TaskRules, sample: Sample, answer: str) -> list[Score]:
             rouge = (rouge_l.rouge_l_zh if language == "zh" else rouge_l.rouge_l)(answer, references)
             return [Score("rouge_l", rouge.official), Score("rouge_l_unlimited", rouge.unlimited)]
         case "edit_similarity", _:
-            return [Score("edit_similarity", code.edit_similarity(answer, references))]
+            return [Score("edit_similarity", edit_similarity(answer, references))]
         case "classification", _:
             classes = class_names(sample)
-            return [Score("classification", classification.classification(answer, references, classes))]
+            return [Score("classification", classification(answer, references, classes))]
         case "count", _:
             return [Score("count", count(answer, references))]
         case "retrieval", language:
@@ -267,7 +266,7 @@ def _in_bucket(place: int, row: ScoredSample) -> bool:
 def _data(bundle: Bundle, task: str) -> Source | None:
     member = f"data/{task}.jsonl"
     return find(
-        data_folder(bundle, LongBench.repositories),
+        DATA.folder(bundle),
         "data.zip",
         task,
         lambda path: ZippedJsonLines(path, member) if member in zip_members(path) else None,

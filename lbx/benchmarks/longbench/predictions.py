@@ -20,8 +20,7 @@ from typing import Any
 from lbx.base.records import Sample
 from lbx.benchmarks.base.prediction_lines import PredictionLine, row_length
 from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, StoredAnswer, differences, file_part
-from lbx.benchmarks.longbench.answers import ODD_ANSWERS, accepted_answers, odd_answers
-from lbx.benchmarks.longbench.tasks import kind_of
+from lbx.benchmarks.longbench.tasks import ODD_ANSWERS, accepted_answers, kind_of, odd_answers
 
 _ALIKE = 0.05
 """Share of rows that may have the same answers and length as another question: of the data it is 1% at most."""

@@ -1,8 +1,14 @@
-"""What is fixed about each task of LongBench v1 and LongBench-E: category, metric, language, how it is asked."""
+"""What is fixed about each task of LongBench v1 and LongBench-E: category, metric, language, how it is asked.
+
+LongBench v1's accepted answers, and the samples over which the official eval.py stops.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from lbx.base.records import Sample
+from lbx.metrics.longbench import paragraph
 
 METRICS: dict[str, tuple[str, ...]] = {
     "f1": ("f1",),
@@ -68,3 +74,77 @@ BUCKETS = ("0-4k", "4-8k", "8k+")
 def kind_of(task: str) -> TaskRules:
     """The kind of "qasper" and of "qasper_e"."""
     return TASKS[task.removesuffix("_e")]
+
+
+ODD_ANSWERS = "odd_answers"
+"""The key of ``Sample.meta`` that says what of a row's answers is no text; absent from a sound row."""
+
+
+def accepted_answers(task: str, answers: object) -> tuple[str, ...]:
+    """The answers that the official scorer would compare with, from whatever ``answers`` holds.
+
+    A bare string counts as its characters, and passage_count compares numbers by their text, as there. What is no
+    text elsewhere (null, a number) is no answer.
+    """
+    if not isinstance(answers, list | tuple | str):
+        return ()
+    if kind_of(task).metric == "count":
+        return tuple(str(answer) for answer in answers)
+    return tuple(answer for answer in answers if isinstance(answer, str))
+
+
+def odd_answers(answers: object) -> str | None:
+    """What of ``answers`` is no text: "all" where they are no list, else "null" or "other"; None where all is well."""
+    if not isinstance(answers, list | tuple | str):
+        return "all"
+    odd = [answer for answer in answers if not isinstance(answer, str)]
+    if not odd:
+        return None
+    return "null" if all(answer is None for answer in odd) else "other"
+
+
+def official_error(sample: Sample, answer: str) -> str | None:
+    """Why eval.py would stop on this sample, or None where it gives a score.
+
+    Args:
+        answer: the part of the output that counts, as the metric gets it.
+    """
+    kind, odd = kind_of(sample.task), sample.meta.get(ODD_ANSWERS)
+    if odd == "all":
+        return "The answers are no list: the official scorer stops with TypeError."
+    if kind.metric == "classification":
+        return _classification_error(sample, answer, odd)
+    if kind.metric == "retrieval":
+        return _retrieval_error(sample, kind, odd)
+    if not odd or kind.metric == "count":
+        return None
+    if kind.metric == "edit_similarity":
+        # fuzzywuzzy gives 0 for null, and for anything beside an empty line.
+        stops = odd == "other" and answer != ""
+        return "An answer is no text: the official code_sim_score stops with TypeError." if stops else None
+    # Of the ROUGE functions the English one turns whatever goes wrong into 0; the Chinese one cuts words before that.
+    stops = kind.metric == "f1" or kind.language == "zh"
+    return "An answer is no text: the official metric stops with AttributeError." if stops else None
+
+
+def class_names(sample: Sample) -> tuple[str, ...]:
+    """Every class that the sample's file names; () where it names none, and without what is no text."""
+    classes = sample.meta.get("all_classes")
+    return tuple(name for name in classes if isinstance(name, str)) if isinstance(classes, list | str) else ()
+
+
+def _classification_error(sample: Sample, answer: str, odd: str | None) -> str | None:
+    classes, names = sample.meta.get("all_classes"), class_names(sample)
+    if (sample.references or odd) and (not isinstance(classes, list | str) or len(names) != len(classes)):
+        return "all_classes is no list of names: the official classification_score stops with TypeError."
+    if odd and any(name in answer for name in names):
+        return "An answer is no text: the official classification_score stops with TypeError."
+    return None
+
+
+def _retrieval_error(sample: Sample, kind: TaskRules, odd: str | None) -> str | None:
+    if odd:
+        return "An answer is no text: the official retrieval score stops with TypeError."
+    if any(paragraph(reference, kind.language) is None for reference in sample.references):
+        return "A reference has no paragraph number: the official retrieval score stops with IndexError."
+    return None

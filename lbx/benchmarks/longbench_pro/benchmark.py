@@ -37,17 +37,16 @@ from lbx.base.records import (
     Truncation,
 )
 from lbx.benchmarks.base.aggregates import task_score
-from lbx.benchmarks.base.benchmark import Benchmark, named_apart
+from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue, with_unique_ids
 from lbx.benchmarks.base.files import DataRow, damaged
-from lbx.benchmarks.base.results import ScoredRun
-from lbx.benchmarks.base.sources import data_folder
+from lbx.benchmarks.base.results import ResultFormat
+from lbx.benchmarks.base.sources import DataSource
 from lbx.benchmarks.longbench_pro.board import BOARDS
 from lbx.benchmarks.longbench_pro.data import Data, find_data
 from lbx.benchmarks.longbench_pro.groups import LANGUAGES, group_scores
 from lbx.benchmarks.longbench_pro.paper import PAPER
-from lbx.benchmarks.longbench_pro.predictions import LongBenchProFormat
+from lbx.benchmarks.longbench_pro.predictions import MODEL_INFO, LongBenchProFormat, join_model_info, result_files
 from lbx.benchmarks.longbench_pro.published import PUBLISHED
-from lbx.benchmarks.longbench_pro.results import MODEL_INFO, joined_info, result_files
 from lbx.benchmarks.longbench_pro.tasks import (
     LIMITS,
     LONG_WINDOW,
@@ -57,9 +56,10 @@ from lbx.benchmarks.longbench_pro.tasks import (
     TEXT_META,
     accepted_answers,
 )
-from lbx.metrics import answer_lines, ranking, summary
+from lbx.metrics import longbench_pro as metrics
 
 REPO = "caskcsg/LongBench-Pro"
+DATA = DataSource("bundle/longbench_pro.toml", (REPO,))
 GAP = "\n\n\n\n"
 ANSWER_TOKENS = 1_024
 THINKING_TOKENS = 8_192
@@ -71,11 +71,11 @@ NO_TEXT = "officially a failure: a reference is no text"
 OUTSIDE = "officially a failure: the value {value} is not in 0..1"
 
 _LINES: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
-    "ndcg": ranking.ndcg,
-    "pairwise_accuracy": ranking.pairwise_accuracy,
-    "accuracy": answer_lines.accuracy,
-    "f1": answer_lines.set_f1,
-    "subem": answer_lines.substring_match,
+    "ndcg": metrics.ndcg,
+    "pairwise_accuracy": metrics.pairwise_accuracy,
+    "accuracy": metrics.accuracy,
+    "f1": metrics.set_f1,
+    "subem": metrics.substring_match,
 }
 
 
@@ -84,18 +84,17 @@ class LongBenchPro(Benchmark):
 
     name = "longbench_pro"
     metric_version = 1
-    iterations = 3
-    growing_result = MODEL_INFO
-    recipe = "bundle/longbench_pro.toml"
-    repositories = (REPO,)
+    data = DATA
+    catalogue = TaskCatalogue(
+        tuple(TASKS), embedding=tuple(task for task, kind in TASKS.items() if kind.metric == "summary")
+    )
+    protocol = AskingProtocol(iterations=3)
+    scoring = ScoringRules(unit=1, average_of="mean of questions")
+    predictions = LongBenchProFormat(name, catalogue.names)
+    results = ResultFormat(result_files, join_model_info, growing_file=MODEL_INFO)
     paper = PAPER
     boards = BOARDS
     published = PUBLISHED
-    unit = 1
-    known_tasks = tuple(TASKS)
-    average_of = "mean of questions"
-    embedding_tasks = tuple(task for task, kind in TASKS.items() if kind.metric == "summary")
-    predictions = LongBenchProFormat(name, known_tasks)
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those that the data file has rows of. Raises BundleError where it is damaged."""
@@ -117,8 +116,8 @@ class LongBenchPro(Benchmark):
         """See ``Benchmark.samples``. The id is the row's (a repeated one gets "-2"); ``length`` is the nominal one."""
         data = _data(bundle)
         if data is None:
-            raise self.no_data(bundle, REPO)
-        return named_apart(_sample(task, row, number) for number, row in data.rows(TASKS[task].title))
+            raise self.data.missing(bundle, REPO)
+        return with_unique_ids(_sample(task, row, number) for number, row in data.rows(TASKS[task].title))
 
     def chance(self, sample: Sample) -> float:
         kind = TASKS.get(sample.task)
@@ -152,10 +151,10 @@ class LongBenchPro(Benchmark):
         """For summaries: the output and the references, in lower case with white space folded."""
         if TASKS[sample.task].metric != "summary" or _failure(sample, output):
             return None
-        text = answer_lines.folded(output)
+        text = metrics.folded(output)
         if not text or not sample.references:
             return None
-        return Compared(text, tuple(answer_lines.folded(reference) for reference in sample.references))
+        return Compared(text, tuple(metrics.folded(reference) for reference in sample.references))
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """The task's metric; for summaries see ``METRICS``.
@@ -169,8 +168,8 @@ class LongBenchPro(Benchmark):
             return _summary_scores(self.compared(sample, output), sample.language, similarity, error)
         if error:
             return [Score(metric, 0.0, error=error)]
-        lines = answer_lines.answer_lines(output)
-        value = _LINES[metric]([answer_lines.folded(reference) for reference in sample.references], lines)
+        lines = metrics.answer_lines(output)
+        value = _LINES[metric]([metrics.folded(reference) for reference in sample.references], lines)
         return [_checked(metric, value, lines[0] if metric == "accuracy" else "\n".join(lines))]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
@@ -186,20 +185,9 @@ class LongBenchPro(Benchmark):
                     scores.append(replace(one, partial=partial))
         return scores
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
-        """The official report; see ``longbench_pro_groups``."""
-        return group_scores(tasks)
-
-    def averages(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
-        """Without iterations, BoN-n and pass@n."""
-        return group_scores(tasks, tries=False)
-
-    def result_files(self, run: ScoredRun) -> dict[str, str]:
-        """Evaluated answers, their summary, and what the leaderboard says of the model: ``longbench_pro_results``."""
-        return result_files(run, LIMITS)
-
-    def joined_results(self, place: str, first: str, second: str) -> str | None:
-        return joined_info(first, second) if place == MODEL_INFO else None
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+        """The official report; its averages are without iterations, BoN-n and pass@n."""
+        return group_scores(tasks, tries=not averages_only)
 
 
 def _new_tokens(mode: Mode) -> int:
@@ -225,12 +213,12 @@ def _summary_scores(
 ) -> list[Score]:
     if compared is None:
         return [Score(metric, 0.0, error=error) for metric in ("summary", "rouge_l", "rouge_l_unlimited")]
-    rouge = summary.summary_rouge(compared.text, compared.references, language=language)
+    rouge = metrics.summary_rouge(compared.text, compared.references, language=language)
     unlimited = Score("rouge_l_unlimited", rouge.unlimited)
     if similarity is None:
         return [Score("rouge_l", rouge.official, partial=NO_MODEL), unlimited]
     return [
-        _checked("summary", summary.summary(similarity, rouge.official)),
+        _checked("summary", metrics.summary(similarity, rouge.official)),
         Score("rouge_l", rouge.official),
         unlimited,
         Score("similarity", min(1.0, max(0.0, similarity))),  # a cosine; the summary has it unclipped
@@ -238,7 +226,7 @@ def _summary_scores(
 
 
 def _data(bundle: Bundle) -> Data | None:
-    return find_data(data_folder(bundle, LongBenchPro.repositories))
+    return find_data(DATA.folder(bundle))
 
 
 def _sample(task: str, row: DataRow, number: int) -> Sample:

@@ -39,20 +39,21 @@ from lbx.base.records import (
 )
 from lbx.base.visible import one_line
 from lbx.benchmarks.base.aggregates import task_score
-from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark
+from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.files import DataRow, read_text
-from lbx.benchmarks.base.results import ScoredRun
-from lbx.benchmarks.base.sources import Source, data_folder, find, json_rows
+from lbx.benchmarks.base.results import ResultFormat, ScoredRun
+from lbx.benchmarks.base.sources import DataSource, Source, find, json_rows
 from lbx.benchmarks.base.templates import fill_marks
 from lbx.benchmarks.longbench_v2.board import BOARDS
 from lbx.benchmarks.longbench_v2.paper import PAPER
 from lbx.benchmarks.longbench_v2.predictions import LongBenchV2Format
 from lbx.benchmarks.longbench_v2.published import PUBLISHED
-from lbx.metrics.multiple_choice import LETTERS, chosen_letter
+from lbx.metrics.longbench import LETTERS, chosen_letter
 from lbx.retrieval.retriever import RetrievalRules
 
 REPO = "THUDM/LongBench-v2"
+DATA = DataSource("bundle/longbench_v2.toml", (REPO, "zai-org/LongBench-v2"))
 PROMPTS = "THUDM/LongBench/prompts"
 TASK = "mcq"
 LIMITS = dict.fromkeys(WINDOWS_OF_128K, 120_000)
@@ -81,21 +82,52 @@ DOMAINS: dict[str, tuple[str, ...]] = {
 """Domain -> its sub-domains, in the paper's order."""
 
 
+def _check_mode(task: str, mode: Mode) -> None:
+    if mode.no_context and mode.rag:
+        raise UsageError(
+            "LongBench v2 cannot be asked both without the document and with chunks of it.",
+            fix="Remove one of the two.",
+        )
+
+
+def _result_files(run: ScoredRun) -> dict[str, str]:
+    """result.py's result.txt. Raises UsageError: a group has no question, over which it stops."""
+    numbers = {metric: number for task in run.numbers.values() for metric, number in task.items()}
+    name, metrics = one_line(run.file.rpartition(".")[0]), ["accuracy", *(f"accuracy/{group}" for group in _GROUPS)]
+    if missing := [metric for metric in metrics if metric not in numbers]:
+        raise UsageError(
+            f"The run {run.run_id!r} has no answer to a {missing[0].rpartition('/')[2]} question, on which the "
+            "official result.py stops.",
+            fix="`lbx report RESULTS group_scores` shows what there is.",
+        )
+    header = "\t".join(["Model", "Overall", *(group.title() for group in _GROUPS)])
+    return {"result.txt": header + "\n" + "\t".join([name, *(str(numbers[metric].official) for metric in metrics)])}
+
+
+def _join_results(path: str, first: str, second: str) -> str | None:
+    """One row for each model."""
+    return first + "\n" + second.partition("\n")[2] if path == "result.txt" else None
+
+
 class LongBenchV2(Benchmark):
     """The benchmark family "longbench_v2": one task, asked in the ways that the module's text lists."""
 
     name = "longbench_v2"
     metric_version = 1
-    recipe = "bundle/longbench_v2.toml"
-    repositories = (REPO, "zai-org/LongBench-v2")
+    data = DATA
+    catalogue = TaskCatalogue((TASK,))
+    protocol = AskingProtocol(
+        modes=frozenset({"cot", "no_context", "rag"}),
+        retrieval=RetrievalRules(tokenizer="zai-org/glm-4-9b-chat-hf", recipe="bundle/longbench_v2_retrieval.toml"),
+        check_mode=_check_mode,
+    )
+    # pred.py takes an output without a character for a failed call and drops it; reasoning is output, too.
+    scoring = ScoringRules(average_of="mean of questions", uncounted_metric="empty")
+    predictions = LongBenchV2Format(name, catalogue.names)
+    results = ResultFormat(_result_files, _join_results)
     paper = PAPER
     boards = BOARDS
     published = PUBLISHED
-    known_tasks = (TASK,)
-    average_of = "mean of questions"
-    predictions = LongBenchV2Format(name, known_tasks)
-    modes = frozenset({"cot", "no_context", "rag"})
-    retrieval = RetrievalRules(tokenizer="zai-org/glm-4-9b-chat-hf", recipe="bundle/longbench_v2_retrieval.toml")
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """The one task, where data.json is there."""
@@ -108,16 +140,8 @@ class LongBenchV2(Benchmark):
         """See ``Benchmark.samples``. ``length`` counts characters; the paper's bucket is ``meta["length"]``."""
         source = _data(bundle)
         if source is None:
-            raise self.no_data(bundle, f"{REPO}, data.json")
+            raise self.data.missing(bundle, f"{REPO}, data.json")
         return _samples(task, source)
-
-    def check_mode(self, task: str, mode: Mode) -> None:
-        """Without the document there is nothing to retrieve from."""
-        if mode.no_context and mode.rag:
-            raise UsageError(
-                "LongBench v2 cannot be asked both without the document and with chunks of it.",
-                fix="Remove one of the two.",
-            )
 
     def chance(self, sample: Sample) -> float:
         return 0.25
@@ -126,9 +150,9 @@ class LongBenchV2(Benchmark):
         """The first step's prompt with every field stripped.
 
         Raises:
-            UsageError: see ``check_mode``.
+            UsageError: both no_context and rag are asked for.
         """
-        self.check_mode(sample.task, mode)
+        _check_mode(sample.task, mode)
         budget = 1024 if mode.cot else 128
         if mode.rag:
             return self._prompt(bundle, "0shot_rag.txt", sample, budget, document=_retrieved(chunks))
@@ -155,7 +179,7 @@ class LongBenchV2(Benchmark):
         if reasoning is not None:
             marks["$COT$"] = reasoning.strip()
         before, filled, after = fill_marks(
-            read_text(self.official_file(bundle, place)), ("$DOC$", document.strip()), marks
+            read_text(self.data.official_file(bundle, place)), ("$DOC$", document.strip()), marks
         )
         return Prompt(
             before=before,
@@ -168,15 +192,14 @@ class LongBenchV2(Benchmark):
             source=place,
         )
 
-    def follow_up(self, bundle: Bundle, sample: Sample, mode: Mode, output: str) -> Prompt | None:
+    def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
         """With ``mode.cot`` the question again, after the reasoning and without the document.
 
-        None after an output without a single character: pred.py gives up on such a question, and so the empty output
-        is the answer.
+        An output without a single character is the answer: pred.py gives up on such a question.
         """
-        if not mode.cot or not output:
-            return None
-        return self._prompt(bundle, "0shot_cot_ans.txt", sample, 128, reasoning=output)
+        if not mode.cot or len(outputs) > 1 or not outputs[0]:
+            return outputs[-1]
+        return self._prompt(bundle, "0shot_cot_ans.txt", sample, 128, reasoning=outputs[0])
 
     def query(self, sample: Sample, bundle: Bundle) -> str:
         """The question and the four choices, which the paper retrieves by."""
@@ -190,7 +213,7 @@ class LongBenchV2(Benchmark):
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """accuracy; compensated, where no letter at all counts a quarter; empty, whether nothing was said.
 
-        The official run drops a question with an empty output: it scores 0 here, see ``counts``.
+        The official run drops a question with an empty output: it scores 0 here, see ``ScoringRules.counts``.
         """
         letter = chosen_letter(output)
         right = float(letter in sample.references)
@@ -200,21 +223,13 @@ class LongBenchV2(Benchmark):
             Score("empty", float(output == "")),
         ]
 
-    def counts(self, row: ScoredSample) -> bool:
-        """pred.py takes an output without a character for a failed call and drops it; reasoning is output, too."""
-        return row.reasoned or not row.scores.get("empty")
-
-    def scores_if(self, metrics: Iterable[str], value: float) -> dict[str, float]:
-        """A missing answer as an answer that is not empty."""
-        return {**dict.fromkeys(metrics, value), "empty": 0.0}
-
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """result.py's row, percent with one decimal: accuracy, accuracy/easy, ... /long, then the same compensated.
 
         Rows that do not count are not part of these. ``accuracy_all`` is over every row, ``empty`` the share of
         empty answers. A group without questions, over which the official script stumbles, is left out.
         """
-        counted = ScoredRows.of(rows).where(self.counts)
+        counted = ScoredRows.of(rows).where(self.scoring.counts)
         groups = {group: _of(counted, belongs) for group, belongs in _GROUPS.items()}
         scores = []
         for metric in ("accuracy", "compensated"):
@@ -224,22 +239,16 @@ class LongBenchV2(Benchmark):
         return [*scores, *task_score("accuracy_all", rows, "accuracy", 1), *task_score("empty", rows, "empty", 1)]
 
     def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
-        return next(iter(task_score("accuracy", ScoredRows.of(rows).where(self.counts), "accuracy", 1)), None)
+        return next(iter(task_score("accuracy", ScoredRows.of(rows).where(self.scoring.counts), "accuracy", 1)), None)
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
         """The paper's tables: "overall", "difficulty", "length", then "domain" and "sub_domain".
 
         Each has the metrics accuracy and compensated. Overall, difficulty and length are result.py's, with one
         decimal, and so has the paper's table of domains; it has none of sub-domains.
         """
-        return self._tables(tasks, ("accuracy", "compensated"))
-
-    def averages(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
-        """Without the compensated ones."""
-        return self._tables(tasks, ("accuracy",))
-
-    def _tables(self, tasks: Mapping[str, Sequence[ScoredSample]], metrics: Sequence[str]) -> list[GroupScore]:
-        counted = ScoredRows.of(tasks.get(TASK, ())).where(self.counts)
+        metrics = ("accuracy",) if averages_only else ("accuracy", "compensated")
+        counted = ScoredRows.of(tasks.get(TASK, ())).where(self.scoring.counts)
         group = partial(_group, metrics)
         table = group("overall", "all", counted)
         for name, belongs in _GROUPS.items():
@@ -253,23 +262,6 @@ class LongBenchV2(Benchmark):
                 name = f"{domain}: {sub_domain}"
                 table += group("sub_domain", name, counted.at(domains[domain][sub_domain]), official=False)
         return table
-
-    def result_files(self, run: ScoredRun) -> dict[str, str]:
-        """result.py's result.txt. Raises UsageError: a group has no question, over which it stops."""
-        officials = {one.metric: one.official for task, rows in run.tasks.items() for one in self.aggregate(task, rows)}
-        name, figures = one_line(run.file.rpartition(".")[0]), ["accuracy", *(f"accuracy/{group}" for group in _GROUPS)]
-        if lacking := [figure for figure in figures if figure not in officials]:
-            raise UsageError(
-                f"The run {run.run_id!r} has no answer to a {lacking[0].rpartition('/')[2]} question, on which the "
-                "official result.py stops.",
-                fix="`lbx report RESULTS group_scores` shows what there is.",
-            )
-        header = "\t".join(["Model", "Overall", *(group.title() for group in _GROUPS)])
-        return {"result.txt": header + "\n" + "\t".join([name, *(str(officials[figure]) for figure in figures)])}
-
-    def joined_results(self, place: str, first: str, second: str) -> str | None:
-        """A row a model."""
-        return first + "\n" + second.partition("\n")[2] if place == "result.txt" else None
 
 
 def _retrieved(chunks: Sequence[Chunk]) -> str:
@@ -310,8 +302,7 @@ def _group(
 
 
 def _data(bundle: Bundle) -> Source | None:
-    folder = data_folder(bundle, LongBenchV2.repositories)
-    return find(folder, "data.json", "default", lambda path: json_rows(path, "_id"))
+    return find(DATA.folder(bundle), "data.json", "default", lambda path: json_rows(path, "_id"))
 
 
 def _samples(task: str, source: Source) -> Iterator[Sample]:

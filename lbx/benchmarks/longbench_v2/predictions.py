@@ -28,7 +28,7 @@ from lbx.benchmarks.base.predictions import (
     differences,
     file_part,
 )
-from lbx.metrics.multiple_choice import LETTERS, chosen_letter
+from lbx.metrics.longbench import LETTERS, chosen_letter
 
 
 class LongBenchV2Format(PredictionFormat):

@@ -36,11 +36,11 @@ from lbx.base.records import (
     Truncation,
 )
 from lbx.benchmarks.base.aggregates import Average, task_score
-from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark
+from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.files import DataRow, damaged, zip_members
 from lbx.benchmarks.base.literals import read_literals
-from lbx.benchmarks.base.results import ScoredRun, table
-from lbx.benchmarks.base.sources import Source, ZippedJsonLines, data_folder, find
+from lbx.benchmarks.base.results import ResultFormat, ScoredRun, table
+from lbx.benchmarks.base.sources import DataSource, Source, ZippedJsonLines, find
 from lbx.benchmarks.base.templates import fill_format
 from lbx.benchmarks.lveval.board import BOARDS
 from lbx.benchmarks.lveval.paper import PAPER
@@ -53,6 +53,7 @@ from lbx.benchmarks.lveval.tasks import (
     METRICS,
     MULTI_HOP,
     SINGLE_HOP,
+    TASKS,
     DatasetRules,
     first_answers,
     kind_of,
@@ -63,6 +64,7 @@ from lbx.metrics import f1, keyword_gate
 T = TypeVar("T")
 
 REPO = "Infinigence/LVEval"
+DATA = DataSource("bundle/lveval.toml", (REPO, "infini-ai/LVEval"))
 CONFIG = "infinigence/LVEval/config.py"
 PROMPTS = "DATASET_PROMPT"
 NEW_TOKENS = "DATASET_MAXGEN"
@@ -73,23 +75,35 @@ LIMITS = {4096: 3500, 8192: 7500, 16384: 15500, 32768: 31500, 200_000: 199_500} 
 """The model's size in thousands of tokens less 500, as the authors tell --model-max-length; its default is 15,500."""
 
 
+def _result_files(run: ScoredRun) -> dict[str, str]:
+    """evaluation.py's eval_result/result.json and result.csv, in the order in which it sorts its files."""
+    numbers = sorted(run.numbers.items(), key=lambda item: _sorted_by(item[0]))
+    scores = {task: next(iter(metrics.values())).official for task, metrics in numbers}
+    levels: dict[str, dict[str, object]] = {}
+    for task, score in scores.items():
+        dataset, level = split_task(task)
+        levels.setdefault(dataset, {"dataset_name": dataset})[level] = score
+    texts = {"json": json.dumps(scores, ensure_ascii=False, indent=4), "csv": table(list(levels.values()))}
+    return {f"eval_result/result.{kind}": text for kind, text in texts.items()} if scores else {}
+
+
 class LVEval(Benchmark):
     """The benchmark family "lveval"."""
 
     name = "lveval"
     metric_version = 1
-    recipe = "bundle/lveval.toml"
-    repositories = (REPO, "infini-ai/LVEval")
+    data = DATA
+    catalogue = TaskCatalogue(TASKS, length_groups={task: split_task(task)[0] for task in TASKS})
+    scoring = ScoringRules(cluster_name="question")
+    predictions = LVEvalFormat(name, TASKS)
+    results = ResultFormat(_result_files)
     paper = PAPER
     boards = BOARDS
     published = PUBLISHED
-    clustered_by = "question"
-    known_tasks = tuple(f"{dataset}_{level}" for dataset in DATASETS for level in LEVELS)
-    predictions = LVEvalFormat(name, known_tasks)
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those whose file is in their dataset's zip. Raises BundleError where a zip is damaged."""
-        wanted = [task for task in self.known_tasks if names is None or task in names]
+        wanted = [task for task in TASKS if names is None or task in names]
         held = {task: source for task in wanted if (source := _data(bundle, task))}
         # To count is to unpack gigabytes, and zlib lets other threads run meanwhile.
         with ThreadPoolExecutor(usable_cpu_count()) as pool:
@@ -103,7 +117,7 @@ class LVEval(Benchmark):
         """See ``Benchmark.samples``. The id is the row's place in the file, from "0000"."""
         source = _data(bundle, task)
         if source is None:
-            raise self.no_data(bundle, f"{REPO}, {task}")
+            raise self.data.missing(bundle, f"{REPO}, {task}")
         for number, row in enumerate(source.rows()):
             yield _sample(task, row, number)
 
@@ -127,7 +141,7 @@ class LVEval(Benchmark):
         )
 
     def _official(self, bundle: Bundle, name: str, dataset: str, kind: type[T]) -> T:
-        path = self.official_file(bundle, CONFIG)
+        path = self.data.official_file(bundle, CONFIG)
         settings = read_literals(path, (PROMPTS, NEW_TOKENS))[name]
         if not isinstance(settings, dict) or dataset not in settings:
             raise damaged(str(path), f"{name} has no entry for {dataset}")
@@ -162,43 +176,28 @@ class LVEval(Benchmark):
         """The question, which comes back at five lengths, each time in another document."""
         return sample.question
 
-    def across_lengths(self, task: str) -> str:
-        """The dataset: its levels are the same questions."""
-        return task.rpartition("_")[0]
-
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """evaluation.py's number of a file, 100 x mean with two decimals by Python's ``round``, then the others."""
         headline, *others = METRICS[kind_of(task).metric]
         beside = (one for metric in others for one in task_score(metric, rows, metric, None))
         return [*task_score(headline, rows, headline, 2), *beside]
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
         """The published averages: of each level over the datasets, and of each dataset over the levels.
 
         Their README has the means of the numbers of ``aggregate``, every task alike; the official number is left out
         where a task of the group is missing. The averages of all and of a category are not published.
         """
         scores = {task: scored[0] for task, rows in tasks.items() if (scored := self.aggregate(task, rows))}
-        groups = [_group(scores, "overall", "all", self.known_tasks, published=False)]
+        groups = [_group(scores, "overall", "all", TASKS, published=False)]
         for level in LEVELS:
             groups.append(_group(scores, "length", level, [f"{dataset}_{level}" for dataset in DATASETS]))
         for category in (SINGLE_HOP, MULTI_HOP):
-            members = [task for task in self.known_tasks if kind_of(task).category == category]
+            members = [task for task in TASKS if kind_of(task).category == category]
             groups.append(_group(scores, "category", category, members, published=False))
         for dataset in DATASETS:
             groups.append(_group(scores, "dataset", dataset, [f"{dataset}_{level}" for level in LEVELS]))
         return [group for group in groups if group]
-
-    def result_files(self, run: ScoredRun) -> dict[str, str]:
-        """evaluation.py's eval_result/result.json and result.csv, in the order in which it sorts its files."""
-        ordered = sorted(run.tasks.items(), key=lambda item: _sorted_by(item[0]))
-        scores = {task: one[0].official for task, rows in ordered if (one := self.aggregate(task, rows))}
-        levels: dict[str, dict[str, object]] = {}
-        for task, score in scores.items():
-            dataset, level = split_task(task)
-            levels.setdefault(dataset, {"dataset_name": dataset})[level] = score
-        texts = {"json": json.dumps(scores, ensure_ascii=False, indent=4), "csv": table(list(levels.values()))}
-        return {f"eval_result/result.{kind}": text for kind, text in texts.items()} if scores else {}
 
 
 def _sorted_by(task: str) -> tuple[list[str], int]:
@@ -238,7 +237,7 @@ def _data(bundle: Bundle, task: str) -> Source | None:
         member = next((name for name in zip_members(path) if PurePosixPath(name).name == f"{task}.jsonl"), None)
         return ZippedJsonLines(path, member) if member else None
 
-    return find(data_folder(bundle, LVEval.repositories), f"{split_task(task)[0]}.zip", task, member_of)
+    return find(DATA.folder(bundle), f"{split_task(task)[0]}.zip", task, member_of)
 
 
 def _sample(task: str, row: DataRow, number: int) -> Sample:

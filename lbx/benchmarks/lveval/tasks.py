@@ -51,6 +51,7 @@ DATASETS: dict[str, DatasetRules] = {
     "dureader_mixup": DatasetRules(MULTI_HOP, "rouge_l", "zh"),
 }
 LEVELS = ("16k", "32k", "64k", "128k", "256k")
+TASKS = tuple(f"{dataset}_{level}" for dataset in DATASETS for level in LEVELS)
 
 
 def split_task(task: str) -> tuple[str, str]:

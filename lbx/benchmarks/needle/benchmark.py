@@ -40,7 +40,8 @@ from lbx.base.records import (
 )
 from lbx.base.tables import check_keys, read_table
 from lbx.benchmarks.base.aggregates import task_score
-from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules
+from lbx.benchmarks.base.sources import DataSource
 from lbx.benchmarks.needle.text import LANGUAGES, Language, pick_several
 
 SETTINGS_FILE = "needle/needle.toml"
@@ -210,11 +211,9 @@ class Needle(Benchmark):
 
     name = "needle"
     metric_version = 1
-    average_of = "mean of questions"
-
-    def bundled(self, bundle: Bundle) -> bool:
-        """Whether a recipe put its settings into the bundle. Without them it can be asked, and must be named."""
-        return bundle.file(SETTINGS_FILE) is not None
+    # Without settings in the bundle it can be asked, and must be named.
+    data = DataSource(required_file=SETTINGS_FILE)
+    scoring = ScoringRules(average_of="mean of questions")
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Six tasks, or three where the settings name one language. They need no data: any bundle will do."""
@@ -260,7 +259,7 @@ class Needle(Benchmark):
         """Mean recall over all lengths and depths; ``official`` is the same in percent."""
         return [replace(one, official=100 * one.score) for one in task_score("recall", rows, "recall", None)]
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
         """Mean recall by "kind", "language", "length" (words and characters apart), "depth", and "overall"."""
         cells: dict[tuple[str, str], list[ScoredSample]] = {}
         rows = [row for scored in tasks.values() for row in scored]

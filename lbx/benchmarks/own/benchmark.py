@@ -2,6 +2,14 @@
 
 An instance knows no more than its name. What is asked is read from the bundle; how an answer is scored goes along with
 each sample (``meta["metrics"]``), so that stored answers are scored again and added up where there is no bundle.
+
+Prediction files of a benchmark of one's own: a folder with {task}.jsonl.
+
+    {"id": "...", "output": "...", "question": "...", "references": ["..."], "reasoning": "only where there was some"}
+
+Where the question has choices, they stand behind it: "choices": {"A": "...", "B": "..."}.
+
+Of a file that is read only "id" and "output" count; the bundle that has the benchmark says the rest.
 """
 
 from __future__ import annotations
@@ -11,6 +19,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, LbxError, UsageError
@@ -19,8 +28,10 @@ from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 from lbx.base.tables import is_name
 from lbx.benchmarks.base.aggregates import Average, mean, task_score
-from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark
 from lbx.benchmarks.base.files import while_unchanged
+from lbx.benchmarks.base.prediction_lines import PredictionLine, wrong
+from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, StoredAnswer
 from lbx.benchmarks.base.templates import fill_format
 from lbx.benchmarks.own.definition import (
     FILE,
@@ -31,7 +42,6 @@ from lbx.benchmarks.own.definition import (
     choice_lines,
     read_definition,
 )
-from lbx.benchmarks.own.predictions import OwnFormat
 from lbx.benchmarks.own.rows import count_samples, samples_in
 from lbx.metrics.named import METRICS, VERSION, Asked
 
@@ -51,7 +61,7 @@ class OwnBenchmark(Benchmark):
     """A benchmark that somebody put into the bundle."""
 
     metric_version = VERSION
-    modes = frozenset({"no_context", "rag"})
+    protocol = AskingProtocol(modes=frozenset({"no_context", "rag"}))
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -77,6 +87,7 @@ class OwnBenchmark(Benchmark):
         return 1 / len(choices) if choices else 0.0
 
     def rubric_file(self, bundle: Bundle) -> Path | None:
+        """File with the rubric that the definition brings, which ``read_rubric`` reads."""
         definition = self._definition(bundle)
         return bundle.file(self._source) if definition and definition.rubric else None
 
@@ -143,7 +154,7 @@ class OwnBenchmark(Benchmark):
         scores = [one for metric in ordered for one in task_score(metric, rows, metric, None)]
         return [replace(one, official=mean(one.estimate.values.tolist(), 100)) for one in scores if one.estimate]
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]]) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
         """The mean of the tasks' headlines: by language where there are several, and overall."""
         heads = {task: scores[0] for task, rows in tasks.items() if (scores := self.aggregate(task, rows))}
         languages: dict[str, list[TaskScore]] = {}
@@ -187,7 +198,7 @@ class OwnBenchmark(Benchmark):
 
     def _checked(self, bundle: Bundle, task: OwnTask) -> int:
         with _told_of(bundle):
-            return count_samples(self._data(bundle, task), self.name, task, False)
+            return count_samples(self._data(bundle, task), self.name, task)
 
 
 def own_benchmark(name: str) -> Benchmark:
@@ -234,7 +245,7 @@ def read_for_bundle(path: Path, reserved: Mapping[str, str]) -> tuple[Definition
             data = path.parent / task.data
             if not data.is_file():
                 raise UsageError(f"{task.where}: there is no file {data}.")
-            count_samples(data, definition.name, task, True)
+            count_samples(data, definition.name, task)
     return definition, list(dict.fromkeys(task.data for task in definition.tasks))
 
 
@@ -267,3 +278,37 @@ def _told(kind: Callable[..., LbxError], fix: str, command: str = "") -> Iterato
 def _told_of(bundle: Bundle) -> AbstractContextManager[None]:
     fix = "Correct the file where the bundle is made, and make the bundle again."
     return _told(BundleError, fix, as_command("lbx", "verify", bundle.root))
+
+
+class OwnFormat(PredictionFormat):
+    """The format of a benchmark of one's own; ``known_tasks`` are those of the bundle, () without one."""
+
+    folder = True
+    stands_alone = False
+
+    def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
+        """See ``PredictionFormat.read``."""
+        predictions = []
+        for number, line in enumerate(lines):
+            name = line.need("id")
+            if not isinstance(name, str | int) or isinstance(name, bool):
+                raise wrong(line.where, "'id' should be text or a whole number")
+            sample = Sample(self.name, task, str(name), context="", question="", references=())
+            predictions.append(self.answered(line, number, sample, "output"))
+        return predictions
+
+    def identity(self, sample: Sample) -> object:
+        return sample.sample_id
+
+    def file_name(self, model: str, task: str) -> str:
+        return f"{task}.jsonl"
+
+    def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
+        """What was asked beside what was answered."""
+        return {
+            "id": answer.sample.sample_id,
+            "question": answer.sample.question,
+            **({"choices": choices} if (choices := answer.sample.meta.get("choices")) else {}),
+            "references": list(answer.sample.references),
+            "output": answer.output,
+        }

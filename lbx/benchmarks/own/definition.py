@@ -43,9 +43,9 @@ READERS: Mapping[str, Callable[[Path], Iterator[DataRow]]] = {
     ".csv": read_csv,
 }
 ALWAYS_READ = ("id", *VARIABLES, "references")
-"""What a row may say in any task."""
+"""Fields that a row may have in any task."""
 READ_WHERE_NAMED = ("turns", "max_new_tokens", "stop")
-"""What it may say where ``fields`` names it. Rows of bundles from before may have such keys, which meant nothing."""
+"""Fields that a row may have where ``fields`` names them."""
 MOST_TOKENS = 1 << 20
 TRUNCATIONS = {
     "middle": Truncation.DOCUMENT_MIDDLE,

@@ -24,14 +24,12 @@ _ROLES = ("user", "assistant")
 _LIST_IN_TEXT = re.compile(r"\s*\[\s*[\"'“”„‘’]")
 
 
-def samples_in(path: Path, benchmark: str, task: OwnTask, *, strict: bool = False) -> Iterator[Sample]:
+def samples_in(path: Path, benchmark: str, task: OwnTask) -> Iterator[Sample]:
     """The samples of a task's file, in its order.
 
-    Args:
-        strict: also refuse fields that are never read, and references that a metric cannot score.
-
     Raises:
-        UsageError: a line is wrong; names file and line.
+        UsageError: a line is wrong, has a field that is never read or a reference that a metric cannot score; names
+            file and line.
         BundleError: it is no such file.
     """
     seen: dict[str, str] = {}
@@ -40,11 +38,9 @@ def samples_in(path: Path, benchmark: str, task: OwnTask, *, strict: bool = Fals
             raise wrong(
                 row.where, "half of a surrogate pair, such as \\ud83d, stands for no character", "Write it whole."
             )
-        if strict:
-            _refuse_unknown(row, task)
+        _refuse_unknown(row, task)
         sample = _sample(row, benchmark, task, number, cells=path.suffix == ".csv")
-        if strict:
-            _refuse_unscorable(row, sample, task)
+        _refuse_unscorable(row, sample, task)
         first = seen.setdefault(sample.sample_id, row.where)
         if first is not row.where:
             raise wrong(row.where, f"the id {sample.sample_id!r} is that of {first}")
@@ -62,9 +58,9 @@ def _is_whole(value: object) -> bool:
 
 
 @while_unchanged
-def count_samples(path: Path, benchmark: str, task: OwnTask, strict: bool) -> int:
-    """How many samples a task's file has; every one is looked at."""
-    return sum(1 for _ in samples_in(path, benchmark, task, strict=strict))
+def count_samples(path: Path, benchmark: str, task: OwnTask) -> int:
+    """Number of samples of a task's file; each of them is checked."""
+    return sum(1 for _ in samples_in(path, benchmark, task))
 
 
 def _refuse_unknown(row: DataRow, task: OwnTask) -> None:

@@ -20,7 +20,7 @@ from lbx.bundle.making.file_plan import Planned
 
 log = logging.getLogger("lbx")
 
-_READERS = {repository: family for family in BENCHMARKS.values() for repository in family.repositories}
+_READERS = {repository: family for family in BENCHMARKS.values() for repository in family.data.repositories}
 
 
 def unread_datasets(planned: Sequence[Planned]) -> list[str]:
@@ -74,7 +74,7 @@ def _linked(files: Mapping[str, Path]) -> Iterator[Bundle]:
 
 def _read_rows(family: Benchmark, bundle: Bundle, dataset: str) -> None:
     has_rows: dict[str, bool] = {}
-    for task in family.known_tasks:
+    for task in family.catalogue.names:
         try:
             has_rows[task] = any(True for _ in family.samples(bundle, task))
         except NoDataError:
@@ -89,7 +89,7 @@ def _read_rows(family: Benchmark, bundle: Bundle, dataset: str) -> None:
         cause = "they have no row" if has_rows else "they are not laid out as it knows"
         raise UsageError(
             f"{family.name} reads none of its files from the dataset {dataset}: {cause}.",
-            fix=f"Ask for the files that {family.recipe} names, or for parquet as docs/bundling.md lists it.",
+            fix=f"Ask for the files that {family.data.recipe} names, or for parquet as docs/bundling.md lists it.",
         )
     if empty := [task for task, has_row in has_rows.items() if not has_row]:
         log.warning(f"The dataset {dataset} has no row for {', '.join(f'{family.name}/{task}' for task in empty)}.")

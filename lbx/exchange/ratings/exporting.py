@@ -13,8 +13,8 @@ from lbx.base.layout import Bundle
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import sha256_text
 from lbx.benchmarks.base.prediction_lines import PredictionLine, read_bytes, split
-from lbx.benchmarks.leval.files import RatedDocument, fields, official_files, page_of, rated_page
-from lbx.benchmarks.leval.ratings import PAGE_ROW, bundled
+from lbx.exchange.ratings.importing import PAGE_ROW, bundled
+from lbx.exchange.ratings.pages import RatedDocument, fields, official_files, page_of, rated_page
 from lbx.store import Store
 from lbx.store.rows import stored_sample
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbx.benchmarks.annotated.pairs import ANSWERS, QUESTIONS, Line, Splice, spliced, undone
+from lbx.exchange.annotation.pairs import ANSWERS, QUESTIONS, Line, Splice, spliced, undone
 
 ODD = (
     '\ufeff{ "weight" :1.50e+3 ,"instructions":["a\\u00e9","b"  ,  "c\\/d"],"x":{"y": [1,{}]},'

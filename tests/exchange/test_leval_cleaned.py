@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import UsageError
-from lbx.benchmarks.annotated.dataset import Dataset
-from lbx.benchmarks.annotated.pairs import ANSWERS, QUESTIONS
-from lbx.benchmarks.leval.cleaned import lost, official_files, take_pages
+from lbx.exchange.annotation.dataset import Dataset
+from lbx.exchange.annotation.pairs import ANSWERS, QUESTIONS
+from lbx.exchange.annotation.tool_pages import lost, official_files, take_pages
 
 FOLDER = Path(__file__).parent / "leval_pages/annotated"
 """Written by web_annotate_jsonl.py (cd34b05, --new_pairs_num 1) of three documents of our own words."""

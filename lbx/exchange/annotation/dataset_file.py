@@ -13,7 +13,7 @@ from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.inputs import open_input
 from lbx.base.limits import RECORD_BYTES
-from lbx.benchmarks.annotated.pairs import Line
+from lbx.exchange.annotation.pairs import Line
 
 _BOM = b"\xef\xbb\xbf"
 _PIECE, _ENDLESS = 1 << 20, 1 << 62

@@ -26,7 +26,7 @@ from lbx.base.errors import UsageError
 from lbx.base.records import canonical_json, sha256_text
 from lbx.benchmarks.base.prediction_lines import PredictionLine, read_bytes, split, wrong
 
-FORMAT = "leval_ratings"
+RATING_FORMAT = "leval_ratings"
 SEPARATOR = "\n ---------------------- Your Score (1~5) ----------------------\n"
 LOWEST, HIGHEST = 1.0, 5.0
 ASKED, RIGHT = "instructions", "outputs"
@@ -131,7 +131,7 @@ def _answer(key: str, text: str) -> RatedAnswer:
 # In
 
 
-def read(path: Path, rater: str | None = None) -> RatingFiles:
+def read_pages(path: Path, rater: str | None = None) -> RatingFiles:
     """Read the page's folder (or its jsons/), one of its pages, or a files_from_NAME.jsonl.
 
     Raises:

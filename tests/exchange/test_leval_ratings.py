@@ -11,9 +11,9 @@ import pytest
 from command_line import Lbx
 
 from lbx.base.errors import UsageError
-from lbx.benchmarks.leval.export import export_ratings
-from lbx.benchmarks.leval.files import read
-from lbx.benchmarks.leval.ratings import import_ratings
+from lbx.exchange.ratings.exporting import export_ratings
+from lbx.exchange.ratings.importing import import_ratings
+from lbx.exchange.ratings.pages import read_pages
 from lbx.store import Store
 from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
 
@@ -35,7 +35,7 @@ def _official(folder: Path, *patterns: str) -> dict[str, str]:
 
 def test_all_files_come_back(results: Path) -> None:
     with Store(results) as store:
-        done = import_ratings(store, read(PAGES))
+        done = import_ratings(store, read_pages(PAGES))
         made = export_ratings(store, None, None, documents=GOLD)
     assert made == _official(PAGES, "jsons/*_evaled.json", "files_from_*", "results_from_*")
     assert (done.rater, done.questions, done.ratings) == ("Annotator.1", 16, 64)
@@ -46,8 +46,8 @@ def test_all_files_come_back(results: Path) -> None:
 
 def test_what_the_file_holds_adds_up(results: Path) -> None:
     with Store(results) as store:
-        done = import_ratings(store, read(PAGES))
-        again = import_ratings(store, read(PAGES))
+        done = import_ratings(store, read_pages(PAGES))
+        again = import_ratings(store, read_pages(PAGES))
         counted = store.query("SELECT run_id, n_ratings, mean FROM rating_results WHERE task IS NULL").rows
         documents = store.query("SELECT count(DISTINCT context_sha256) FROM samples").rows
     assert {done.runs[key]: (16, mean) for key, mean in done.means.items()} == {
@@ -62,8 +62,8 @@ def test_two_raters_share_a_set_and_each_gets_the_own_files(results: Path, tmp_p
     shutil.copytree(PAGES / "jsons", other / "jsons")
     (other / "jsons/7_evaled.json").unlink()
     with Store(results) as store:
-        first = import_ratings(store, read(PAGES))
-        second = import_ratings(store, read(other, "Bo"))
+        first = import_ratings(store, read_pages(PAGES))
+        second = import_ratings(store, read_pages(other, "Bo"))
         assert second.set_id == first.set_id
         assert second.made == []
         with pytest.raises(UsageError, match=r"2 raters.*Annotator.1, Bo"):
@@ -78,24 +78,24 @@ def test_two_raters_share_a_set_and_each_gets_the_own_files(results: Path, tmp_p
 
 def test_a_file_of_all_comes_back(results: Path) -> None:
     with Store(results) as store:
-        import_ratings(store, read(PAGES / "files_from_Annotator.1.jsonl"))
+        import_ratings(store, read_pages(PAGES / "files_from_Annotator.1.jsonl"))
         made = export_ratings(store, None, None, documents=GOLD)
     assert made == _official(PAGES, "files_from_*", "results_from_*")
 
 
 def test_ratings_find_the_run_that_gave_the_answers(results: Path) -> None:
     with Store(results) as store:
-        first = import_ratings(store, read(PAGES))
+        first = import_ratings(store, read_pages(PAGES))
         runs = store.query("SELECT run_id FROM runs ORDER BY ALL").rows
         store.connection.execute("DELETE FROM ratings; DELETE FROM rating_items; DELETE FROM rating_sets")
-        assert import_ratings(store, read(PAGES / "files_from_Annotator.1.jsonl")).runs == first.runs
+        assert import_ratings(store, read_pages(PAGES / "files_from_Annotator.1.jsonl")).runs == first.runs
         assert store.query("SELECT run_id FROM runs ORDER BY ALL").rows == runs
 
 
 def test_the_published_rating_comes_back(shared: Shared, results: Path) -> None:
     folder = shared("data/judgements/leval/human_eval")
     with Store(results) as store:
-        done = import_ratings(store, read(folder / "jsons", "author"))
+        done = import_ratings(store, read_pages(folder / "jsons", "author"))
         made = export_ratings(store, None, None, documents=folder / "claude.gpt4.ref.jsonl")
         means = store.query("SELECT model, round(mean, 3) FROM rating_results WHERE task IS NULL ORDER BY ALL").rows
     assert (done.questions, done.ratings) == (85, 21)
@@ -115,7 +115,7 @@ def test_the_published_rating_comes_back(shared: Shared, results: Path) -> None:
 
 def test_documents_are_not_stored(results: Path) -> None:
     with Store(results) as store:
-        import_ratings(store, read(PAGES))
+        import_ratings(store, read_pages(PAGES))
         with pytest.raises(UsageError, match=r"not here.*--bundle DIR.*--documents FILE"):
             export_ratings(store, None, None)
     assert b"It was repaired in" not in results.read_bytes()
@@ -127,7 +127,7 @@ def test_a_set_of_lbx_is_written_as_the_page_writes_it(results: Path, first: int
     answer that did not fail is the one that is rated.
     """
     with Store(results) as store:
-        done = import_ratings(store, read(PAGES))
+        done = import_ratings(store, read_pages(PAGES))
         if first:
             store.query("UPDATE generations SET iteration = 1")
             store.query(

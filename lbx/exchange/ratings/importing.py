@@ -1,7 +1,7 @@
 """L-Eval's rating pages into the results file: a set of questions, runs of the rated answers, ratings.
 
 Documents are not stored. Of a page everything else is, as it stood, so that it comes back to the byte where somebody
-has the document (``leval_export``).
+has the document (``lbx.exchange.ratings.exporting``).
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from typing import Any, NamedTuple
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
+from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.predictions import judged_sample
-from lbx.benchmarks.leval.benchmark import LEval
-from lbx.benchmarks.leval.files import (
-    FORMAT,
+from lbx.exchange.prediction_files import format_named
+from lbx.exchange.ratings.pages import (
     HIGHEST,
     LOWEST,
+    RATING_FORMAT,
     RatedDocument,
     RatedQuestion,
     RatingFiles,
     means,
 )
-from lbx.benchmarks.leval.tasks import NAME, OPEN_TASKS
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.imports import import_of, write_import
 from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
 
+NAME = "leval"
 PAGE_ROW = ""
 """``ratings.run_id`` of the row that keeps a page."""
 
@@ -83,10 +84,16 @@ def import_ratings(
     ]
     notes = list(files.notes)
     ratings = list(_ratings(name, files.rater, runs, questions, notes))
-    made = RatingSetRow(
-        name, "score", FORMAT, list(runs.values()), LOWEST, HIGHEST, bundle_digest=bundle.digest if bundle else None
+    rating_set = RatingSetRow(
+        name,
+        "score",
+        RATING_FORMAT,
+        list(runs.values()),
+        LOWEST,
+        HIGHEST,
+        bundle_digest=bundle.digest if bundle else None,
     )
-    write_ratings(store, [made], items, [*_kept_pages(name, files.rater, questions), *ratings], replace=True)
+    write_ratings(store, [rating_set], items, [*_kept_pages(name, files.rater, questions), *ratings], replace=True)
     new = [run for key, run in runs.items() if key not in known]
     return ImportedRatings(name, files.rater, len(items), len(ratings), runs, new, means(files.documents), tuple(notes))
 
@@ -125,16 +132,16 @@ def _own_sample(page: RatedDocument, one: RatedQuestion, *, in_bundle: bool) -> 
     """A question that no bundle has, under the name that a row of a prediction file with it has."""
     sample = judged_sample(NAME, one.question, one.reference, page.fields["evaluation"])
     if in_bundle:
-        sample = replace(sample, sample_id=LEval.predictions.unmatched_name(sample))
+        sample = replace(sample, sample_id=format_named(NAME).unmatched_name(sample))
     return replace(sample, context=page.document, length=len(page.document.split()))
 
 
 def bundled(bundle: Bundle) -> dict[tuple[str, str], dict[str, Sample]]:
     """{(question, reference): {the document's hash: sample}} of the open tasks."""
-    family = LEval()
+    family = BENCHMARKS[NAME]
     samples: dict[tuple[str, str], dict[str, Sample]] = defaultdict(dict)
-    for task in family.tasks(bundle, OPEN_TASKS):
-        for sample in family.samples(bundle, task.name) if task.name in OPEN_TASKS else ():
+    for task in family.tasks(bundle, family.catalogue.open):
+        for sample in family.samples(bundle, task.name) if family.catalogue.is_open(task.name) else ():
             samples[sample.question, sample.references[0]][sha256_text(sample.context)] = sample
     return samples
 
@@ -166,12 +173,12 @@ def _model(key: str) -> str:
 def _make_run(store: Store, files: RatingFiles, key: str, texts: _Given, bundle: Bundle | None) -> str:
     content = sha256_text(canonical_json([files.content_sha256, key, [text for _, text in texts]]))
     run = import_of(
-        FORMAT,
+        RATING_FORMAT,
         content,
         bundle,
-        run_id=f"{_model(key)}-{FORMAT}-{content[:8]}",
+        run_id=f"{_model(key)}-{RATING_FORMAT}-{content[:8]}",
         model=_model(key),
-        versions={NAME: LEval.metric_version},
+        versions={NAME: BENCHMARKS[NAME].metric_version},
         key=key,
         judged=True,
     )

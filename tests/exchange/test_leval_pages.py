@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import UsageError
-from lbx.benchmarks.leval.files import SEPARATOR, fields, means, official_files, page_of, rated_page, read
+from lbx.exchange.ratings.pages import SEPARATOR, fields, means, official_files, page_of, rated_page, read_pages
 
 PAGES = Path(__file__).parent / "leval_pages/human_eval"
 """Written by web_human_eval.py (cd34b05) under Flask 2.2, of eleven documents of our own words, three scores odd."""
@@ -54,7 +54,7 @@ def test_the_twelve_published_pages_are_made_again(shared: Shared) -> None:
 
 
 def test_files_of_all_pages_to_the_byte() -> None:
-    pages = read(PAGES)
+    pages = read_pages(PAGES)
     assert pages.rater == "Annotator.1"
     assert pages.notes == ()
     made = official_files(pages.documents, pages.rater)
@@ -66,7 +66,7 @@ def test_files_of_all_pages_to_the_byte() -> None:
 def test_what_was_typed_makes_the_saved_page() -> None:
     for number in range(11):
         example = json.loads((PAGES / f"jsons/{number}_example.json").read_text("utf-8"))
-        page = read(PAGES / f"jsons/{number}_evaled.json", "somebody").documents[0]
+        page = read_pages(PAGES / f"jsons/{number}_evaled.json", "somebody").documents[0]
         typed = {
             (answer.key, question.number): answer.typed for question in page.questions() for answer in question.answers
         }
@@ -77,7 +77,7 @@ def test_what_was_typed_makes_the_saved_page() -> None:
 
 
 def test_means_are_those_that_the_page_shows() -> None:
-    assert means(read(PAGES).documents) == {
+    assert means(read_pages(PAGES).documents) == {
         "gpt4_outputs": 2.78125,
         "claude_outputs": 2.9375,
         "brook-7b_pred": 3.125,
@@ -87,7 +87,7 @@ def test_means_are_those_that_the_page_shows() -> None:
 
 def test_the_published_rating(shared: Shared) -> None:
     page = shared("data/judgements/leval/human_eval/jsons/10_evaled.json")
-    found = means(read(page, "author").documents)
+    found = means(read_pages(page, "author").documents)
     assert {key: round(value, 3) for key, value in found.items()} == {
         "gpt4_outputs": 3.333,
         "claude_outputs": 3.667,
@@ -100,7 +100,7 @@ def test_the_published_rating(shared: Shared) -> None:
 
 
 def test_rows_of_all_are_the_pages_again() -> None:
-    pages, rows = read(PAGES), read(PAGES / "files_from_Annotator.1.jsonl")
+    pages, rows = read_pages(PAGES), read_pages(PAGES / "files_from_Annotator.1.jsonl")
     assert rows.rater == "Annotator.1"
     said = {page.document: page.questions() for page in pages.documents}
     assert {row.document: row.questions() for row in rows.documents} == said
@@ -135,12 +135,12 @@ def test_damaged_files_are_told(tmp_path: Path, name: str, text: str, said: str)
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(UsageError, match=said):
-        read(path, "a").documents[0].questions()
+        read_pages(path, "a").documents[0].questions()
 
 
 def test_ratings_without_a_name_are_refused(tmp_path: Path) -> None:
     page = PAGES / "jsons/0_evaled.json"
     with pytest.raises(UsageError, match="whose ratings"):
-        read(page)
+        read_pages(page)
     with pytest.raises(UsageError, match="holds no page"):
-        read(tmp_path, "a")
+        read_pages(tmp_path, "a")

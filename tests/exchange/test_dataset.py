@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import LbxError, StoreError, UsageError
-from lbx.benchmarks.annotated.dataset import Dataset
-from lbx.benchmarks.annotated.pairs import ANSWERS, QUESTIONS
-from lbx.benchmarks.leval.cleaned import official_files
+from lbx.exchange.annotation.dataset import Dataset
+from lbx.exchange.annotation.pairs import ANSWERS, QUESTIONS
+from lbx.exchange.annotation.tool_pages import official_files
 
 LINES = (
     b'\xef\xbb\xbf{"instructions": ["q0", "q1"], "outputs": ["a0", "a1"], "input": "one document", "weight": 1.0}\r\n'
@@ -294,9 +294,9 @@ def test_a_full_disk_loses_nothing(file: Path, tmp_path: Path, monkeypatch: pyte
 _EDITOR = """
 import sys
 from pathlib import Path
-from lbx.benchmarks.annotated.dataset import Dataset
-from lbx.benchmarks.leval.cleaned import official_files
-from lbx.benchmarks.annotated.pairs import ANSWERS
+from lbx.exchange.annotation.dataset import Dataset
+from lbx.exchange.annotation.tool_pages import official_files
+from lbx.exchange.annotation.pairs import ANSWERS
 file, out = map(Path, sys.argv[1:])
 with Dataset(file, out) as dataset:
     number = int((dataset.line(0).pairs()[0][1].text or "0").lstrip("a"))

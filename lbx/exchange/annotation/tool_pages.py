@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import UsageError
-from lbx.benchmarks.annotated.dataset import Dataset
-from lbx.benchmarks.annotated.pairs import ANSWERS, DOCUMENT, QUESTIONS, Line
-from lbx.benchmarks.leval.files import page_line
+from lbx.exchange.annotation.dataset import Dataset
+from lbx.exchange.annotation.pairs import ANSWERS, DOCUMENT, QUESTIONS, Line
+from lbx.exchange.ratings.pages import page_line
 
 _PAGE = re.compile(r"(\d+)_cleaned\.json")
 _MOST_DIGITS = 4300

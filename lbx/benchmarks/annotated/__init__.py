@@ -1,1 +1,0 @@
-"""Datasets of questions and answers on documents, edited a line at a time: what is not edited keeps its bytes."""

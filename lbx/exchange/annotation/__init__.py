@@ -1,0 +1,1 @@
+"""Editing of datasets of questions and answers, line by line; lines without edits keep their bytes."""

@@ -1,0 +1,114 @@
+r"""LongBench's metrics of short answers: numbers, classes, lines of code, and v2's choices.
+
+Source: count_score, retrieval_score, retrieval_zh_score, classification_score and code_sim_score of
+https://github.com/THUDM/LongBench/blob/2e00731f8d0bff23dc4325161044d0ed8af94c1e/LongBench/metrics.py
+and extract_answer of https://github.com/THUDM/LongBench/blob/2e00731f8d0bff23dc4325161044d0ed8af94c1e/pred.py
+
+Numbers are runs of ``\d`` compared as text: "03" is not "3", and a full-width digit is a digit but never right.
+Lines of code are compared by the ratio of fuzzywuzzy 0.18.0 without a Levenshtein package, which the official
+requirements give: difflib's, and cydifflib is the same, compiled. (With python-Levenshtein the numbers are others;
+they are not mixed here.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from cydifflib import SequenceMatcher  # type: ignore[import-untyped]
+
+_NUMBER = re.compile(r"\d+")
+_PARAGRAPH = {"en": re.compile(r"Paragraph (\d+)"), "zh": re.compile(r"段落(\d+)")}
+
+
+def count(prediction: str, references: Sequence[str]) -> float:
+    """Of the numbers in the prediction, the share equal to the reference; the best reference counts."""
+    return max((_share_of_numbers(prediction, reference) for reference in references), default=0.0)
+
+
+def retrieval(prediction: str, references: Sequence[str], *, language: str) -> float:
+    """The same against the reference's paragraph number ("Paragraph 3", "段落3"), language "en" or "zh".
+
+    Any reference without a paragraph number makes it 0: there the official script stops with an IndexError.
+    """
+    wanted = [paragraph(reference, language) for reference in references]
+    return count(prediction, [number for number in wanted if number]) if all(wanted) else 0.0
+
+
+def paragraph(reference: str, language: str) -> str | None:
+    """The number that a reference names, as it is written; None where it names none."""
+    match = _PARAGRAPH[language].search(reference)
+    return match.group(1) if match else None
+
+
+def _share_of_numbers(prediction: str, wanted: str) -> float:
+    numbers = _NUMBER.findall(prediction)
+    return numbers.count(wanted) / len(numbers) if numbers else 0.0
+
+
+def classification(prediction: str, references: Sequence[str], classes: Sequence[str]) -> float:
+    """1 / the number of classes the prediction names, if the reference is among them; the best reference counts.
+
+    Args:
+        prediction: text, already cut to its first line where the benchmark does so.
+        references: class names; none gives 0.
+        classes: every class name, in the data's order.
+    """
+    named = [name for name in classes if name in prediction]
+    return max((_share_of_classes(named, reference) for reference in references), default=0.0)
+
+
+def _share_of_classes(named: Sequence[str], reference: str) -> float:
+    kept = list(named)
+    # Classes whose name lies inside the reference's ("Date" in "Event date") should not count against it. The
+    # official loop removes from the list it walks, so the one after a removed class is never looked at.
+    place = 0
+    while place < len(kept):
+        if kept[place] in reference and kept[place] != reference:
+            kept.remove(kept[place])
+        place += 1
+    return 1.0 / len(kept) if reference in kept else 0.0
+
+
+def edit_similarity(line: str, references: Sequence[str]) -> float:
+    """Similarity in whole hundredths, 0..1, of the best reference; 0 without any.
+
+    Args:
+        line: the answer's ``code_line``.
+        references: the expected lines as the data holds them.
+    """
+    return max((_percent(line, reference) / 100 for reference in references), default=0.0)
+
+
+def code_line(output: str) -> str:
+    r"""The first line without ` or # or //, after leading "\n"; "" where there is none. A line of spaces counts."""
+    for line in output.lstrip("\n").split("\n"):
+        if "`" not in line and "#" not in line and "//" not in line:
+            return line
+    return ""
+
+
+def _percent(line: str, reference: str) -> int:
+    if line == reference:
+        return 100
+    if not line or not reference:
+        return 0
+    # Argument order and difflib's default autojunk (a reference of 200 characters or more) are part of the number.
+    ratio: float = SequenceMatcher(None, line, reference).ratio()
+    return round(100 * ratio)
+
+
+LETTERS = ("A", "B", "C", "D")
+
+_PARENTHESISED = re.compile(r"The correct answer is \(([A-D])\)")
+_BARE = re.compile(r"The correct answer is ([A-D])")
+
+
+def chosen_letter(output: str) -> str | None:
+    """A, B, C or D, or None where the answer does not say so in the words asked for.
+
+    A parenthesised letter anywhere beats a bare one before it, and a bare one may begin a word ("is Apple" is A).
+    """
+    plain = output.strip().replace("*", "")
+    match = _PARENTHESISED.search(plain) or _BARE.search(plain)
+    return match.group(1) if match else None

@@ -7,6 +7,7 @@ from typing import Any
 
 import duckdb
 
+from lbx.base.number_key import NumberKey
 from lbx.store.inserting import insert
 from lbx.store.rows import BenchmarkRow, GroupRow, LengthRow, ResultRow, SureRow
 
@@ -30,6 +31,23 @@ OPINIONS = "\"grouping\" IN ('judge', 'people')"
 """What is made of judgements and ratings, not of scores: it goes with the answers alone, and there
 is one of each whatever the metric version.
 """
+
+
+KEY_COLUMNS = ("kind", "task", "grouping", "name", "metric")
+"""Columns of a number's key beside its run and benchmark."""
+
+
+def key_of(row: Mapping[str, Any]) -> NumberKey:
+    """Key of a number, given its row."""
+    return NumberKey(
+        run=row["run_id"],
+        benchmark=row["benchmark"],
+        kind=row["kind"],
+        task=row["task"],
+        grouping=row["grouping"],
+        group=row["name"],
+        metric=row["metric"],
+    )
 
 
 def replace(connection: duckdb.DuckDBPyConnection, results: Sequence[SureRow]) -> None:

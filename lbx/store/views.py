@@ -71,10 +71,6 @@ def _newest(table: str, alias: str, *key: str, but: str = "") -> str:
     return _NEWEST.format(t=alias, wanted=_WANTED.format(benchmark=f"{alias}.benchmark"), table=table, same=same)
 
 
-# NULL where there is no official number.
-_UNIT = "CASE WHEN official IS NOT NULL THEN unit END"
-
-
 def _in_units(unit: str, table: str, zero: str = "0") -> str:
     """The columns of an interval in the unit of an official number, the ends counted from ``zero``."""
     scaled = {"low": f"{zero} + {unit} * {table}.low AS low", "high": f"{zero} + {unit} * {table}.high AS high",
@@ -96,6 +92,54 @@ def _known(condition: str) -> str:
     """How many rows a condition holds for; NULL where it is known of none."""
     return f"CASE WHEN count({condition}) > 0 THEN count(*) FILTER (WHERE {condition}) END"
 
+
+RUN_COVERAGE = f"""
+    SELECT run_id, {_PART.format(samples="samples", every="bundle_samples")} || ' samples' AS covered
+    FROM (SELECT run_id, {_ADDED_COVERAGE} FROM coverage GROUP BY ALL)
+"""
+"""A row a run: the part of its samples that have an answer, in words; NULL where all have one."""
+
+_LINE = """CASE kind WHEN 'task' THEN task || CASE metric WHEN '' THEN '' ELSE ', ' || metric END
+                ELSE "grouping" || CASE name WHEN 'all' THEN '' ELSE ' ' || name END || ': ' || metric END"""
+
+NUMBERS_OF_TASKS_AND_GROUPS = f"""
+    WITH heads AS (
+        SELECT run_id, benchmark, task, metric AS head FROM task_scores WHERE headline
+    )
+    SELECT t.run_id, t.benchmark, 'task' AS kind, t.task, '' AS "grouping", '' AS name,
+           CASE WHEN t.headline THEN '' ELSE coalesce(replace(t.metric, h.head || '/', ''), t.metric) END AS metric,
+           t.official, t.score, n.in_paper AND h.head IS NOT NULL AS in_paper, 0 AS part, t.task_position AS place,
+           t.position, CASE WHEN t.official IS NOT NULL THEN n.unit END AS unit, 0 AS zero,
+           {_SURE.format(t="t")}, {_OPEN.format(t="t")}
+    FROM task_scores t LEFT JOIN heads h USING (run_id, benchmark, task)
+    JOIN task_results n USING (run_id, benchmark, task, metric, metric_version)
+    UNION ALL
+    SELECT g.run_id, g.benchmark, CASE WHEN g.{OPINIONS} THEN 'opinion' ELSE 'group' END, '', g."grouping", g.name,
+           g.metric, g.official, g.score, g.official IS NOT NULL, 1, g.position, 0,
+           n.unit, CASE WHEN g.{OPINIONS} THEN g.official - n.unit * g.score ELSE 0 END,
+           {_SURE.format(t="g")}, {_OPEN.format(t="g")}
+    FROM group_scores g
+    JOIN group_results n USING (run_id, benchmark, "grouping", name, metric, metric_version)
+"""
+"""Numbers of tasks and over tasks with the columns of their keys (``NumberKey``); ``unit`` is of ``official``."""
+
+PAPER_NUMBERS = f"""
+    WITH labelled AS (
+        SELECT run_id, model || coalesce(' (' || mode || ')', '') AS label FROM {_RUNS} r
+    ), named AS (
+        SELECT run_id, CASE WHEN count(*) OVER (PARTITION BY label) = 1 THEN label ELSE run_id END
+               || coalesce(' (' || covered || ')', '') AS run
+        FROM labelled LEFT JOIN ({RUN_COVERAGE}) USING (run_id)
+    )
+    -- Runs that have not the same lines agree on a line's place by its largest.
+    SELECT n.run, l.* REPLACE (max(l.place) OVER (PARTITION BY l.benchmark, l.part, l.line) AS place)
+    FROM (
+        SELECT run_id, benchmark, {_LINE} AS line, official, part, place, position, {_in_units("unit", "u", "zero")},
+               kind, task, "grouping", name, metric
+        FROM ({NUMBERS_OF_TASKS_AND_GROUPS}) u WHERE in_paper
+    ) l JOIN named n USING (run_id)
+"""
+"""The view ``paper`` with the columns of its numbers' keys."""
 
 VIEWS: dict[str, str] = {
     # How many of a task's samples have an answer; bundle_samples is NULL where nobody counted (older or imported runs).
@@ -166,42 +210,7 @@ VIEWS: dict[str, str] = {
         WHERE {_newest("group_results", "g", "run_id", "benchmark", but=OPINIONS)} OR g.{OPINIONS}
     """,
     # The papers' tables, a row a number: part 0 the tasks in the paper's order, part 1 its averages.
-    "paper": f"""
-        WITH labelled AS (
-            SELECT run_id, model || coalesce(' (' || mode || ')', '') AS label FROM {_RUNS} r
-        ), covered AS (
-            SELECT run_id, {_ADDED_COVERAGE} FROM coverage GROUP BY ALL
-        ), named AS (
-            SELECT run_id, CASE WHEN count(*) OVER (PARTITION BY label) = 1 THEN label ELSE run_id END
-                   || coalesce(' (' || {_PART.format(samples="c.samples", every="c.bundle_samples")} || ' samples)', '')
-                   AS run
-            FROM labelled LEFT JOIN covered c USING (run_id)
-        ), heads AS (
-            SELECT run_id, benchmark, task, metric AS head FROM task_scores WHERE headline
-        ), of_tasks AS (
-            SELECT t.*, n.unit, n.in_paper FROM task_scores t
-            JOIN task_results n USING (run_id, benchmark, task, metric, metric_version)
-        ), of_groups AS (
-            SELECT g.*, n.unit, CASE WHEN g.{OPINIONS} THEN g.official - n.unit * g.score ELSE 0 END AS zero
-            FROM group_scores g
-            JOIN group_results n USING (run_id, benchmark, "grouping", name, metric, metric_version)
-            WHERE g.official IS NOT NULL
-        )
-        -- Runs that have not the same lines agree on a line's place by its largest.
-        SELECT n.run, l.* REPLACE (max(l.place) OVER (PARTITION BY l.benchmark, l.part, l.line) AS place)
-        FROM (
-            SELECT t.run_id, t.benchmark,
-                   t.task || CASE WHEN t.headline THEN ''
-                                  ELSE ', ' || replace(t.metric, h.head || '/', '') END AS line,
-                   t.official, 0 AS part, t.task_position AS place, t.position, {_in_units(_UNIT, "t")}
-            FROM of_tasks t JOIN heads h USING (run_id, benchmark, task) WHERE t.in_paper
-            UNION ALL
-            SELECT run_id, benchmark,
-                   "grouping" || CASE WHEN name = 'all' THEN '' ELSE ' ' || name END || ': ' || metric,
-                   official, 1, position, 0, {_in_units("unit", "of_groups", "zero")}
-            FROM of_groups
-        ) l JOIN named n USING (run_id)
-    """,
+    "paper": f"SELECT * EXCLUDE (kind, task, grouping, name, metric) FROM ({PAPER_NUMBERS})",
     # What may have spoilt a task's score, as counts of its n generations. An imported answer's file does not say.
     "guards": f"""
         WITH marked AS (

@@ -51,22 +51,21 @@ def entries(store: Store, query: ReportQuery, benchmark: str) -> list[Entry]:
     return [boards.completed(one) for one in models]
 
 
-_READ: WeakKeyDictionary[Store, dict[tuple[str, str], list[Entry]]] = WeakKeyDictionary()
-"""The runs of files that nobody writes meanwhile, by benchmark and metric versions: seven boards are made of one."""
+_READ: WeakKeyDictionary[Store, dict[str, list[Entry]]] = WeakKeyDictionary()
+"""Runs of files that are only read, by benchmark: seven boards are made of one."""
 
 
 def _of_runs(store: Store, benchmark: str) -> list[Entry]:
     known = _READ.setdefault(store, {}) if store.read_only else {}
-    ((versions,),) = store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows
-    if (key := (benchmark, versions)) not in known:
+    if benchmark not in known:
         runs = store.query(_RUNS, [benchmark]).dicts()
         numbers: dict[str, list[dict[str, Any]]] = {}
         for row in store.query(_NUMBERS, [benchmark]).dicts() if runs else ():
             numbers.setdefault(row["run_id"], []).append(row)
         done = answered(store) if runs else {}
         closed = {run_id: _part(*counts) for run_id, *counts in store.query(_CLOSED, [benchmark]).rows if runs}
-        known[key] = [_of_run(run, benchmark, numbers.get(run["run_id"], []), done, closed) for run in runs]
-    return known[key]
+        known[benchmark] = [_of_run(run, benchmark, numbers.get(run["run_id"], []), done, closed) for run in runs]
+    return known[benchmark]
 
 
 def _of_run(

@@ -12,19 +12,20 @@ from pathlib import Path
 
 from lbx import benchmarks
 from lbx.base.layout import Bundle
+from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 from lbx.benchmarks.base.aggregates import Average, numbers, task_score
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.board import MODE, Board, Boards, Lines, Number, Part, best_of
-from lbx.benchmarks.base.paper import OVERALL, Line, Paper, Place
+from lbx.benchmarks.base.paper import Paper, Place
 from lbx.benchmarks.base.published import PublishedFigures
 from lbx.benchmarks.own.benchmark import OwnFormat
 
 TASKS = ("warm", "cold")
 
 
-def _place(line: Line) -> Place:
-    return Place("table", "", "mean" if line.group else line.name)
+def _place(key: NumberKey) -> Place:
+    return Place("table", "", "mean" if key.grouping else key.name)
 
 
 def made_samples(task: str) -> Iterator[Sample]:
@@ -49,14 +50,14 @@ class Colours(Benchmark):
                     *(Number(task, task.title(), "percent", across=True) for task in TASKS),
                     Number("mean", "Mean", "percent"),
                 ),
-                [Part({**{task: task for task in TASKS}, "mean": f"{OVERALL}: average"})],
+                [Part({**{t: task_number(t) for t in TASKS}, "mean": group_number(OVERALL, metric="average")})],
                 by=best_of("mean"),
                 charts=[Lines("Colours: both", "Two temperatures", {task: task for task in TASKS}, scale=100)],
             )
         }
     )
     published = PublishedFigures(
-        columns=("hot",), figures=lambda row: [(row["model"], "warm", row["hot"])], several_rows=False
+        columns=("hot",), figures=lambda row: [(row["model"], task_number("warm"), row["hot"])], several_rows=False
     )
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:

@@ -77,7 +77,7 @@ class Case:
     def stored(self) -> dict[str, dict[str, Any]]:
         rows = self.query("SELECT * FROM generations ORDER BY ALL")
         found = {row["sample_id"]: row for row in rows}
-        for row in self.query("SELECT sample_id, metric, score, extracted FROM newest_scores"):
+        for row in self.query("SELECT sample_id, metric, score, extracted FROM scores"):
             found[row["sample_id"]][row["metric"]] = row["score"]
             found[row["sample_id"]][f"{row['metric']}_extracted"] = row["extracted"]
         return found

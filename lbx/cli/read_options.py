@@ -68,14 +68,6 @@ class Report:
     output_format: Annotated[ReportFormat, format_option(ReportFormat)] = ReportFormat.TABLE
     output: OutputFile = None
     runs: OnlyRuns = ()
-    versions: Annotated[
-        tuple[str, ...],
-        typer.Option(
-            "--metric-version",
-            metavar="BENCHMARK=N",
-            help="This version's scores instead of the newest ones'. Can be repeated.",
-        ),
-    ] = ()
     no_interval: Annotated[
         bool,
         typer.Option(

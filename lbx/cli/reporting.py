@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
@@ -67,21 +67,20 @@ def report(options: Report) -> None:
         keep=options.keep,
         at_least=options.at_least,
     )
-    versions = _versions(options.versions)
     if results is not None and on_a_screen:
-        sheets = _overview(results, versions, query)
+        sheets = _overview(results, query)
         show_sheets(sheets, output, ascii_only=options.ascii_only, piped=_PIPED)
         return
     if output_format is ReportFormat.PARQUET:
-        note(f"{_export(results, names, versions, query, parquet_file(output)):,} rows in {output}")
+        note(f"{_export(results, names, query, parquet_file(output)):,} rows in {output}")
     elif output_format is ReportFormat.HTML:
-        answer_text(_page(results, names if view else (), versions, query, options.chars), output)
+        answer_text(_page(results, names if view else (), query, options.chars), output)
     made = Tables()
     if output_format not in (ReportFormat.PARQUET, ReportFormat.HTML):
-        made = _read(results, names, versions, query, in_bold=output_format is ReportFormat.LATEX)
+        made = _read(results, names, query, in_bold=output_format is ReportFormat.LATEX)
         _write(made, output_format, output, ascii_only=options.ascii_only)
     elif options.expected:
-        made = _read(results, names, versions, query, in_bold=False)
+        made = _read(results, names, query, in_bold=False)
     if options.expected and any(row["verdict"] == "differs" for row in made["expected"].dicts()):
         raise typer.Exit(1)
 
@@ -97,17 +96,6 @@ def _tell_of_journal(results: Path) -> None:
             "They are moved when `lbx rate` ends; if it was killed, by: "
             f"{as_command('lbx', 'rate', results, '--collect')}"
         )
-
-
-def _versions(named: Sequence[str]) -> dict[str, int]:
-    """{"longbench": 1} from "longbench=1"."""
-    versions = {}
-    for text in named:
-        benchmark, _, version = text.partition("=")
-        if not benchmark or not version.isdecimal():
-            raise UsageError(f"--metric-version is BENCHMARK=N, e.g. longbench=1, not {text!r}.")
-        versions[benchmark] = int(version)
-    return versions
 
 
 def _asked(results: Path | None, view: str | None, *, published: bool) -> tuple[Path | None, str | None]:
@@ -157,14 +145,11 @@ class Tables(dict[str, Table]):
     failures: Sequence[str] = ()
 
 
-def _read(
-    results: Path | None, names: Sequence[str], versions: Mapping[str, int], query: ReportQuery, *, in_bold: bool
-) -> Tables:
+def _read(results: Path | None, names: Sequence[str], query: ReportQuery, *, in_bold: bool) -> Tables:
     """The reports' rows; with ``in_bold`` the paper's say which cannot be told from the best."""
     if results is None:
         return Tables({name: reports.read(None, name, query) for name in names})
     with read_added_up(results, numbers=reports.of_numbers(names)) as store:
-        store.use_metric_versions(versions)
         tables = Tables()
         tables.progress = progress(store, query.runs)
         for name in names:
@@ -181,27 +166,21 @@ def _read(
         return tables
 
 
-def _page(
-    results: Path | None, names: Sequence[str], versions: Mapping[str, int], query: ReportQuery, chars: int
-) -> Sequence[str]:
+def _page(results: Path | None, names: Sequence[str], query: ReportQuery, chars: int) -> Sequence[str]:
     from lbx.report import page as pages  # with Jinja, which no other format needs
 
     if results is None:
         return pages.pieces(None, query, names=names)
     with read_added_up(results) as store:
-        store.use_metric_versions(versions)
         return pages.pieces(store, query, names=names, chars=chars)
 
 
-def _overview(results: Path, versions: Mapping[str, int], query: ReportQuery) -> Sequence[Sheet]:
+def _overview(results: Path, query: ReportQuery) -> Sequence[Sheet]:
     with read_added_up(results) as store:
-        store.use_metric_versions(versions)
         return headed(overviews.sheets(store, query, results), progress(store, query.runs))
 
 
-def _export(
-    results: Path | None, names: Sequence[str], versions: Mapping[str, int], query: ReportQuery, output: Path
-) -> int:
+def _export(results: Path | None, names: Sequence[str], query: ReportQuery, output: Path) -> int:
     if results is None:
         raise UsageError("Parquet is made of a results file's reports.", fix="Name the file, or ask for csv or json.")
     numbers = reports.of_numbers(names)
@@ -209,7 +188,6 @@ def _export(
         whole_place(output) as place,
         read_added_up(results, beside=[place], threads=1, numbers=numbers) as store,
     ):
-        store.use_metric_versions(versions)
         return reports.write_parquet(store, names[0], query, place)
 
 

@@ -14,8 +14,6 @@ from lbx.base.inputs import open_input
 from lbx.base.outputs import passing_folder
 from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.judged_by import MARKS
-from lbx.benchmarks.judge.benchmark import Judging
 from lbx.judging.people.journal import journal_of
 from lbx.planning.shards import ShardPlan
 from lbx.scoring.adding_up import add_up, add_up_completed
@@ -109,7 +107,7 @@ def _merged(sources: Sequence[Path], output: Path, plan: ShardPlan | None) -> Me
         with Store(part, beside=[*sources, *([held] if held else [])]) as store:
             merging = merge_files(store, sources, held)
             merged = Merged(output, {run: len(files) for run, files in merging.runs.items()}, notes=merging.notes)
-            _add_up(store, merging, merged)
+            _add_up(store, merging)
             if plan is not None:
                 merged.gaps = gaps(store, plan)
             _close_runs(store, merged)
@@ -127,43 +125,18 @@ def _merged(sources: Sequence[Path], output: Path, plan: ShardPlan | None) -> Me
     return merged
 
 
-def _add_up(store: Store, merging: Merging, merged: Merged) -> None:
+def _add_up(store: Store, merging: Merging) -> None:
     """Numbers over samples, of the runs that came in parts."""
     for run in merging.joined:
         names = [row[0] for row in store.query(
             "SELECT DISTINCT benchmark FROM generations WHERE run_id = ? ORDER BY ALL", [run]
         ).rows]  # fmt: skip
         for name in names:
-            if name not in BENCHMARKS:
-                continue
-            add_up(store, run, BENCHMARKS[name])
-            if name != Judging.name and (behind := _behind(store, run, name)):  # a text may hold no verdict
-                merged.notes.append(
-                    f"{run}: {behind:,} answers of {name} have no score of metric version "
-                    f"{BENCHMARKS[name].metric_version}; "
-                    f"{as_command('lbx', 'score', merged.output, '--run', run)} adds it."
-                )
+            if name in BENCHMARKS:
+                add_up(store, run, BENCHMARKS[name])
     store.completed |= merging.completed
     add_up_completed(store, BENCHMARKS)
     opinions.add_up_all(store)  # a run and its judges, or raters, may have lain in different files
-
-
-def _behind(store: Store, run: str, name: str) -> int:
-    """Answers that ``lbx score`` has something to do for: those for judges and people alone have no score."""
-    rows = store.query(
-        """
-        SELECT count(*) FROM generations g
-        JOIN runs r ON r.run_id = g.run_id AND (r.settings->>'judged') IS DISTINCT FROM 'true'
-        LEFT JOIN samples a ON a.benchmark = g.benchmark AND a.task = g.task AND a.sample_id = g.sample_id
-        ANTI JOIN (SELECT * FROM scores WHERE metric_version = ?) s
-            ON s.run_id = g.run_id AND s.benchmark = g.benchmark AND s.task = g.task AND s.sample_id = g.sample_id
-            AND s.iteration = g.iteration
-        WHERE g.run_id = ? AND g.benchmark = ? AND g.error IS NULL
-            AND NOT list_contains(?::VARCHAR[], coalesce(a.meta->>'evaluation', ''))
-        """,
-        [BENCHMARKS[name].metric_version, run, name, MARKS if BENCHMARKS[name].judge else ()],
-    )
-    return int(rows.rows[0][0])
 
 
 def _close_runs(store: Store, merged: Merged) -> None:

@@ -115,7 +115,7 @@ class _Scores:
         self._found: dict[tuple[str, str, int], tuple[dict[str, float], bool, bool]] = {}
         for task, sample_id, iteration, metrics, lacks, failed in store.query(
             "SELECT task, sample_id, iteration, map_from_entries(list((metric, score))), bool_or(partial IS NOT NULL), "
-            "bool_or(error IS NOT NULL) FROM newest_scores WHERE run_id = ? AND benchmark = ? GROUP BY ALL",
+            "bool_or(error IS NOT NULL) FROM scores WHERE run_id = ? AND benchmark = ? GROUP BY ALL",
             [run_id, benchmark],
         ).rows:
             self._found[task, sample_id, iteration] = (dict(metrics), lacks, failed)

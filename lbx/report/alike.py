@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from lbx.report import comparing
+from lbx.report.comparing import compare_runs
+from lbx.report.labels import number_label
 from lbx.report.shapes import ReportQuery
 from lbx.statistics.differences import holm
 from lbx.store import Store, Table
@@ -29,11 +30,11 @@ def marked(store: Store, query: ReportQuery, paper: Table) -> Table:
             by_run[row["run_id"]] = max(row["official"], by_run.get(row["run_id"], row["official"]))
     best = {key: max(by_run, key=lambda run: by_run[run]) for key, by_run in scores.items() if len(by_run) > 1}
     tests: Lines = {}
-    for row in comparing.table(store, replace(query, baseline="", force=True)).dicts():  # all pairs: samples read once
-        line = row["task"] if row["level"] == "task" else f"{row['task']}: {row['metric']}"
-        pair = (row["run_a"], row["run_b"])
-        if (top := best.get((row["benchmark"], line))) in pair:
-            tests.setdefault((row["benchmark"], line), {})[pair[pair[0] == top]] = row["p"]
+    for compared in compare_runs(store, replace(query, baseline="", force=True)):  # all pairs: samples read once
+        number = (compared.benchmark, number_label(compared.first.key))
+        pair = (compared.run_a, compared.run_b)
+        if (top := best.get(number)) in pair:
+            tests.setdefault(number, {})[pair[pair[0] == top]] = compared.found.p
     alike = {(*key, run) for key, by_run in tests.items() for run in _not_told(by_run)}
     same = [(row["benchmark"], row["line"], row["run_id"]) in alike for row in rows]
     return Table([*paper.columns, "alike"], [(*row, one) for row, one in zip(paper.rows, same, strict=True)])

@@ -1,4 +1,4 @@
-"""What boards show: runs and published models alike, each with its numbers by their lines in the report ``paper``."""
+"""Entries of boards: runs and published models alike, each with its numbers by their keys."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from lbx.base.number_key import NumberKey, task_number
 from lbx.benchmarks import BENCHMARKS, unit_of
 from lbx.benchmarks.base.board import Entry, Sure, file_names
 from lbx.report.expecting import answered
+from lbx.report.labels import number_label
 from lbx.report.reference import Published, published, published_beside
 from lbx.report.shapes import ReportQuery
 from lbx.store import Store
-from lbx.store.views import MODE_OF_RUN
+from lbx.store.numbers import key_of
+from lbx.store.views import MODE_OF_RUN, NUMBERS_OF_TASKS_AND_GROUPS
 
 _RUNS = f"""
     SELECT r.run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in, r.status, r.settings, r.metadata
@@ -23,15 +27,7 @@ _RUNS = f"""
     WHERE r.run_id IN (SELECT run_id FROM generations WHERE benchmark = ?)
     ORDER BY r.model, r.backend, r.run_id
 """  # noqa: S608 (our own names)
-_NUMBERS = """
-    SELECT run_id, task || CASE WHEN headline THEN '' ELSE ', ' || metric END AS line, official, score,
-           low, high, method, cluster_by, answered, asked
-    FROM task_scores WHERE benchmark = $1
-    UNION ALL
-    SELECT run_id, "grouping" || CASE WHEN name = 'all' THEN '' ELSE ' ' || name END || ': ' || metric,
-           official, score, low, high, method, cluster_by, answered, asked
-    FROM group_scores WHERE benchmark = $1
-"""
+_NUMBERS = f"SELECT * FROM ({NUMBERS_OF_TASKS_AND_GROUPS}) WHERE benchmark = ? ORDER BY part, place, position"  # noqa: S608
 _CLOSED = """
     SELECT run_id, count(*) FILTER (WHERE reasoning_closed IS DISTINCT FROM false), count(*)
     FROM generations WHERE benchmark = ? AND error IS NULL GROUP BY ALL
@@ -55,47 +51,49 @@ def entries(store: Store, query: ReportQuery, benchmark: str) -> list[Entry]:
     return [boards.completed(one) for one in models]
 
 
-_READ: WeakKeyDictionary[Store, dict[tuple[str, str], list[Entry]]] = WeakKeyDictionary()
-"""The runs of files that nobody writes meanwhile, by benchmark and metric versions: seven boards are made of one."""
+_READ: WeakKeyDictionary[Store, dict[str, list[Entry]]] = WeakKeyDictionary()
+"""Runs of files that are only read, by benchmark: seven boards are made of one."""
 
 
 def _of_runs(store: Store, benchmark: str) -> list[Entry]:
     known = _READ.setdefault(store, {}) if store.read_only else {}
-    ((versions,),) = store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows
-    if (key := (benchmark, versions)) not in known:
+    if benchmark not in known:
         runs = store.query(_RUNS, [benchmark]).dicts()
-        numbers: dict[str, list[tuple[Any, ...]]] = {}
-        for run_id, *number in store.query(_NUMBERS, [benchmark]).rows if runs else ():
-            numbers.setdefault(run_id, []).append(tuple(number))
+        numbers: dict[str, list[dict[str, Any]]] = {}
+        for row in store.query(_NUMBERS, [benchmark]).dicts() if runs else ():
+            numbers.setdefault(row["run_id"], []).append(row)
         done = answered(store) if runs else {}
         closed = {run_id: _part(*counts) for run_id, *counts in store.query(_CLOSED, [benchmark]).rows if runs}
-        known[key] = [_of_run(run, benchmark, numbers.get(run["run_id"], []), done, closed) for run in runs]
-    return known[key]
+        known[benchmark] = [_of_run(run, benchmark, numbers.get(run["run_id"], []), done, closed) for run in runs]
+    return known[benchmark]
 
 
 def _of_run(
     run: Mapping[str, Any],
     benchmark: str,
-    numbers: Iterable[tuple[Any, ...]],
+    numbers: Iterable[Mapping[str, Any]],
     done: Mapping[tuple[str, str, str | None], tuple[int, int]],
     closed: Mapping[str, str | None],
 ) -> Entry:
     unit = unit_of(benchmark)
     settings, metadata = _object(run["settings"]), _object(run["metadata"])
-    figures: dict[str, float] = {}
-    sure: dict[str, Sure] = {}
+    figures: dict[NumberKey, float] = {}
+    sure: dict[NumberKey, Sure] = {}
     lacking, clusters = set(), {}
     numbered, asked = 0, 0
-    for line, official, score, low, high, method, cluster_by, *counts in numbers:
-        sure[line] = (None if low is None else unit * low, None if high is None else unit * high, method, cluster_by)
-        clusters[cluster_by] = True
+    for row in numbers:
+        key = key_of({**row, "run_id": "", "benchmark": ""})
+        official, score, counts = row["official"], row["score"], (row["answered"], row["asked"])
+        low, high = (None if row[end] is None else unit * row[end] for end in ("low", "high"))
+        sure[key] = (low, high, row["method"], row["cluster_by"])
+        clusters[row["cluster_by"]] = True
         if None not in counts and counts[0] < counts[1] >= asked:
             numbered, asked = counts
         value = unit * score if official is None and score is not None else official
         if value is not None and math.isfinite(value):  # a file from elsewhere may hold anything
-            figures[line] = value
+            figures[key] = value
         if official is None:
-            lacking.add(line)
+            lacking.add(key)
     # Where all samples have an answer, some answers may have no part in a number.
     note = _part(*done.get((run["run_id"], benchmark, None), (0, 0))) or _part(numbered, asked)
     if run["status"] == "running":
@@ -127,6 +125,15 @@ def _said_by_file(settings: Mapping[str, Any]) -> bool:
     return any(re.search(r"(?<!non)thinking", name) for name in file_names(settings))
 
 
+@cache
+def _keys_by_label(benchmark: str) -> dict[str, NumberKey]:
+    """Numbers of a benchmark's boards by the labels that files of published figures give them."""
+    boards = BENCHMARKS[benchmark].boards.tables.values()
+    parts = [part for board in boards for part in board.parts]
+    keys = {key for part in parts for key in (*part.numbers.values(), *part.reasoned.values())}
+    return {number_label(key): key for key in keys}
+
+
 Pair = tuple[Entry | None, Entry | None]
 """The plain one and the one asked to reason, of a model."""
 
@@ -136,11 +143,12 @@ _PLAIN = re.compile(r" \(nonthinking\)")
 
 def _of_published(one: Published) -> Entry:
     """A model's name without the words for how it was asked, so that both ways stand in one row."""
+    keys = _keys_by_label(one.benchmark)
     return Entry(
         _PLAIN.sub("", _REASONING.sub("", one.model)) + "*",
         reasons=bool(_REASONING.search(one.model)),
         about={**one.about, "published": one.model},
-        figures={line: figure.value for line, figure in one.figures.items()},
+        figures={keys.get(label, task_number(label)): figure.value for label, figure in one.figures.items()},
         note=one.doubt,
     )
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from lbx.base.number_key import NumberKey, group_number
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.board import Board, Entry, Number, Part, Row, Text, Words
 from lbx.report import notes
@@ -79,8 +80,8 @@ def table(store: Store, query: ReportQuery, name: str) -> Table:
 
 def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> list[Row]:
     models = entries(store, query, benchmark)
-    if line := board.ordered_by:
-        models.sort(key=lambda one: (one.note is not None, -one.figures.get(line, 0)))
+    if key := board.ordered_by:
+        models.sort(key=lambda one: (one.note is not None, -one.figures.get(key, 0)))
     words = _mean_words(store, benchmark, board.words) if board.words and models else {}
     rows = []
     for part in board.parts:
@@ -101,12 +102,12 @@ def _row(board: Board, part: Part, sides: Sequence[Entry | None], words: Mapping
     """
     models = [one for one in sides if one]
     first = models[0]
-    numbers: Row = dict.fromkeys([*part.lines, *part.reasoned])
+    numbers: Row = dict.fromkeys([*part.numbers, *part.reasoned])
     sure: Row = {}
-    for one, lines in zip(sides, (part.lines, part.reasoned), strict=False):
+    for one, keys in zip(sides, (part.numbers, part.reasoned), strict=False):
         if one:
-            numbers |= {column: one.figures.get(line) for column, line in lines.items()}
-            sure |= {f"{column}_{end}": value for column, line in lines.items() for end, value in _ends(one, line)}
+            numbers |= {column: one.figures.get(key) for column, key in keys.items()}
+            sure |= {f"{column}_{end}": value for column, key in keys.items() for end, value in _ends(one, key)}
     if board.words:
         numbers["length"] = words.get(first.run_id or "")
     if not board.keeps_empty and all(value is None for value in numbers.values()):
@@ -126,8 +127,8 @@ def _row(board: Board, part: Part, sides: Sequence[Entry | None], words: Mapping
     }
 
 
-def _ends(one: Entry, line: str) -> Iterable[tuple[str, object]]:
-    return zip(ENDS, one.sure.get(line, ()), strict=False)
+def _ends(one: Entry, key: NumberKey) -> Iterable[tuple[str, object]]:
+    return zip(ENDS, one.sure.get(key, ()), strict=False)
 
 
 def _joined(texts: Iterable[str | None]) -> str | None:
@@ -135,7 +136,7 @@ def _joined(texts: Iterable[str | None]) -> str | None:
 
 
 def _hindrance(part: Part, one: Entry) -> str | None:
-    return one.note or ("not all tasks" if one.open & {*part.lines.values(), *part.reasoned.values()} else None)
+    return one.note or ("not all tasks" if one.open & {*part.numbers.values(), *part.reasoned.values()} else None)
 
 
 def _cluster_by(models: Iterable[Entry]) -> str | None:
@@ -149,18 +150,19 @@ def _rank(by: Callable[[Row], float | None], row: Row) -> tuple[bool, bool, floa
     return score is None, row["hindered"], -(score or 0)
 
 
-def _on_curves(models: Iterable[Entry], made: Curves, group: str) -> list[Entry]:
+def _on_curves(models: Iterable[Entry], made: Curves, grouping: str) -> list[Entry]:
     """The runs that have such a curve, with its points and what they are made of as their figures."""
     on_curves = []
     for one in models:
-        if curve := made.get((one.run_id or "", group)):
-            lines = {f"{group}: {name}": point for name, point in curve.points.items()}
-            figures = {line: point.value for line, point in lines.items()}
-            counts = {"tasks": len(curve.tasks), "n": curve.n, "fewest": curve.fewest}
-            sure = {line: (point.low, point.high, point.method, curve.cluster_by) for line, point in lines.items()}
-            on_curves.append(
-                replace(one, figures={**figures, **counts}, sure=sure, open=frozenset(), cluster_by=curve.cluster_by)
-            )
+        if curve := made.get((one.run_id or "", grouping)):
+            values = {name: point.value for name, point in curve.points.items()}
+            values |= {"tasks": len(curve.tasks), "n": curve.n, "fewest": curve.fewest}
+            figures = {group_number(grouping, metric=name): value for name, value in values.items()}
+            sure = {
+                group_number(grouping, metric=name): (point.low, point.high, point.method, curve.cluster_by)
+                for name, point in curve.points.items()
+            }
+            on_curves.append(replace(one, figures=figures, sure=sure, open=frozenset(), cluster_by=curve.cluster_by))
     return on_curves
 
 

@@ -21,8 +21,8 @@ def table(store: Store, query: ReportQuery) -> Table:
     answers = store.query(
         f"""
         WITH pairs AS (SELECT unnest(?::VARCHAR[]) AS run_a, unnest(?::VARCHAR[]) AS run_b),
-        heads AS ({HEADS.format(scores="newest_scores")}),
-        scored AS (FROM newest_scores SEMI JOIN heads USING (run_id, benchmark, task, metric)),
+        heads AS ({HEADS.format(scores="scores")}),
+        scored AS (FROM scores SEMI JOIN heads USING (run_id, benchmark, task, metric)),
         answers AS (
             SELECT run_id, benchmark, task, sample_id, iteration, score, metric, md5_number(output) AS output
             FROM generations JOIN scored USING (run_id, benchmark, task, sample_id, iteration)

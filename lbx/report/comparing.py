@@ -50,7 +50,14 @@ class Compared:
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """The report's rows.
+    """Rows of the report. Raises UsageError as ``compare_runs``."""
+    lines = compare_runs(store, query)
+    in_bundles = _scorable_samples(store)
+    return Table(COLUMNS, [_row(line, in_bundles, query.margin) for line in lines])
+
+
+def compare_runs(store: Store, query: ReportQuery) -> list[Compared]:
+    """Numbers of the chosen pairs of runs, compared.
 
     Raises:
         UsageError: there is no such run; without a baseline there are too many runs; two runs are not alike in what
@@ -71,8 +78,7 @@ def table(store: Store, query: ReportQuery) -> Table:
         for line in _compared(run_a, run_b, benchmark, sides, cautions)
     ]
     _correct(lines)
-    in_bundles = _scorable_samples(store)
-    return Table(COLUMNS, [_row(line, in_bundles, query.margin) for line in lines])
+    return lines
 
 
 def _compared(

@@ -7,9 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from lbx.base.errors import UsageError
+from lbx.report.labels import number_label
 from lbx.report.reference import Figure, Published, listed, published_beside
 from lbx.report.shapes import ReportQuery
 from lbx.store import Store, Table
+from lbx.store.numbers import key_of
+from lbx.store.views import PAPER_NUMBERS
 
 AGREES, DIFFERS, CANNOT_TELL = "agrees", "differs", "cannot tell"
 COLUMNS = (
@@ -23,15 +26,14 @@ _NO_INTERVAL = {
     None: "the score has no interval",
 }
 _IN_A_PART = "all questions of a part are on one document"
-# The papers' lines, and those without an official number, which the view leaves out.
-_OWN = """
-    SELECT * FROM paper
+# The numbers of papers, and those without an official number, which the view leaves out.
+_OWN = f"""
+    SELECT * FROM ({PAPER_NUMBERS})
     UNION ALL BY NAME
-    SELECT run_id, benchmark, model AS run, 1 AS part, position AS place, 0 AS position,
-           "grouping" || CASE WHEN name = 'all' THEN '' ELSE ' ' || name END || ': ' || metric AS line
-    FROM group_scores WHERE official IS NULL
-    ORDER BY benchmark, run_id, part, place, position, line
-"""
+    SELECT run_id, benchmark, model AS run, 1 AS part, g.position AS place, 0 AS position,
+           'group' AS kind, '' AS task, "grouping", name, metric
+    FROM group_scores g WHERE official IS NULL
+"""  # noqa: S608 (our own names)
 # A task's samples, and those of all tasks under NULL: with an answer, and asked or in the bundle.
 _ANSWERED = """
     SELECT c.run_id, c.benchmark, c.task, sum(c.samples)::BIGINT AS samples,
@@ -56,7 +58,7 @@ def table(store: Store | None, query: ReportQuery) -> Table:
     part_of = answered(store)
     rows = [
         _row(one, figure, own, part_of)
-        for own in store.query(_OWN).dicts()
+        for own in _own_numbers(store)
         if not query.runs or own["run_id"] in query.runs
         for one in chosen
         if one.benchmark == own["benchmark"] and (figure := one.figures.get(own["line"]))
@@ -67,6 +69,16 @@ def table(store: Store | None, query: ReportQuery) -> Table:
             fix="`lbx report reference --against MODEL` shows the lines that it has.",
         )
     return Table(COLUMNS, rows)
+
+
+def _own_numbers(store: Store) -> list[dict[str, Any]]:
+    """Numbers of runs with their keys and labels, in the papers' order."""
+    rows = store.query(_OWN).dicts()
+    for row in rows:
+        row["key"] = key_of(row)
+        row["line"] = number_label(row["key"])
+    order = ("benchmark", "run_id", "part", "place", "position", "line")
+    return sorted(rows, key=lambda row: [(row[name] is None, row[name]) for name in order])
 
 
 def answered(store: Store) -> dict[tuple[str, str, str | None], tuple[int, int]]:
@@ -99,8 +111,7 @@ def _row(
     own: Mapping[str, Any],
     part_of: Mapping[tuple[str, str, str | None], tuple[int, int]],
 ) -> tuple[object, ...]:
-    task = None if own["part"] else own["line"].partition(", ")[0]
-    samples, every = part_of.get((own["run_id"], one.benchmark, task), (0, 0))
+    samples, every = part_of.get((own["run_id"], one.benchmark, own["key"].task or None), (0, 0))
     part = f"{samples:,} of {every:,} answered" if samples < every else None
     outcome, why = verdict(figure, own, one.doubt or part)
     difference = None if own["official"] is None else round(own["official"] - figure.value, 10)

@@ -15,7 +15,7 @@ import numpy as np
 
 from lbx.base.marks import MARKS, OF_ANSWERS, Mark
 from lbx.report.shapes import ReportQuery
-from lbx.scoring.scored import Samples, as_table, beside, newest_scores, starts_of
+from lbx.scoring.scored import Samples, as_table, beside, starts_of
 from lbx.statistics.estimates import Codes, Design, Estimate, Stratum, interval_of, wilson
 from lbx.store import Store, Table
 
@@ -47,7 +47,7 @@ def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str,
     """{(run, benchmark, task): the columns of its rates}."""
     samples = Samples(store, unknown=True)
     held = samples.numbered(runs, "generations", _as_columns(OF_ANSWERS))
-    scores = samples.numbered(runs, newest_scores(store), _as_columns(_OF_SCORES), where="headline")
+    scores = samples.numbered(runs, "scores", _as_columns(_OF_SCORES), where="headline")
     ranks, placed = held["sample"], held["run"]
     marks = {mark.name: held[mark.name] for mark in OF_ANSWERS}
     scores, places = beside(scores, held["key"])

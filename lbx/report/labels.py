@@ -12,8 +12,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from lbx.base.number_key import ALL, NumberKey
 from lbx.scoring.scored import named
 from lbx.store import Store, Table
+from lbx.store.views import RUN_COVERAGE
 
 Row = Mapping[str, Any]
 
@@ -28,6 +30,14 @@ LABELS = {
 """{column of a report that names a run: the column of its label}."""
 _LONGEST = 24
 """Characters of a setting's value that a label may have; longer ones are hashes and tables."""
+
+
+def number_label(key: NumberKey) -> str:
+    """Text of a number in tables and files: "qasper", "qasper, rouge1", "domain Law: accuracy"."""
+    if key.kind == "task":
+        return f"{key.task}, {key.metric}" if key.metric else key.task
+    group = "" if key.group == ALL else f" {key.group}"
+    return f"{key.grouping}{group}: {key.metric}"
 
 
 def labels(runs: Iterable[Row]) -> dict[str, str]:
@@ -119,10 +129,12 @@ def labelled(store: Store, table: Table, among: Collection[str] = ()) -> Table:
     )
     if "run" not in table.columns:
         return made
+    covered = store.once("covered", lambda: dict(store.query(RUN_COVERAGE).rows))
     rows = made.dicts()
     for row in rows:
         if row["run_id"] is not None:
-            row["run"] = f"{row['label']}{_part(row['run'])}"
+            coverage = covered.get(row["run_id"])
+            row["run"] = f"{row['label']} ({coverage})" if coverage else row["label"]
     return Table(made.columns, [tuple(row.values()) for row in rows])
 
 
@@ -136,12 +148,6 @@ def labelled_models(store: Store, table: Table) -> Table:
     for row, run in zip(rows, keys, strict=True):
         row["label"] = shown[run] if run else row["model"]
     return _with(table, rows, ["label"])
-
-
-def _part(run: str) -> str:
-    """Of "M (3 of 269 samples)" what is behind the name."""
-    _, bracket, rest = run.rpartition(" (")
-    return f"{bracket}{rest}" if rest.endswith(" samples)") else ""
 
 
 def _with(table: Table, rows: Sequence[Row], more: Sequence[str]) -> Table:

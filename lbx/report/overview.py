@@ -11,14 +11,13 @@ from typing import Any
 
 from lbx.base.commands import as_command
 from lbx.base.marks import WORST_FIRST
-from lbx.benchmarks.base.paper import Line
 from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet, shown
 from lbx.report.guards import counts
 from lbx.report.labels import labelled
 from lbx.report.pairs import MOST_RUNS, runs_unlike
-from lbx.report.papers import OPINION_TITLES, paper_of
-from lbx.report.reports import REPORTS, read
+from lbx.report.papers import KEY, OPINION_TITLES, paper_of
+from lbx.report.reports import REPORTS, read, read_paper
 from lbx.report.shapes import BOARD, Column, ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
@@ -48,7 +47,7 @@ _FAILURES = r"""
 
 def sheets(store: Store, query: ReportQuery, results: Path) -> list[Sheet]:
     """The parts of the screen, with as many runs of each benchmark as fit on it, the best first."""
-    board, paper = read(store, "leaderboard", query), read(store, "paper", query)
+    board, paper = read(store, "leaderboard", query), labelled(store, read_paper(store, query))
     among = {row["run_id"] for row in board.dicts()}
     failures = list(_failures(store, query.runs, among))
     more = _more(
@@ -98,7 +97,7 @@ def _averages(numbers: Table) -> list[Sheet]:
             continue
         paper = paper_of(row["benchmark"])
         if not paper.averages or (row["table"], row["row"]) in paper.averages:
-            heading = paper.average_heading(Line.of(row["line"], 1)) if paper.average_heading else row["column"]
+            heading = paper.average_heading(row[KEY]) if paper.average_heading else row["column"]
             rows_of.setdefault(row["benchmark"], []).append({**row, "column": heading})
     for benchmark, rows in rows_of.items():
         names = dict.fromkeys(row["column"] for row in rows)

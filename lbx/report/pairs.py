@@ -8,7 +8,6 @@ from itertools import combinations
 from lbx.base.errors import UsageError
 from lbx.report.shapes import ReportQuery
 from lbx.report.sides import Side
-from lbx.scoring.scored import newest_scores
 from lbx.store import Store
 from lbx.store.runs import runs_named
 from lbx.store.views import MODE_OF_RUN
@@ -54,7 +53,7 @@ def cautions_of(
     unlike = runs_unlike(store)
     bundles = dict(store.query("SELECT run_id, bundle_digest FROM runs").rows)
     versions: dict[tuple[str, str], set[int]] = {}
-    sql = f"SELECT DISTINCT run_id, benchmark, metric_version FROM {newest_scores(store)}"  # noqa: S608 (our own names)
+    sql = "SELECT DISTINCT run_id, benchmark, metric_version FROM scores"
     for run, benchmark, version in store.query(sql).rows:
         versions.setdefault((run, benchmark), set()).add(version)
     cautions, refused = {}, []

@@ -1,7 +1,7 @@
 """The papers' tables: a row a run, a column a task, category or length, a table for each benchmark and grouping.
 
-The view ``paper`` has the numbers, a row each; the benchmarks say where each stands (``benchmarks.base.paper``).
-What the view cannot hold is added: curves by length, see ``ScoringRules.curves``.
+The view ``paper`` has the numbers, a row each; benchmarks place each of them (``benchmarks.base.paper``). Curves by
+length (``ScoringRules.curves``) are added.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ from dataclasses import replace
 from typing import Any
 
 from lbx.base.counts import counted
+from lbx.base.number_key import NumberKey, group_number
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.paper import Line, Paper, Place
+from lbx.benchmarks.base.paper import Paper, Place
 from lbx.report.alike import NOTE
 from lbx.report.cells import interval_notes, shown
 from lbx.report.curves import Curves
+from lbx.report.labels import number_label
 from lbx.report.shapes import Column
 from lbx.report.sheets import Sheet
 from lbx.store import Store, Table
+from lbx.store.numbers import KEY_COLUMNS, key_of
 from lbx.store.rows import sureness
+from lbx.store.views import PAPER_NUMBERS
 
 _NUMBER = Column("official", "official", "number", interval=True)
 
@@ -41,47 +45,71 @@ def paper_of(benchmark: str) -> Paper:
     return known.paper if known else Paper()
 
 
+KEY = "key"
+"""Column of a number's ``NumberKey``, which no report shows."""
+
+
+def paper_numbers(store: Store, runs: Sequence[str]) -> Table:
+    """Rows of the view ``paper`` with the column ``KEY``, of some runs or of all."""
+    chosen = "WHERE list_contains(?::VARCHAR[], run_id)" if runs else ""
+    order = "ORDER BY benchmark, part, place, position, line, run"
+    found = store.query(f"FROM ({PAPER_NUMBERS}) {chosen} {order}", [list(runs)] if runs else [])
+    columns = found.columns[: -len(KEY_COLUMNS)]
+    return Table(
+        [*columns, KEY],
+        [(*row[: len(columns)], key_of(named)) for row, named in zip(found.rows, found.dicts(), strict=True)],
+    )
+
+
+def without_keys(table: Table) -> Table:
+    """The columns that reports show."""
+    at = list(table.columns).index(KEY)
+    return Table([*table.columns[:at], *table.columns[at + 1 :]], [(*row[:at], *row[at + 1 :]) for row in table.rows])
+
+
 def completed(table: Table, curves: Callable[[str], Curves] = lambda _: {}) -> Table:
-    """The view's rows with each number's place ("table", "row", "column"; NULL: nowhere), and the papers' curves.
+    """Numbers of papers with their positions ("table", "row", "column"; NULL: nowhere), and the papers' curves.
 
     Args:
         curves: makes a benchmark's; it is asked where there are numbers of their tasks.
     """
     names = ["table", "row", "column"]
     rows = table.dicts()
-    rows += _of_curves(rows, curves)
-    placed = [(row, _place(row) or (None, None, None)) for row in rows]
+    rows += _curve_numbers(rows, curves)
+    placed = [(row, _place(row[KEY]) or (None, None, None)) for row in rows]
     return Table(
         [*table.columns, *names], [(*(row.get(name) for name in table.columns), *place) for row, place in placed]
     )
 
 
-def _place(row: Mapping[str, Any]) -> Place | None:
-    line = Line.of(row["line"], row["part"])
-    if line.group in _OPINIONS:
-        return Place(_OPINIONS[line.group] if line.metric == "win_rate" else f"{line.group}_rating", "", line.name)
-    return paper_of(row["benchmark"]).place(line)
+def _place(key: NumberKey) -> Place | None:
+    if key.kind == "opinion":
+        table = _OPINIONS[key.grouping] if key.metric == "win_rate" else f"{key.grouping}_rating"
+        return Place(table, "", key.name)
+    return paper_of(key.benchmark).place(key)
 
 
-def _of_curves(rows: Iterable[Mapping[str, Any]], curves: Callable[[str], Curves]) -> Iterator[dict[str, Any]]:
+def _curve_numbers(rows: Iterable[Mapping[str, Any]], curves: Callable[[str], Curves]) -> Iterator[dict[str, Any]]:
     """Of runs that have an official number of every task in their curve: a part of the answers has none of its own."""
     official: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = {}
     for row in rows:
-        for group, tasks in paper_of(row["benchmark"]).curves.items():
-            if row["line"] in tasks and row["run_id"] and row["official"] is not None:
-                official.setdefault((row["benchmark"], row["run_id"], group), {})[row["line"]] = row
-    made = {benchmark: curves(benchmark) for benchmark in {key[0] for key in official}}
-    for (benchmark, run, group), lines in official.items():
-        curve = made[benchmark].get((run, group))
-        if curve is None or not lines.keys() >= set(curve.tasks):
+        key: NumberKey = row[KEY]
+        for grouping, tasks in paper_of(key.benchmark).curves.items():
+            if key.task in tasks and not key.metric and row["run_id"] and row["official"] is not None:
+                official.setdefault((key.benchmark, row["run_id"], grouping), {})[key.task] = row
+    made = {benchmark: curves(benchmark) for benchmark in {names[0] for names in official}}
+    for (benchmark, run, grouping), numbers in official.items():
+        curve = made[benchmark].get((run, grouping))
+        if curve is None or not numbers.keys() >= set(curve.tasks):
             continue
-        like = {name: lines[curve.tasks[0]][name] for name in ("run", "run_id", "benchmark")}
+        like = {name: numbers[curve.tasks[0]][name] for name in ("run", "run_id", "benchmark")}
         for at, (bucket, point) in enumerate(curve.points.items()):
+            key = replace(group_number(grouping, metric=bucket), run=run, benchmark=benchmark)
             sure = sureness(point, curve.cluster_by)
             ends = {end: None if sure[end] is None else 100 * sure[end] for end in ("low", "high", "se")}
             yield {
-                **like, "line": f"{group}: {bucket}", "official": 100 * point.value, "part": 1, "place": 1000 + at,
-                "position": 0, **sure, **ends,
+                **like, "line": number_label(key), "official": 100 * point.value, "part": 1, "place": 1000 + at,
+                "position": 0, **sure, **ends, KEY: key,
             }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.published import PublishedFigures
+from lbx.report.labels import number_label
 from lbx.report.shapes import ReportQuery
 from lbx.store import Store, Table
 
@@ -51,7 +52,7 @@ class Published:
     Attributes:
         source: where; "" where the file says nothing of that.
         about: what else it says of the model: "params", "context", "date", "type", "window".
-        figures: by lines of the report paper, in its units.
+        figures: by labels of the report paper (``number_label``), in its units.
     """
 
     benchmark: str
@@ -64,8 +65,10 @@ class Published:
     def doubt(self) -> str | None:
         """Why these figures cannot all be right: a mean lies outside its own parts, or is not what they add up to."""
         family = BENCHMARKS.get(self.benchmark)
-        for line, parts in family.published.means if family else ():
-            if {line, *parts} <= self.figures.keys() and (problem := _doubt(self.figures, line, parts)):
+        for mean, questions in family.published.means if family else ():
+            parts = {number_label(key): count for key, count in questions.items()}
+            label = number_label(mean)
+            if {label, *parts} <= self.figures.keys() and (problem := _doubt(self.figures, label, parts)):
                 return problem
         return None
 
@@ -126,7 +129,7 @@ def _about(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _figures(
-    row: Mapping[str, str], columns: frozenset[str], shape: PublishedFigures | None, name: str
+    row: Mapping[str, str], columns: frozenset[str], shape: PublishedFigures | None, path: str
 ) -> Iterator[tuple[str, str, str]]:
     """(model, line of the report, figure)."""
     model = row.get("model") or ""
@@ -134,12 +137,13 @@ def _figures(
         source = row.get("source")
         yield (f"{model} [{source}]" if source else model), row["task"], row["score_percent"]
     elif shape and {"benchmark", "model"} <= columns:
-        yield from shape.figures({**row, "model": model})
+        for name, key, figure in shape.figures({**row, "model": model}):
+            yield name, number_label(key), figure
     elif {"benchmark", "model"} < columns:
         yield from ((model, line, row[line]) for line in row if line and line not in _NO_LINES and row[line])
     else:
         raise UsageError(
-            f"The reference file {name} has none of the shapes that lbx knows; its columns are "
+            f"The reference file {path} has none of the shapes that lbx knows; its columns are "
             f"{', '.join(sorted(columns)) or 'none'}.",
             fix="It needs benchmark, model, task and score_percent at least.",
         )
@@ -208,8 +212,12 @@ def published_beside(store: Store | None, query: ReportQuery) -> list[Published]
 
 def beside(table: Table, every: Iterable[Published]) -> Table:
     """The report ``paper`` with published models beside the runs, on the lines that the runs have."""
+    shared = [name for name in ("benchmark", "line", "part", "place", "position", "key") if name in table.columns]
     rows = table.dicts()
-    lines = {(row["benchmark"], row["line"]): dict.fromkeys(table.columns) | _place(row) for row in rows}
+    lines = {
+        (row["benchmark"], row["line"]): dict.fromkeys(table.columns) | {name: row[name] for name in shared}
+        for row in rows
+    }
     rows += [
         {**lines[one.benchmark, line], "run": starred(one), "official": figure.value}
         for one in every
@@ -217,10 +225,6 @@ def beside(table: Table, every: Iterable[Published]) -> Table:
         if (one.benchmark, line) in lines
     ]
     return Table(table.columns, [tuple(row[column] for column in table.columns) for row in rows])
-
-
-def _place(row: Mapping[str, object]) -> dict[str, object]:
-    return {name: row[name] for name in ("benchmark", "line", "part", "place", "position")}
 
 
 def starred(one: Published) -> str:

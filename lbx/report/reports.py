@@ -28,7 +28,7 @@ from lbx.report.cells import without_intervals
 from lbx.report.curves import curves
 from lbx.report.labels import labelled, labelled_models, labels
 from lbx.report.opinion_reports import OPINIONS
-from lbx.report.papers import completed
+from lbx.report.papers import completed, paper_numbers, without_keys
 from lbx.report.score_reports import SCORES
 from lbx.report.shapes import ALL, BOARD, Report, ReportQuery
 from lbx.scoring.scored import named as named_runs
@@ -128,13 +128,20 @@ def read(store: Store | None, name: str, query: ReportQuery = ALL, among: Collec
     check_runs(store, query.runs)
     if name in _COVERED:
         store.make_once("coverage", "distinctions")
-    table = MADE[name](store, query) if name in MADE else store.query(*_query(name, query.runs))
     if name == "paper":
-        if query.published:
-            table = reference.beside(table, reference.published_beside(store, query))
-        table = judged.doubted(store, completed(table, lambda benchmark: curves(store, benchmark, query.runs)))
+        table = without_keys(read_paper(store, query))
+    else:
+        table = MADE[name](store, query) if name in MADE else store.query(*_query(name, query.runs))
     table = labelled_models(store, table) if name in boards.BOARDS else labelled(store, table, among)
     return without_intervals(REPORTS[name], table) if query.alone else table
+
+
+def read_paper(store: Store, query: ReportQuery) -> Table:
+    """Rows of the report ``paper`` with the keys of their numbers, but without labels."""
+    table = paper_numbers(store, query.runs)
+    if query.published:
+        table = reference.beside(table, reference.published_beside(store, query))
+    return judged.doubted(store, completed(table, lambda benchmark: curves(store, benchmark, query.runs)))
 
 
 def _query(name: str, runs: Sequence[str]) -> tuple[str, list[object]]:

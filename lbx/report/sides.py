@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from lbx.base.number_key import ALL, OVERALL, NumberKey, group_number, task_number
 from lbx.benchmarks.base.aggregates import first_overall
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import Array, Bools
@@ -21,6 +22,7 @@ class Number:
     """One number of a run. ``level`` is "benchmark", "group" or "task"."""
 
     level: str
+    key: NumberKey
     name: str
     metric: str
     score: float
@@ -68,13 +70,16 @@ class Side:
         if average and average not in groups:
             groups.append(average)
         made = [
-            Number("benchmark" if one.grouping == "overall" else "group", _named(one.grouping, one.name), one.metric,
+            Number("benchmark" if one.grouping == OVERALL else "group",
+                   group_number(one.grouping, one.name, metric=one.metric), _named(one.grouping, one.name), one.metric,
                    one.score, one.estimate)
             for one in groups if one.estimate
         ]  # fmt: skip
         made.sort(key=lambda number: number.level)
         made += [
-            Number("task", task, one.metric, one.score, one.estimate) for task, one in heads.items() if one.estimate
+            Number("task", task_number(task), task, one.metric, one.score, one.estimate)
+            for task, one in heads.items()
+            if one.estimate
         ]
         return {(one.level, one.name, one.metric): one for one in made}
 
@@ -177,4 +182,4 @@ def _mean(estimate: Estimate) -> float:
 
 
 def _named(grouping: str, name: str) -> str:
-    return grouping if name == "all" else f"{grouping} {name}"
+    return grouping if name == ALL else f"{grouping} {name}"

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lbx.base.number_key import task_number
 from lbx.base.records import TaskScore
 from lbx.benchmarks.base.aggregates import average
 from lbx.benchmarks.base.benchmark import Benchmark
@@ -88,7 +89,11 @@ def _of_pair(runs: tuple[str, str], benchmark: str, first: Tasks, second: Tasks)
             number(benchmark, task, rows.at(np.isin(rows.column("samples"), other.column("samples"))))
             for rows, other in (whole, whole[::-1])
         ]
-        sides = [Number("task", task, one.metric, one.score, one.estimate) for one in made if one and one.estimate]
+        sides = [
+            Number("task", task_number(task), task, one.metric, one.score, one.estimate)
+            for one in made
+            if one and one.estimate
+        ]
         if len(sides) == 2 and (pair := on_both(sides[0], sides[1])):
             pairs[task] = pair
     compared: list[tuple[Line, list[Estimate]]] = [

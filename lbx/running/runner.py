@@ -19,7 +19,7 @@ from lbx.planning.work import Agenda, JobSize, PendingSample, make_jobs
 from lbx.running.answering import Asker
 from lbx.running.watching import Watch
 from lbx.scoring.adding_up import add_up, add_up_completed
-from lbx.scoring.scores import catch_up, score_rows
+from lbx.scoring.scores import score_rows
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store
 
 BATCH_ROWS = 64
@@ -194,9 +194,6 @@ class Runner:
         benchmarks = self.agendas[0].benchmarks
         names = dict.fromkeys(task.benchmark for task in self.agendas[0].tasks)
         try:
-            for run_id, done in zip(self.run_ids, self.done, strict=True):
-                for name in names if done else ():
-                    catch_up(self.store, run_id, benchmarks[name])
             jobs = make_jobs(self.agendas, self.done, self.size, self._found)
             with _CommitBuffer(self.store) as batch:
                 for item, row in self.asker.ask(jobs, self.watch.computed):

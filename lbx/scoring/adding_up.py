@@ -21,26 +21,29 @@ from lbx.statistics.estimates import Estimate, interval, labels_of
 from lbx.store import GroupRow, ResultRow, Store, opinions
 from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, NumberRow, stored_sample
 
+# While answers are scored again, those of some tasks have scores of another version.
+_NEWEST_VERSION = "SELECT max(metric_version) FROM scores WHERE run_id = ? AND benchmark = ?"
 
-def add_up_named(store: Store, run_id: str, benchmark: str, version: int, *, ended: bool) -> None:
-    """``add_up`` of a benchmark by its name; what no lbx knows is one of somebody's own."""
-    add_up(store, run_id, known(benchmark) or OwnBenchmark(benchmark), version, ended=ended)
+
+def add_up_named(store: Store, run_id: str, benchmark: str, *, ended: bool) -> None:
+    """``add_up`` of a benchmark by its name; an unknown benchmark counts as a user's own."""
+    add_up(store, run_id, known(benchmark) or OwnBenchmark(benchmark), ended=ended)
 
 
 @refusing_odd_values
-def add_up(store: Store, run_id: str, benchmark: Benchmark, version: int | None = None, *, ended: bool = True) -> None:
+def add_up(store: Store, run_id: str, benchmark: Benchmark, *, ended: bool = True) -> None:
     """Write a run's numbers of one benchmark, of tasks and over tasks, from the scores in the results file; and what
     judges and people say of the run, or of a judge those of the runs that it judged.
 
     Args:
-        version: of the metric; None: today's.
         ended: whether no more answers are to come: a task of which nobody counted the samples has them all then.
     """
     if benchmark.name == JUDGE:
         opinions.add_up_judge(store, run_id)
         return
-    version = benchmark.metric_version if version is None else version
-    of_version = f"(SELECT * FROM scores WHERE metric_version = {int(version)})"  # noqa: S608 (a number)
+    found = store.query(_NEWEST_VERSION, [run_id, benchmark.name]).rows[0][0]
+    version = benchmark.metric_version if found is None else int(found)
+    of_version = f"(SELECT * FROM scores WHERE metric_version = {version})"  # noqa: S608 (a number)
     samples = read(store, [run_id], [benchmark.name], of_version)
     adding = _AddingUp(store, run_id, benchmark, version, ended=ended)
     store.write_results(adding.numbers(samples.get((run_id, benchmark.name), {})))

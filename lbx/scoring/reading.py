@@ -14,14 +14,14 @@ log = logging.getLogger("lbx")
 
 _UNFINISHED = """
     WITH scored AS (
-        SELECT DISTINCT run_id, benchmark, task, metric_version FROM scores WHERE benchmark <> 'judge'
+        SELECT DISTINCT run_id, benchmark, task FROM scores WHERE benchmark <> 'judge'
     ), unmade AS (
-        FROM scored ANTI JOIN task_results USING (run_id, benchmark, task, metric_version)
+        FROM scored ANTI JOIN task_results USING (run_id, benchmark, task)
         UNION ALL
         FROM scored SEMI JOIN (FROM runs WHERE status = 'running') USING (run_id)
-        ANTI JOIN benchmark_results USING (run_id, benchmark, metric_version)
+        ANTI JOIN benchmark_results USING (run_id, benchmark)
     )
-    SELECT DISTINCT run_id, benchmark, metric_version, status <> 'running' AS ended
+    SELECT DISTINCT run_id, benchmark, status <> 'running' AS ended
     FROM unmade JOIN runs USING (run_id) ORDER BY ALL
 """
 """What has scores and no numbers yet: its run goes on, was killed, or was being scored again."""
@@ -36,8 +36,8 @@ def add_up_unfinished(store: Store) -> None:
 
     if store.read_only:
         store.set_numbers_aside()
-    for run_id, name, version, ended in unfinished:
-        add_up_named(store, run_id, name, version, ended=ended)
+    for run_id, name, ended in unfinished:
+        add_up_named(store, run_id, name, ended=ended)
 
 
 def say_moment(store: Store) -> None:

@@ -88,29 +88,22 @@ def scored(
         outputs: whether ``output_hash`` is wanted, for which every output has to be read.
     """
     names = [name for (name,) in store.query("SELECT run_id FROM runs ORDER BY ALL").rows if not runs or name in runs]
-    versions = store.query("SELECT getvariable('lbx_metric_versions')::VARCHAR").rows
-    if (
-        (kept := _KEPT.get(store))
-        and kept.versions == versions
-        and kept.outputs >= outputs
-        and kept.holds(names, benchmarks)
-    ):
+    if (kept := _KEPT.get(store)) and kept.outputs >= outputs and kept.holds(names, benchmarks):
         wanted = {*names}
         return {
             key: tasks
             for key, tasks in kept.scored.items()
             if key[0] in wanted and (not benchmarks or key[1] in benchmarks)
         }
-    samples = read(store, names, list(benchmarks), newest_scores(store), outputs=outputs)
+    samples = read(store, names, list(benchmarks), "scores", outputs=outputs)
     if store.read_only:
-        _KEPT[store] = _Kept(names, benchmarks, versions, outputs, samples)
+        _KEPT[store] = _Kept(names, benchmarks, outputs, samples)
     return samples
 
 
 class _Kept(NamedTuple):
     runs: Collection[str]
     benchmarks: Collection[str]
-    versions: Sequence[tuple[Any, ...]]
     outputs: bool
     scored: Mapping[tuple[str, str], Tasks]
 
@@ -153,13 +146,6 @@ def read(
         rows = ScoredRows(Columns(part, scored.by_metric(), partial(_made, part, scored, samples)))
         samples_of.setdefault((names[of["run"][begin]], benchmark), {})[task] = rows
     return samples_of
-
-
-def newest_scores(store: Store) -> str:
-    """The view of that name, or where that is the same the table, which is there in a fraction of the time."""
-    several = "SELECT benchmark FROM scores GROUP BY ALL HAVING count(DISTINCT metric_version) > 1"
-    chosen = "SELECT 'some' WHERE getvariable('lbx_metric_versions') IS NOT NULL"
-    return "newest_scores" if store.query(f"{several} UNION ALL {chosen}").rows else "scores"
 
 
 def _columns(

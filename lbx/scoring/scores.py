@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,7 +53,7 @@ def rescore(
     progress: Progress = lambda _done, _total: None,
     said: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Score stored outputs with today's metrics, beside the older versions' scores.
+    """Score stored outputs with today's metrics, in place of their earlier scores.
 
     Each task's scores are committed as soon as it is done, so that an interrupted call loses only one task; who reads
     them next adds them up.
@@ -86,44 +85,15 @@ def rescore(
     with ScoringPool(total, wanted.workers) as pool:
         for run_id, name in sorted({key[:2] for key in counts}):
             benchmark = wanted.benchmarks[name]
-            set_metric_version(store, run_id, name, benchmark.metric_version)
             family = _Family(benchmark, store, run_id, wanted.similarities, pool)
             for task in in_order(family.benchmark, (task for *run, task in counts if run == [run_id, name])):
                 for count in family.rescore(task):
                     done += count
                     progress(done, total)
+            set_metric_version(store, run_id, name, benchmark.metric_version)
             add_up(store, run_id, benchmark)
     add_up_completed(store, wanted.benchmarks)
     return done
-
-
-@refusing_odd_values
-def catch_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
-    """Score a run's earlier answers where an older lbx has: a task's numbers are made of one metric version.
-
-    An answer without any score, as one that only a judge reads, is not behind: scores are committed with their answers.
-
-    Raises:
-        UsageError: they need the embeddings of a model, and the file does not say of which.
-    """
-    behind = dict(
-        store.query(
-            """
-            SELECT task, count(*) FROM (
-                SELECT task, sample_id, iteration FROM scores WHERE run_id = ? AND benchmark = ?
-                GROUP BY ALL HAVING bool_and(metric_version <> ?))
-            GROUP BY ALL
-            """,
-            [run_id, benchmark.name, benchmark.metric_version],
-        ).rows
-    )
-    if not behind:
-        return
-    with ScoringPool(sum(behind.values())) as pool:
-        family = _Family(benchmark, store, run_id, Similarities(), pool)
-        for task in in_order(benchmark, behind):
-            deque(family.rescore(task), maxlen=0)
-    add_up(store, run_id, benchmark)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ _COLUMNS = (
     "s.length, s.length_unit, coalesce(s.meta, '{}') AS meta, s.context_sha256, "
     f"list_filter([{_MARKED}], lambda mark: mark IS NOT NULL) AS marked"
 )
-_SCORE = f"LEFT JOIN (SELECT {_ANSWER}, score FROM newest_scores WHERE headline) c USING ({_ANSWER})"
+_SCORE = f"LEFT JOIN (SELECT {_ANSWER}, score FROM scores WHERE headline) c USING ({_ANSWER})"
 _ORDER = "run_id, benchmark, task, position, sample_id, iteration"
 
 
@@ -37,7 +37,7 @@ class StoredAnswer:
         key: of its sample and iteration.
         values: columns of ``generations`` and, of its sample, question, references, language, length, length_unit,
             meta and context_sha256.
-        scores: rows of ``newest_scores``: metric, metric_version, score, extracted, headline, error, partial.
+        scores: rows of ``scores``: metric, metric_version, score, extracted, headline, error, partial.
         marked: names of the marks that it bears.
     """
 
@@ -70,7 +70,7 @@ def _bears(mark: Mark) -> str:
     if not mark.of_score:
         return mark.of("g")
     same = " AND ".join(f"c.{name} = g.{name}" for name in _ANSWER.split(", "))
-    return f"EXISTS (FROM newest_scores c WHERE c.headline AND {mark.of('c')} AND {same})"
+    return f"EXISTS (FROM scores c WHERE c.headline AND {mark.of('c')} AND {same})"
 
 
 LISTED: Mapping[str, Mark] = {mark.listed: mark for mark in WORST_FIRST if mark.listed}
@@ -275,7 +275,7 @@ def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAns
 def _answer(store: Store, row: dict[str, Any]) -> StoredAnswer:
     key = SampleKey(row["benchmark"], row["task"], row["sample_id"], row["iteration"])
     scores = store.query(
-        "SELECT metric, metric_version, score, extracted, headline, error, partial FROM newest_scores "
+        "SELECT metric, metric_version, score, extracted, headline, error, partial FROM scores "
         "WHERE run_id = ? AND benchmark = ? AND task = ? AND sample_id = ? AND iteration = ? "
         "ORDER BY headline DESC, metric",
         [row["run_id"], *key],

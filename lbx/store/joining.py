@@ -2,8 +2,8 @@
 
 The rule knows no order of files, so merging in any order, and again, gives the same rows. Of two answers the one with
 text counts, then the newer one: that is how a retried answer takes the place of one that failed or was empty. Two
-different texts are refused. An answer's scores come along with it; of two sets of scores of one
-metric version the one that lacks nothing counts.
+different texts are refused. An answer's scores come along with it; of two sets of scores the one that lacks nothing
+counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from lbx.store import numbers
 
 ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
 _ANSWER = ", ".join(ANSWER)
-_SET = f"{_ANSWER}, metric_version"
 
 _MAY_DIFFER = {
     "generations": ("created_at", "prefill_s", "decode_s", "cached_tokens"),
@@ -28,7 +27,7 @@ _MAY_DIFFER = {
 """{table: columns in which two computations of the same thing may differ}."""
 _KEYS = {
     "generations": ANSWER,
-    "scores": (*ANSWER, "metric", "metric_version"),
+    "scores": (*ANSWER, "metric"),
     "retrievals": ("retriever", "benchmark", "task", "sample_id", "context_sha256", "rank"),
 }
 _UNEQUAL = {
@@ -106,9 +105,10 @@ def take_answers(connection: duckdb.DuckDBPyConnection, source: str, path: Path)
     )
     for lacking, whole in (("scores", "lbx_scores"), ("lbx_scores", "scores")):
         connection.execute(
-            f"DELETE FROM {lacking} WHERE ({_SET}) IN ("
-            f"SELECT ({_SET}) FROM (SELECT {_SET} FROM {lacking} GROUP BY ALL HAVING bool_or(partial IS NOT NULL)) "
-            f"JOIN (SELECT {_SET} FROM {whole} GROUP BY ALL HAVING NOT bool_or(partial IS NOT NULL)) USING ({_SET}))"
+            f"WITH partial AS (SELECT {_ANSWER} FROM {lacking} GROUP BY ALL HAVING bool_or(partial IS NOT NULL)), "
+            f"complete AS (SELECT {_ANSWER} FROM {whole} GROUP BY ALL HAVING NOT bool_or(partial IS NOT NULL)) "
+            f"DELETE FROM {lacking} WHERE ({_ANSWER}) IN "
+            f"(SELECT ({_ANSWER}) FROM partial SEMI JOIN complete USING ({_ANSWER}))"
         )
     take_equal(connection, "scores", "lbx_scores", path)
 
@@ -185,7 +185,7 @@ def take_numbers(connection: duckdb.DuckDBPyConnection, source: str, before: Mad
     changed = [key for key in theirs if before.get(key, now[key]) != now[key]]
     whole = [[*names] for names in zip(*(key for key, made in sorted(theirs.items()) if made == now[key]), strict=True)]
     for table in numbers.TABLES:
-        numbers.delete(connection, table, ("run_id", "benchmark"), changed)
+        numbers.delete(connection, table, ("run_id", "benchmark"), changed, opinions=True)
         if whole:
             connection.execute(
                 f"INSERT OR IGNORE INTO {table} BY NAME SELECT * FROM {source}.{table} "

@@ -52,7 +52,7 @@ JUDGING_VIEWS: dict[str, str] = {
                    try_cast(a.meta->'verdicts'->>'low' AS DOUBLE) AS scale_low,
                    try_cast(a.meta->'verdicts'->>'high' AS DOUBLE) AS scale_high, s.extracted, s.score, s.partial
             FROM generations g JOIN samples a USING (benchmark, task, sample_id)
-            LEFT JOIN (SELECT * FROM newest_scores WHERE benchmark = 'judge' AND headline) s
+            LEFT JOIN (SELECT * FROM scores WHERE benchmark = 'judge' AND headline) s
                 USING (run_id, benchmark, task, sample_id, iteration)
             WHERE g.benchmark = 'judge'
         )

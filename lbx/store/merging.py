@@ -201,6 +201,14 @@ def _refuse_other_run(held: Mapping[str, Any], new: Mapping[str, Any], first: Pa
             f"The run {new['run_id']!r} in {source} is another one than in {first}: {differences}.",
             fix="Runs that differ need names of their own (lbx run --name NAME); merge only files of one run.",
         )
+    versions = [json.loads(run["benchmark_versions"]) for run in (held, new)]
+    for benchmark in sorted(versions[0].keys() & versions[1].keys()):
+        if versions[0][benchmark] != versions[1][benchmark]:
+            raise StoreError(
+                f"The run {new['run_id']!r} was scored with metric version {versions[1][benchmark]} of {benchmark} in "
+                f"{source} and with {versions[0][benchmark]} in {first}.",
+                fix="Score the answers of both files with one version of lbx (`lbx score`), then merge them.",
+            )
 
 
 _STATUSES = ("running", "failed", "interrupted", "done")
@@ -220,9 +228,7 @@ def _join_runs(connection: duckdb.DuckDBPyConnection, held: Mapping[str, Any], n
     values = {
         "started_at": first["started_at"],
         **dict(zip(("status", "finished_at"), _ending([held, new]), strict=True)),
-        "benchmark_versions": as_json(
-            {key: max(one[key] for one in versions if key in one) for key in {**versions[0], **versions[1]}}
-        ),
+        "benchmark_versions": as_json({**versions[0], **versions[1]}),
         "task_samples": as_json({**samples[0], **samples[1]}),
         "unscored_samples": as_json({**unscored[0], **unscored[1]}) if any(unscored) else None,
         "metadata": as_json(newest) if newest else None,

@@ -7,11 +7,12 @@ from typing import Any
 
 import duckdb
 
+from lbx.base.number_key import NumberKey
 from lbx.store.inserting import insert
 from lbx.store.rows import BenchmarkRow, GroupRow, LengthRow, ResultRow, SureRow
 
-TASK_VERSION = ("run_id", "benchmark", "task", "metric_version")
-_BENCHMARK_VERSION = ("run_id", "benchmark", "metric_version")
+TASK = ("run_id", "benchmark", "task")
+_BENCHMARK = ("run_id", "benchmark")
 _TABLE_OF: Mapping[type[SureRow], str] = {
     ResultRow: "task_results",
     LengthRow: "length_results",
@@ -19,21 +20,36 @@ _TABLE_OF: Mapping[type[SureRow], str] = {
     BenchmarkRow: "benchmark_results",
 }
 _ADDED_UP = {
-    "task_results": TASK_VERSION,
-    "length_results": TASK_VERSION,
-    "group_results": _BENCHMARK_VERSION,
-    "benchmark_results": _BENCHMARK_VERSION,
+    "task_results": TASK,
+    "length_results": TASK,
+    "group_results": _BENCHMARK,
+    "benchmark_results": _BENCHMARK,
 }
 """{table: what makes a row of it out of date}."""
 TABLES = tuple(_ADDED_UP)
 OPINIONS = "\"grouping\" IN ('judge', 'people')"
-"""What is made of judgements and ratings, not of scores: it goes with the answers alone, and there
-is one of each whatever the metric version.
-"""
+"""Numbers made of judgements and ratings, not of scores: they go with the answers alone."""
+
+
+KEY_COLUMNS = ("kind", "task", "grouping", "name", "metric")
+"""Columns of a number's key beside its run and benchmark."""
+
+
+def key_of(row: Mapping[str, Any]) -> NumberKey:
+    """Key of a number, given its row."""
+    return NumberKey(
+        run=row["run_id"],
+        benchmark=row["benchmark"],
+        kind=row["kind"],
+        task=row["task"],
+        grouping=row["grouping"],
+        group=row["name"],
+        metric=row["metric"],
+    )
 
 
 def replace(connection: duckdb.DuckDBPyConnection, results: Sequence[SureRow]) -> None:
-    """Write numbers; the old ones of the same task (or benchmark) and metric version go: today's may be fewer."""
+    """Write numbers in place of all of the same tasks (or benchmarks), which may have been more."""
     for kind, table in _TABLE_OF.items():
         rows = [row for row in results if isinstance(row, kind)]
         key = _ADDED_UP[table]
@@ -42,24 +58,18 @@ def replace(connection: duckdb.DuckDBPyConnection, results: Sequence[SureRow]) -
 
 
 def forget(
-    connection: duckdb.DuckDBPyConnection,
-    answered: set[tuple[str, str, str]],
-    scored: set[tuple[str, str, str, int]],
+    connection: duckdb.DuckDBPyConnection, answered: set[tuple[str, str, str]], scored: set[tuple[str, str, str]]
 ) -> None:
-    """Drop numbers made of rows that are no more: of every metric version where an answer changed, else of one.
+    """Drop numbers made of rows that are no more.
 
     Args:
         answered: (run, benchmark, task) with other answers.
-        scored: (run, benchmark, task, metric version) with other scores.
+        scored: (run, benchmark, task) with other scores.
     """
-    runs = {(run_id, benchmark, version) for run_id, benchmark, _, version in scored}
     for table, key in _ADDED_UP.items():
-        if key == TASK_VERSION:
-            delete(connection, table, ("run_id", "benchmark", "task"), answered)
-            delete(connection, table, key, scored)
-        else:
-            delete(connection, table, ("run_id", "benchmark"), {name[:2] for name in answered})
-            delete(connection, table, key, runs)
+        size = len(key)
+        delete(connection, table, key, {names[:size] for names in answered}, opinions=True)
+        delete(connection, table, key, {names[:size] for names in scored})
     for judge in {name[0] for name in (*answered, *scored) if name[1] == "judge"}:
         connection.execute(
             "DELETE FROM group_results WHERE \"grouping\" = 'judge' AND (name = $1 OR starts_with(name, $1 || ' vs '))",
@@ -74,14 +84,19 @@ def forget(
 
 
 def delete(
-    connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], keys: Iterable[tuple[Any, ...]]
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    columns: Sequence[str],
+    keys: Iterable[tuple[Any, ...]],
+    *,
+    opinions: bool = False,
 ) -> None:
-    """Delete the rows that have one of these values in these columns; of scores' numbers none but theirs."""
+    """Delete the rows that have one of these values in these columns; opinions only where that is asked for."""
     rows = sorted(keys)
     if not rows:
         return
     names, values = ", ".join(columns), ", ".join("unnest(?)" for _ in columns)
     where = f"({names}) IN (SELECT ({names}) FROM (SELECT {values}) AS gone ({names}))"
-    if table == "group_results" and "metric_version" in columns:
+    if table == "group_results" and not opinions:
         where += f" AND NOT {OPINIONS}"
     connection.execute(f"DELETE FROM {table} WHERE {where}", [*map(list, zip(*rows, strict=True))])

@@ -115,7 +115,7 @@ def set_metadata(store: Store, run_id: str, changes: Mapping[str, str]) -> dict[
 
 
 def set_metric_version(store: Store, run_id: str, benchmark: str, version: int) -> None:
-    """Enter which version of a benchmark's metrics scores a run from now on."""
+    """Enter the version of a benchmark's metrics that all scores of a run have."""
     with store.transaction() as connection:
         connection.execute(
             "UPDATE runs SET benchmark_versions = json_merge_patch(benchmark_versions, ?::JSON) WHERE run_id = ?",

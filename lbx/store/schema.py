@@ -95,20 +95,20 @@ CREATE TABLE scores (
     sample_id VARCHAR,
     iteration INTEGER,
     metric VARCHAR,
-    metric_version INTEGER,
+    metric_version INTEGER NOT NULL,
     score DOUBLE NOT NULL,
     extracted VARCHAR,
     headline BOOLEAN NOT NULL,
     error VARCHAR,
     partial VARCHAR,
-    PRIMARY KEY (run_id, benchmark, task, sample_id, iteration, metric, metric_version)
+    PRIMARY KEY (run_id, benchmark, task, sample_id, iteration, metric)
 );
 CREATE TABLE task_results (
     run_id VARCHAR,
     benchmark VARCHAR,
     task VARCHAR,
     metric VARCHAR,
-    metric_version INTEGER,
+    metric_version INTEGER NOT NULL,
     n INTEGER NOT NULL,
     score DOUBLE,
     official DOUBLE,
@@ -120,7 +120,7 @@ CREATE TABLE task_results (
     {_COVERAGE},
     unit DOUBLE,
     in_paper BOOLEAN,
-    PRIMARY KEY (run_id, benchmark, task, metric, metric_version)
+    PRIMARY KEY (run_id, benchmark, task, metric)
 );
 CREATE TABLE group_results (
     run_id VARCHAR,
@@ -128,7 +128,7 @@ CREATE TABLE group_results (
     "grouping" VARCHAR,
     name VARCHAR,
     metric VARCHAR,
-    metric_version INTEGER,
+    metric_version INTEGER NOT NULL,
     n INTEGER NOT NULL,
     score DOUBLE,
     official DOUBLE,
@@ -137,31 +137,31 @@ CREATE TABLE group_results (
     {_INTERVAL},
     {_COVERAGE},
     unit DOUBLE,
-    PRIMARY KEY (run_id, benchmark, "grouping", name, metric, metric_version)
+    PRIMARY KEY (run_id, benchmark, "grouping", name, metric)
 );
 CREATE TABLE benchmark_results (
     run_id VARCHAR,
     benchmark VARCHAR,
-    metric_version INTEGER,
+    metric_version INTEGER NOT NULL,
     n INTEGER NOT NULL,
     score DOUBLE,
     {_INTERVAL},
     {_COVERAGE},
-    PRIMARY KEY (run_id, benchmark, metric_version)
+    PRIMARY KEY (run_id, benchmark)
 );
 CREATE TABLE length_results (
     run_id VARCHAR,
     benchmark VARCHAR,
     task VARCHAR,
     metric VARCHAR,
-    metric_version INTEGER,
+    metric_version INTEGER NOT NULL,
     length_unit VARCHAR,
     position INTEGER,
     length_up_to BIGINT,
     n INTEGER NOT NULL,
     score DOUBLE,
     {_INTERVAL},
-    PRIMARY KEY (run_id, benchmark, task, metric, metric_version, length_unit, position)
+    PRIMARY KEY (run_id, benchmark, task, metric, length_unit, position)
 );
 CREATE TABLE retrievals (
     retriever VARCHAR,

@@ -7,6 +7,7 @@ returns, so what ``write`` has returned from survives a kill.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -168,13 +169,14 @@ class Store:
             The keys that are already answered or have failed; the caller leaves them alone.
 
         Raises:
-            StoreError: a run of this name exists with other settings; the message says which differ.
+            StoreError: a run of this name exists with other settings, or was scored with another metric version.
         """
-        columns = "settings, model, backend, bundle_digest, status"
+        columns = "settings, model, backend, bundle_digest, status, benchmark_versions"
         existing = self.query(f"SELECT {columns} FROM runs WHERE run_id = ?", [run.run_id])
         if existing.rows:
             (old,) = existing.dicts()
             self._refuse_other_settings(run, old)
+            self._refuse_other_versions(run, json.loads(old["benchmark_versions"]))
             if old["status"] == "running":  # it was killed, perhaps before other runs' numbers were made anew
                 self.completed |= self._perhaps_completed(run.run_id)
             with self.transaction() as connection:
@@ -226,6 +228,15 @@ class Store:
                 fix="Give this one another name (--name NAME), or repeat the settings to continue it.",
             )
 
+    def _refuse_other_versions(self, run: RunRow, stored_versions: Mapping[str, int]) -> None:
+        for benchmark, version in run.benchmark_versions.items():
+            if (stored := stored_versions.get(benchmark, version)) != version:
+                raise StoreError(
+                    f"The run {run.run_id!r} in {self.path} was scored with metric version {stored} of {benchmark}; "
+                    f"this version of lbx has {version}.",
+                    fix="Score its answers again (`lbx score`), then repeat the command.",
+                )
+
     def write(
         self,
         *,
@@ -239,7 +250,7 @@ class Store:
             StoreError: the disk is full or the file cannot be written; nothing of this batch is in it then.
         """
         answered = {(row.run_id, row.benchmark, row.task) for row in generations}
-        scored = {(row.run_id, row.benchmark, row.task, row.metric_version) for row in scores}
+        scored = {(row.run_id, row.benchmark, row.task) for row in scores}
         with self.transaction() as connection:
             insert(connection, "samples", samples, replace=False)
             self._match_samples(connection, samples)
@@ -267,12 +278,13 @@ class Store:
         numbers.delete(connection, "scores", _ANSWER, replaced)
 
     def replace_scores(self, scores: Sequence[ScoreRow]) -> None:
-        """Commit all scores of one or more tasks anew. Whatever they had of the same metric version goes, metrics
-        that today's scores do not have included: a summary once scored without its embedding model has other ones.
+        """Commit all scores of one or more tasks in place of their earlier ones.
+
+        Metrics that only the earlier ones have go, too: a summary scored without its embedding model has other ones.
         """
-        scored = {(row.run_id, row.benchmark, row.task, row.metric_version) for row in scores}
+        scored = {(row.run_id, row.benchmark, row.task) for row in scores}
         with self.transaction() as connection:
-            numbers.delete(connection, "scores", numbers.TASK_VERSION, scored)
+            numbers.delete(connection, "scores", numbers.TASK, scored)
             insert(connection, "scores", scores)
             numbers.forget(connection, set(), scored)
 
@@ -288,7 +300,7 @@ class Store:
     def write_results(self, results: Sequence[ResultRow | LengthRow | GroupRow | BenchmarkRow]) -> None:
         """Replace tasks' numbers, or a benchmark's numbers over them.
 
-        Old numbers of the same task (or benchmark) and metric version go first: today's may be fewer.
+        Old numbers of the same task (or benchmark) go first: they may have been more.
         """
         with self.transaction() as connection:
             numbers.replace(connection, results)
@@ -372,24 +384,6 @@ class Store:
             return self._connection.execute(sql, list(parameters)).fetchnumpy()
         except duckdb.Error as exc:
             raise StoreError(f"The query failed: {first_line(exc)}") from exc
-
-    def use_metric_versions(self, versions: Mapping[str, int]) -> None:
-        """Have the views show these metric versions {benchmark: version} instead of the newest ones.
-
-        Raises:
-            StoreError: the file has no scores of such a version.
-        """
-        for benchmark, version in versions.items():
-            held = [row[0] for row in self.query(
-                "SELECT DISTINCT metric_version FROM scores WHERE benchmark = ? ORDER BY ALL", [benchmark]
-            ).rows]  # fmt: skip
-            if version not in held:
-                raise StoreError(
-                    f"{self.path} has no scores of metric version {version} of {benchmark}.",
-                    fix=f"It has: {', '.join(map(str, held)) or 'no scores of that benchmark'}.",
-                )
-        if versions:
-            self._connection.execute("SET VARIABLE lbx_metric_versions = ?", [dict(versions)])
 
     def attach(self, path: Path, name: str) -> None:
         """Have another results file, which the store was given, beside this one, to read. ``DETACH`` ends it.

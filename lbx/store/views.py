@@ -1,10 +1,6 @@
 """The views of a results file: what reports and people's own SQL read. Names and columns are a contract.
 
-``score`` is in 0..1; ``official`` is the number that the benchmark's own script prints. Only the newest
-metric version of a task counts; older ones stay in ``scores``, ``task_results`` and ``group_results``. To read them
-through the views, say which of which benchmark first:
-
-    SET VARIABLE lbx_metric_versions = MAP {'BENCHMARK': 1};
+``score`` is in 0..1; ``official`` is the number that the benchmark's own script prints.
 
 Averages are made in the order of their samples: in the order in which threads come, the last digit would differ from
 call to call.
@@ -16,8 +12,6 @@ from lbx.base.marks import OF_ANSWERS
 from lbx.store.judging_views import JUDGING_VIEWS
 from lbx.store.numbers import OPINIONS
 from lbx.store.rows import SURE
-
-_WANTED = "try_cast(getvariable('lbx_metric_versions') AS MAP(VARCHAR, INTEGER))[{benchmark}]"
 
 # Reasoning that a run's answers show: 0 none; 1 a block, or a prompt that asks to reason in words; 2 a block longer
 # than the empty ones that some models write of themselves. NULL if unknown of all answers.
@@ -62,18 +56,6 @@ _EVALUATED = "benchmark <> 'judge'"
 _SURE = ", ".join(f"{{t}}.{name}" for name in SURE)
 _OPEN = "{t}.answered, {t}.asked, {t}.failed_as_0, {t}.failed_as_1"
 
-# Rows of a table of numbers whose metric version is wanted, or the newest where none is.
-_NEWEST = "{t}.metric_version = coalesce({wanted}, (SELECT max(n.metric_version) FROM {table} n WHERE {same}))"
-
-
-def _newest(table: str, alias: str, *key: str, but: str = "") -> str:
-    same = " AND ".join([*(f"n.{name} = {alias}.{name}" for name in key), *([f"NOT n.{but}"] if but else [])])
-    return _NEWEST.format(t=alias, wanted=_WANTED.format(benchmark=f"{alias}.benchmark"), table=table, same=same)
-
-
-# NULL where there is no official number.
-_UNIT = "CASE WHEN official IS NOT NULL THEN unit END"
-
 
 def _in_units(unit: str, table: str, zero: str = "0") -> str:
     """The columns of an interval in the unit of an official number, the ends counted from ``zero``."""
@@ -96,6 +78,54 @@ def _known(condition: str) -> str:
     """How many rows a condition holds for; NULL where it is known of none."""
     return f"CASE WHEN count({condition}) > 0 THEN count(*) FILTER (WHERE {condition}) END"
 
+
+RUN_COVERAGE = f"""
+    SELECT run_id, {_PART.format(samples="samples", every="bundle_samples")} || ' samples' AS covered
+    FROM (SELECT run_id, {_ADDED_COVERAGE} FROM coverage GROUP BY ALL)
+"""
+"""A row a run: the part of its samples that have an answer, in words; NULL where all have one."""
+
+_LINE = """CASE kind WHEN 'task' THEN task || CASE metric WHEN '' THEN '' ELSE ', ' || metric END
+                ELSE "grouping" || CASE name WHEN 'all' THEN '' ELSE ' ' || name END || ': ' || metric END"""
+
+NUMBERS_OF_TASKS_AND_GROUPS = f"""
+    WITH heads AS (
+        SELECT run_id, benchmark, task, metric AS head FROM task_scores WHERE headline
+    )
+    SELECT t.run_id, t.benchmark, 'task' AS kind, t.task, '' AS "grouping", '' AS name,
+           CASE WHEN t.headline THEN '' ELSE coalesce(replace(t.metric, h.head || '/', ''), t.metric) END AS metric,
+           t.official, t.score, n.in_paper AND h.head IS NOT NULL AS in_paper, 0 AS part, t.task_position AS place,
+           t.position, CASE WHEN t.official IS NOT NULL THEN n.unit END AS unit, 0 AS zero,
+           {_SURE.format(t="t")}, {_OPEN.format(t="t")}
+    FROM task_scores t LEFT JOIN heads h USING (run_id, benchmark, task)
+    JOIN task_results n USING (run_id, benchmark, task, metric)
+    UNION ALL
+    SELECT g.run_id, g.benchmark, CASE WHEN g.{OPINIONS} THEN 'opinion' ELSE 'group' END, '', g."grouping", g.name,
+           g.metric, g.official, g.score, g.official IS NOT NULL, 1, g.position, 0,
+           n.unit, CASE WHEN g.{OPINIONS} THEN g.official - n.unit * g.score ELSE 0 END,
+           {_SURE.format(t="g")}, {_OPEN.format(t="g")}
+    FROM group_scores g
+    JOIN group_results n USING (run_id, benchmark, "grouping", name, metric)
+"""
+"""Numbers of tasks and over tasks with the columns of their keys (``NumberKey``); ``unit`` is of ``official``."""
+
+PAPER_NUMBERS = f"""
+    WITH labelled AS (
+        SELECT run_id, model || coalesce(' (' || mode || ')', '') AS label FROM {_RUNS} r
+    ), named AS (
+        SELECT run_id, CASE WHEN count(*) OVER (PARTITION BY label) = 1 THEN label ELSE run_id END
+               || coalesce(' (' || covered || ')', '') AS run
+        FROM labelled LEFT JOIN ({RUN_COVERAGE}) USING (run_id)
+    )
+    -- Runs that have not the same lines agree on a line's place by its largest.
+    SELECT n.run, l.* REPLACE (max(l.place) OVER (PARTITION BY l.benchmark, l.part, l.line) AS place)
+    FROM (
+        SELECT run_id, benchmark, {_LINE} AS line, official, part, place, position, {_in_units("unit", "u", "zero")},
+               kind, task, "grouping", name, metric
+        FROM ({NUMBERS_OF_TASKS_AND_GROUPS}) u WHERE in_paper
+    ) l JOIN named n USING (run_id)
+"""
+"""The view ``paper`` with the columns of its numbers' keys."""
 
 VIEWS: dict[str, str] = {
     # How many of a task's samples have an answer; bundle_samples is NULL where nobody counted (older or imported runs).
@@ -132,9 +162,6 @@ VIEWS: dict[str, str] = {
                    ELSE d.words END AS differs_in
         FROM told t LEFT JOIN differing d USING (run_id)
     """,
-    "newest_scores": f"""
-        SELECT s.* FROM scores s WHERE {_newest("scores", "s", "run_id", "benchmark", "task")}
-    """,
     **JUDGING_VIEWS,
     # An answer a row, with what people ask of it, so that nobody joins tables for that; the score is the headline.
     "answers": f"""
@@ -144,7 +171,7 @@ VIEWS: dict[str, str] = {
                g.prompt_tokens, g.output_tokens, g.original_tokens, g.truncated, g.finish_reason, s.length,
                s.length_unit, s.language
         FROM generations g JOIN {_RUNS} r USING (run_id) LEFT JOIN samples s USING (benchmark, task, sample_id)
-        LEFT JOIN (FROM newest_scores WHERE headline) c USING (run_id, benchmark, task, sample_id, iteration)
+        LEFT JOIN (FROM scores WHERE headline) c USING (run_id, benchmark, task, sample_id, iteration)
         WHERE g.{_EVALUATED}
     """,
     # A task's own numbers.
@@ -155,7 +182,6 @@ VIEWS: dict[str, str] = {
                {_SURE.format(t="u")}, {_OPEN.format(t="u")}
         FROM task_results u JOIN {_RUNS} r USING (run_id) JOIN distinctions d USING (run_id)
         LEFT JOIN coverage c USING (run_id, benchmark, task)
-        WHERE {_newest("task_results", "u", "run_id", "benchmark", "task")}
     """,
     # A benchmark's numbers over several tasks: categories, lengths, languages, and everything together.
     "group_scores": f"""
@@ -163,45 +189,9 @@ VIEWS: dict[str, str] = {
                g.metric_version, r.backend, g.position, r.mode, {_COVERAGE},
                {_SURE.format(t="g")}, {_OPEN.format(t="g")}
         FROM group_results g JOIN {_RUNS} r USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
-        WHERE {_newest("group_results", "g", "run_id", "benchmark", but=OPINIONS)} OR g.{OPINIONS}
     """,
     # The papers' tables, a row a number: part 0 the tasks in the paper's order, part 1 its averages.
-    "paper": f"""
-        WITH labelled AS (
-            SELECT run_id, model || coalesce(' (' || mode || ')', '') AS label FROM {_RUNS} r
-        ), covered AS (
-            SELECT run_id, {_ADDED_COVERAGE} FROM coverage GROUP BY ALL
-        ), named AS (
-            SELECT run_id, CASE WHEN count(*) OVER (PARTITION BY label) = 1 THEN label ELSE run_id END
-                   || coalesce(' (' || {_PART.format(samples="c.samples", every="c.bundle_samples")} || ' samples)', '')
-                   AS run
-            FROM labelled LEFT JOIN covered c USING (run_id)
-        ), heads AS (
-            SELECT run_id, benchmark, task, metric AS head FROM task_scores WHERE headline
-        ), of_tasks AS (
-            SELECT t.*, n.unit, n.in_paper FROM task_scores t
-            JOIN task_results n USING (run_id, benchmark, task, metric, metric_version)
-        ), of_groups AS (
-            SELECT g.*, n.unit, CASE WHEN g.{OPINIONS} THEN g.official - n.unit * g.score ELSE 0 END AS zero
-            FROM group_scores g
-            JOIN group_results n USING (run_id, benchmark, "grouping", name, metric, metric_version)
-            WHERE g.official IS NOT NULL
-        )
-        -- Runs that have not the same lines agree on a line's place by its largest.
-        SELECT n.run, l.* REPLACE (max(l.place) OVER (PARTITION BY l.benchmark, l.part, l.line) AS place)
-        FROM (
-            SELECT t.run_id, t.benchmark,
-                   t.task || CASE WHEN t.headline THEN ''
-                                  ELSE ', ' || replace(t.metric, h.head || '/', '') END AS line,
-                   t.official, 0 AS part, t.task_position AS place, t.position, {_in_units(_UNIT, "t")}
-            FROM of_tasks t JOIN heads h USING (run_id, benchmark, task) WHERE t.in_paper
-            UNION ALL
-            SELECT run_id, benchmark,
-                   "grouping" || CASE WHEN name = 'all' THEN '' ELSE ' ' || name END || ': ' || metric,
-                   official, 1, position, 0, {_in_units("unit", "of_groups", "zero")}
-            FROM of_groups
-        ) l JOIN named n USING (run_id)
-    """,
+    "paper": f"SELECT * EXCLUDE (kind, task, grouping, name, metric) FROM ({PAPER_NUMBERS})",
     # What may have spoilt a task's score, as counts of its n generations. An imported answer's file does not say.
     "guards": f"""
         WITH marked AS (
@@ -213,7 +203,7 @@ VIEWS: dict[str, str] = {
             SELECT run_id, benchmark, task, count(*) FILTER (WHERE error IS NOT NULL) AS official_errors,
                    count(*) FILTER (WHERE partial IS NOT NULL) AS partial, any_value(partial) AS lacks,
                    count(*) FILTER (WHERE extracted = '') AS unextracted
-            FROM newest_scores WHERE headline GROUP BY ALL
+            FROM scores WHERE headline GROUP BY ALL
         )
         SELECT m.run_id, r.model, r.backend, m.benchmark, m.task, m.n, m.empty_prompts, m.failed, m.doubled_bos,
                m.reasoning_unclosed, m.answers_cut, m.stop_in_reasoning, m.truncated, m.tokens_cut, m.reference_cut,
@@ -235,9 +225,7 @@ VIEWS: dict[str, str] = {
                m.failed, m.truncated, r.status, r.mode, {_COVERAGE}, d.differs_in,
                {_SURE.format(t="b")}, {_OPEN.format(t="b")}
         FROM made m JOIN {_RUNS} r USING (run_id) LEFT JOIN means s USING (run_id, benchmark)
-        LEFT JOIN (
-            SELECT b.* FROM benchmark_results b WHERE {_newest("benchmark_results", "b", "run_id", "benchmark")}
-        ) b USING (run_id, benchmark)
+        LEFT JOIN benchmark_results b USING (run_id, benchmark)
         JOIN distinctions d USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
         WHERE coalesce(r.settings->>'judged' <> 'true', true)
     """,
@@ -246,7 +234,6 @@ VIEWS: dict[str, str] = {
         SELECT u.run_id, r.model, r.backend, r.mode, u.benchmark, u.task, u.metric, u.length_unit, u.length_up_to,
                u.n, u.score, {_COVERAGE}, {_SURE.format(t="u")}
         FROM length_results u JOIN {_RUNS} r USING (run_id) LEFT JOIN coverage c USING (run_id, benchmark, task)
-        WHERE {_newest("length_results", "u", "run_id", "benchmark", "task")}
     """,
     "truncation": f"""
         SELECT g.run_id, r.model, r.backend, r.mode, g.* EXCLUDE (run_id)
@@ -286,11 +273,11 @@ VIEWS: dict[str, str] = {
     # Every pair of runs, on the samples that both have answered, each with the mean of its answers.
     "comparison": f"""
         WITH heads AS (
-            {HEADS.format(scores="newest_scores")}
+            {HEADS.format(scores="scores")}
         ), outcome AS (
             SELECT g.run_id, g.benchmark, g.task, g.sample_id, g.iteration, g.output, s.metric, s.score
             FROM generations g
-            LEFT JOIN (FROM newest_scores SEMI JOIN heads USING (run_id, benchmark, task, metric)) s
+            LEFT JOIN (FROM scores SEMI JOIN heads USING (run_id, benchmark, task, metric)) s
                 USING (run_id, benchmark, task, sample_id, iteration)
             WHERE g.error IS NULL AND g.{_EVALUATED}
         ), means AS (

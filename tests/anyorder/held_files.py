@@ -82,7 +82,7 @@ class Files:
     def look_at_reports(self) -> None:
         """What reports show of each whole file."""
         for name, held in self.held.items():
-            if self.is_there(name) and not held.dirty | held.behind:
+            if self.is_there(name) and not held.dirty:
                 check_views(self.path(name), self._empty)
 
     def _check_right(self, name: str) -> None:
@@ -91,7 +91,7 @@ class Files:
         with Store(self.path(name), read_only=True) as store:
             shown = store.query("SELECT run_id, n, score, official FROM task_scores WHERE task = 'numbers'").rows
         numbers = {run: rest for run, *rest in shown}
-        for run in {key[0] for key in held.answers} - held.dirty - held.behind:
+        for run in {key[0] for key in held.answers} - held.dirty:
             said = {key[3:]: answer[0] or "" for key, answer in held.answers.items()
                     if key[:3] == (run, "tales", "numbers") and not answer[1]}  # fmt: skip
             if not said:
@@ -152,8 +152,6 @@ class Files:
         assert done.returncode == (3 if failures else 0), done.stderr
         held.kinds[run] = kind
         held.dirty.discard(run)
-        if any(key[0] == "tales" for key in asked):
-            held.behind.discard(run)
         self._keep(file, held, after)
         self.check(file)
 

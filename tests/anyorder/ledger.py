@@ -45,7 +45,6 @@ class Held:
         ratings: every rating that was moved into it.
         journal: those that its journal has, said and not moved yet.
         dirty: runs of which a command was killed, until one that adds up their numbers ends.
-        behind: runs that an older lbx has scored last.
         unsure: of answers that may be one or the other, both.
         pending: what a killed run has left on its scratch disk, beside this file.
     """
@@ -55,7 +54,6 @@ class Held:
     ratings: set[Rating] = field(default_factory=set)
     journal: set[Rating] = field(default_factory=set)
     dirty: set[str] = field(default_factory=set)
-    behind: set[str] = field(default_factory=set)
     unsure: dict[Any, set[Any]] = field(default_factory=dict)
     pending: Answers | None = None
 
@@ -106,7 +104,7 @@ def _check_numbers(path: Path, held: Held, empty: Path) -> None:
     if made_of not in _WANTED:
         _WANTED[made_of] = _from_scratch(path, empty)
     for table, rows in tables.items():
-        wanted, there = (_todays(some, held.dirty | held.behind, table) for some in (_WANTED[made_of][table], rows))
+        wanted, there = (_todays(some, held.dirty, table) for some in (_WANTED[made_of][table], rows))
         assert there == wanted, f"{table}: {_apart(wanted, there)}"
 
 

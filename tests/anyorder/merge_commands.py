@@ -53,7 +53,6 @@ class Merges(Files):
             self._replaced(joined, output, there)
         else:  # either file: the new one may have numbers that a source's killed command left
             there.dirty |= joined.dirty
-            there.behind |= joined.behind
 
     def _replaced(self, joined: Held, output: str, there: Held | None) -> None:
         """The output holds what was joined; of unsure answers the one that the file holds."""
@@ -78,7 +77,6 @@ class Merges(Files):
             joined.kinds |= one.kinds
             joined.ratings |= one.ratings
             joined.dirty |= one.dirty
-            joined.behind |= one.behind
         for key in {key for one in files for key in one.answers}:
             ways = {one.answers[key] for one in files if key in one.answers}
             good = {answer for answer in ways if answer[0]}

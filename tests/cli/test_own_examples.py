@@ -63,7 +63,7 @@ class Made:
         self.call("run", "--bundle", self.bundle, "--model", self.card(name, answer), "--tasks", "harbour",
                   "--run", name, "--no-plan", "-o", self.results, *options)  # fmt: skip
         return self.rows(
-            "SELECT g.*, s.score, s.extracted FROM generations g LEFT JOIN newest_scores s USING "
+            "SELECT g.*, s.score, s.extracted FROM generations g LEFT JOIN scores s USING "
             f"(run_id, benchmark, task, sample_id, iteration) WHERE run_id = '{name}' ORDER BY sample_id"
         )
 

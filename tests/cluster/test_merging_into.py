@@ -89,27 +89,18 @@ def test_merging_again_keeps_what_was_written_since(
     assert same_rows(target, whole)["generations"] == 4
 
 
-def test_shards_of_two_metric_versions_are_merged_and_the_advice_makes_them_one(
+def test_shards_of_two_metric_versions_are_merged_once_all_are_scored_again(
     lbx: Lbx, parts: list[Path], tmp_path: Path
 ) -> None:
     one, other, whole = parts
     by_an_older_metric(one)
     target = tmp_path / "all.duckdb"
-    done = lbx("merge", one, other, "-o", target, "--json")
-    assert done.returncode == 0, done.stderr
-    (note,) = json.loads(done.stdout)["notes"]
-    assert "2 answers of needle have no score of metric version 1" in note
-    assert rows(target, "SELECT bool_or(official IS NOT NULL) FROM task_results WHERE task = 'single_en'") == [(None,)]
-    command = note.partition("; lbx ")[2].removesuffix(" adds it.").split()
-    assert lbx(*command).returncode == 0
-    assert rows(target, "SELECT count(*) FROM scores WHERE metric_version = 0") == [(2,)], "the older ones stay"
-    with Store(target) as store:
-        store.query("DELETE FROM scores WHERE metric_version = 0")
+    refused = lbx("merge", one, other, "-o", target)
+    assert refused.returncode == 1 and not target.exists()
+    assert "metric version 1 of needle" in (text := " ".join(refused.stderr.split())) and "lbx score" in text
+    assert lbx("score", one).returncode == 0
+    assert lbx("merge", one, other, "-o", target).returncode == 0
     assert same_rows(target, whole)["scores"] == 4
-    assert lbx("merge", one, other, "-o", target, "--force").returncode == 0
-    assert rows(target, "SELECT task FROM task_results WHERE metric_version = 1 ORDER BY ALL") == [
-        ("single_en",), ("single_zh",)
-    ]  # fmt: skip
 
 
 def test_scoring_again_says_which_metrics_score_now(lbx: Lbx, parts: list[Path]) -> None:

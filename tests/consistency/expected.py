@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 from plain_intervals import Part, sureness
@@ -15,9 +14,9 @@ Expected = dict[Key, Columns]
 """{what a number is of: its columns}. A column under "may lack" may be NULL, or its whole row may not be there."""
 
 
-def expected(file: File, versions: Mapping[str, int] | None = None) -> Expected:
+def expected(file: File) -> Expected:
     found: Expected = {}
-    for made in every(file, versions):
+    for made in every(file):
         who = (made.run, made.benchmark)
         goes_on = file.runs[made.run]["status"] == "running"
         for (task, metric), row in made.tasks.items():

@@ -157,7 +157,7 @@ class MadeRun:
         iterations: how often each question is asked; ``uneven``: every other one less often by one.
         counts: how many samples more than it asked the bundle has of each task; None: nobody counted.
         known: whether the backend measured tokens, truncation, reasoning; an import does not.
-        versions: of the metrics: "today", "both" (an older lbx's beside today's), "old" (that alone).
+        versions: of the metrics: "today" or "old".
         state: "done"; "running", where nothing was added up; "continued", which was added up half-way and still runs;
             "interrupted"; "rescored".
     """
@@ -210,7 +210,7 @@ def made_runs(draw: st.DrawFn) -> MadeRun:
         draw(st.booleans()),
         draw(st.sampled_from((None, 0, 0, 2))),
         draw(st.booleans()),
-        draw(st.sampled_from(("today", "today", "both", "old"))),
+        draw(st.sampled_from(("today", "today", "old"))),
         draw(st.sampled_from(("done", "done", "running", "continued", "interrupted", "rescored"))),
         draw(ways),
     )
@@ -297,13 +297,11 @@ def _write_run(store: Store, made: MadeFile, run: MadeRun) -> None:
 
 def _add_up(store: Store, run: MadeRun, rows: Mapping[Task, object]) -> None:
     for name in dict.fromkeys(benchmark for benchmark, _ in rows):
-        for family in _families(run, name):
-            add_up(store, run.name, family)
+        add_up(store, run.name, _family(run, name))
 
 
-def _families(run: MadeRun, name: str) -> list[Benchmark]:
-    today = BENCHMARKS[name]
-    return {"today": [today], "both": [Older(today), today], "old": [Older(today)]}[run.versions]
+def _family(run: MadeRun, name: str) -> Benchmark:
+    return BENCHMARKS[name] if run.versions == "today" else Older(BENCHMARKS[name])
 
 
 def _write_answers(
@@ -311,14 +309,14 @@ def _write_answers(
 ) -> None:
     samples, generations, scores = [], [], []
     for task, some in rows.items():
-        families = _families(run, task[0])
+        family = _family(run, task[0])
         for sample, iteration, code in some:
             key = (*sample.key[:3], iteration)
             output = OUTPUTS[task][code] if code < 7 else None
             samples.append(SampleRow(sample, int(sample.sample_id[1:])))
             generations.append(_generation(run, sample, iteration, output, code))
-            for family in families if output is not None else ():
-                scores += _scores(family, run, sample, output or "", key, similarities=made.similarities)
+            if output is not None:
+                scores += _scores(family, run, sample, output, key, similarities=made.similarities)
     store.write(samples=samples, generations=generations, scores=scores)
 
 

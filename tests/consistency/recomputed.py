@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,15 +26,11 @@ def _metrics_if(benchmark: str, metrics: Iterable[str], value: float) -> dict[st
 
 @dataclass
 class Numbers:
-    """A run's numbers of one benchmark; ``added_up``: whether a run has ended, so that there are others than of tasks.
-
-    ``versions``: metric versions to show, by benchmark; else each task's newest.
-    """
+    """A run's numbers of one benchmark; ``added_up``: whether the run has ended: it has others than of tasks then."""
 
     file: File
     run: str
     benchmark: str
-    versions: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def generations(self) -> dict[str, list[Answer]]:
@@ -43,13 +39,7 @@ class Numbers:
     @cached_property
     def version(self) -> dict[str, int]:
         """{task: the metric version that counts}."""
-        held: dict[str, set[int]] = {}
-        for (key, version), _ in self.file.scores.items():
-            if key[:2] == (self.run, self.benchmark):
-                held.setdefault(key[2], set()).add(version)
-        wanted = self.versions.get(self.benchmark)
-        newest = {task: max(some) if wanted is None else wanted for task, some in held.items()}
-        return {task: version for task, version in newest.items() if version in held[task]}
+        return {key[2]: version for key, version in self.file.scores if key[:2] == (self.run, self.benchmark)}
 
     @cached_property
     def scored(self) -> dict[str, list[Answer]]:

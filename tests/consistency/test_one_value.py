@@ -49,7 +49,7 @@ def check(path: Path, *, again: bool = True) -> list[str]:
 def _faults(path: Path, file: File, folder: Path) -> Iterator[str]:
     judges, people = said_by_judges(file), said_by_people(file)
     want = expected(file) | judges | people | opinions(judges, people)
-    yield from in_views(path, file, want)
+    yield from in_views(path, want)
     with read_added_up(path, beside=[folder / "one.parquet"]) as store:
         tables = {name: read(store, name, FORCED) for name in REPORTS if name not in NOT_OF_ANSWERS}
         for name, (reader, _) in VIEWS.items():
@@ -70,25 +70,13 @@ def _faults(path: Path, file: File, folder: Path) -> Iterator[str]:
         yield from official_files(store, made, folder)
 
 
-def in_views(path: Path, file: File, want: Expected) -> Iterator[str]:
-    """The views as a notebook reads them; where there are two metric versions, those of before, too."""
+def in_views(path: Path, want: Expected) -> Iterator[str]:
+    """The views as a notebook reads them."""
     with lbx.open_results(path) as results:
         for name, (reader, kind) in VIEWS.items():
             relation = results[name]
             rows = [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
             yield from faults(reader(name, rows), want, {name: kind} if kind else {})
-    held: dict[str, set[int]] = {}
-    for (_, benchmark, *_), version in file.scores:
-        held.setdefault(benchmark, set()).add(version)
-    if older := {benchmark: min(some) for benchmark, some in held.items() if len(some) > 1}:
-        of_before = expected(file, older)
-        with read_added_up(path) as store:
-            store.use_metric_versions(older)
-            for name in ("task_scores", "group_scores", "leaderboard", "length_curve", "paper"):
-                reader, kind = VIEWS[name]
-                claims = reader(name, store.query(f"FROM {name}").dicts())
-                mine = [claim for claim in claims if claim.key[0] != "opinion"]
-                yield from (f"with {older}, {why}" for why in faults(mine, of_before, {name: kind} if kind else {}))
 
 
 def in_parquet(store: Store, table: Table, path: Path) -> Iterator[str]:

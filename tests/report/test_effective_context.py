@@ -193,7 +193,7 @@ def test_llama2_falls_less_than_it_seems(imports: Path) -> None:
     with Store(imports, read_only=True) as store:
         ((run,),) = store.query("SELECT run_id FROM runs WHERE model = 'llama2-7b-chat-4k'").rows
         pooled = dict(store.query(
-            "SELECT (2 ** ceil(log2(length)))::BIGINT, round(100 * avg(score), 1) FROM newest_scores "
+            "SELECT (2 ** ceil(log2(length)))::BIGINT, round(100 * avg(score), 1) FROM scores "
             "JOIN samples USING (benchmark, task, sample_id) "
             "WHERE headline AND length_unit = 'words' AND run_id = ? GROUP BY ALL", [run]
         ).rows)  # fmt: skip

@@ -144,7 +144,7 @@ def test_every_answer_is_there_with_its_score_and_marks(two: Path) -> None:
         rows = store.query(
             "SELECT g.run_id, g.benchmark || '/' || g.task, g.sample_id, g.iteration, s.score, "
             "coalesce(g.output, g.error), coalesce(reasoning, ''), finish_reason = 'length' AS cut FROM generations g "
-            "LEFT JOIN newest_scores s USING (run_id, benchmark, task, sample_id, iteration)"
+            "LEFT JOIN scores s USING (run_id, benchmark, task, sample_id, iteration)"
         ).rows
     held = {(row[0], row[1], row[2], row[3]): row[4:] for row in rows}
     assert len(found) == len(held) == 96

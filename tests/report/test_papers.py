@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +11,25 @@ import pytest
 from made_runs import add_run, trec
 from scored_parts import made_sample
 
+from lbx.base.number_key import NumberKey, group_number, task_number
 from lbx.base.records import Sample
 from lbx.report import render
-from lbx.report.papers import completed, failures, sheets
+from lbx.report.labels import number_label
+from lbx.report.papers import KEY, completed, failures, sheets
 from lbx.report.reports import read
 from lbx.report.sheets import Sheet
 from lbx.store import Store, Table
 
-NAMES = ["run", "run_id", "benchmark", "line", "official", "part", "place", "position", "low", "high", "method"]
+NAMES = ["run", "run_id", "benchmark", "line", "official", "part", "place", "position", "low", "high", "method", KEY]
 
 
-def paper(benchmark: str, *numbers: tuple[str, str, float | None], run_id: str = "r") -> Table:
-    """Rows of the view: (run, line, official number); a line with a colon is an average."""
+def paper(benchmark: str, *numbers: tuple[str, NumberKey, float | None], run_id: str = "r") -> Table:
+    """Rows of the report, of (run, number, official figure)."""
     rows: list[tuple[Any, ...]] = [
-        (run, f"{run_id}-{run}", benchmark, line, official, int(": " in line), at, 0, None, None, None)
-        for at, (run, line, official) in enumerate(numbers)
-    ]
+        (run, f"{run_id}-{run}", benchmark, number_label(key), official, int(key.kind == "group"), at, 0, None, None,
+         None, replace(key, benchmark=benchmark))
+        for at, (run, key, official) in enumerate(numbers)
+    ]  # fmt: skip
     return completed(Table(NAMES, rows))
 
 
@@ -35,39 +39,126 @@ def texts(made: Sequence[Sheet]) -> dict[str, list[list[str]]]:
 
 
 @pytest.mark.parametrize(
-    ("benchmark", "line", "title", "row", "column"),
+    ("benchmark", "number", "title", "row", "column"),
     [
-        ("longbench", "qasper", "LongBench: tasks", "", "qasper"),
-        ("longbench", "category synthetic: average", "LongBench: all languages, by category", "", "synthetic"),
-        ("longbench", "category_zh synthetic: average", "LongBench: Chinese and code, by category", "", "synthetic"),
-        ("longbench", "language zh: average", "LongBench: Chinese and code, by category", "", "overall"),
-        ("longbench", "overall: average", "LongBench: all languages, by category", "", "overall"),
-        ("longbench", "category_e summarization: 4-8k", "LongBench-E: categories by length in words",
-         "summarization", "4-8k"),
-        ("longbench", "overall_e: 8k+", "LongBench-E: categories by length in words", "overall", "8k+"),
-        ("longbench", "trec_e, 0-4k", "LongBench-E: tasks by length in words", "trec_e", "0-4k"),
-        ("longbench_v2", "length short: accuracy", "LongBench v2: difficulty and length", "accuracy", "short"),
-        ("longbench_v2", "overall: compensated", "LongBench v2: difficulty and length", "compensated", "overall"),
-        ("longbench_v2", "domain Multi-Document QA: accuracy", "LongBench v2: domains", "accuracy",
-         "Multi-Document QA"),
-        ("longbench_pro", "overall: bon@3", "LongBench Pro: overall, iterations, best of n, pass@n", "", "bon@3"),
-        ("longbench_pro", "difficulty Extreme: average", "LongBench Pro: difficulty", "average", "Extreme"),
-        ("longbench_pro", "primary_task T1. Retrieval & Ranking: bon@2", "LongBench Pro: primary tasks", "bon@2",
-         "T1. Retrieval & Ranking"),
-        ("lveval", "cmrc_mixup_16k", "LV-Eval: datasets by length level", "cmrc_mixup", "16k"),
-        ("lveval", "length 16k: average", "LV-Eval: datasets by length level", "average", "16k"),
-        ("lveval", "dataset cmrc_mixup: average", "LV-Eval: datasets by length level", "cmrc_mixup", "average"),
-        ("leval", "coursera", "L-Eval: closed-ended tasks (exact match)", "", "coursera"),
-        ("leval", "closed: exact_match", "L-Eval: closed-ended tasks (exact match)", "", "average"),
-        ("leval", "financial_qa", "L-Eval: open-ended tasks (F1)", "", "financial_qa"),
-        ("leval", "open: rouge2", "L-Eval: open-ended tasks (ROUGE)", "rouge2", "average"),
-        ("leval", "news_summ", "L-Eval: open-ended tasks (ROUGE)", "geometric mean", "news_summ"),
-        ("handbook", "overall: average", "handbook: overall", "average", "overall"),
-        ("needle", "single_en", "needle: tasks", "", "single_en"),
+        ("longbench", task_number("qasper"), "LongBench: tasks", "", "qasper"),
+        (
+            "longbench",
+            group_number("category", "synthetic", metric="average"),
+            "LongBench: all languages, by category",
+            "",
+            "synthetic",
+        ),
+        (
+            "longbench",
+            group_number("category_zh", "synthetic", metric="average"),
+            "LongBench: Chinese and code, by category",
+            "",
+            "synthetic",
+        ),
+        (
+            "longbench",
+            group_number("language", "zh", metric="average"),
+            "LongBench: Chinese and code, by category",
+            "",
+            "overall",
+        ),
+        (
+            "longbench",
+            group_number("overall", metric="average"),
+            "LongBench: all languages, by category",
+            "",
+            "overall",
+        ),
+        (
+            "longbench",
+            group_number("category_e", "summarization", metric="4-8k"),
+            "LongBench-E: categories by length in words",
+            "summarization",
+            "4-8k",
+        ),
+        (
+            "longbench",
+            group_number("overall_e", metric="8k+"),
+            "LongBench-E: categories by length in words",
+            "overall",
+            "8k+",
+        ),
+        ("longbench", task_number("trec_e", "0-4k"), "LongBench-E: tasks by length in words", "trec_e", "0-4k"),
+        (
+            "longbench_v2",
+            group_number("length", "short", metric="accuracy"),
+            "LongBench v2: difficulty and length",
+            "accuracy",
+            "short",
+        ),
+        (
+            "longbench_v2",
+            group_number("overall", metric="compensated"),
+            "LongBench v2: difficulty and length",
+            "compensated",
+            "overall",
+        ),
+        (
+            "longbench_v2",
+            group_number("domain", "Multi-Document QA", metric="accuracy"),
+            "LongBench v2: domains",
+            "accuracy",
+            "Multi-Document QA",
+        ),
+        (
+            "longbench_pro",
+            group_number("overall", metric="bon@3"),
+            "LongBench Pro: overall, iterations, best of n, pass@n",
+            "",
+            "bon@3",
+        ),
+        (
+            "longbench_pro",
+            group_number("difficulty", "Extreme", metric="average"),
+            "LongBench Pro: difficulty",
+            "average",
+            "Extreme",
+        ),
+        (
+            "longbench_pro",
+            group_number("primary_task", "T1. Retrieval & Ranking", metric="bon@2"),
+            "LongBench Pro: primary tasks",
+            "bon@2",
+            "T1. Retrieval & Ranking",
+        ),
+        ("lveval", task_number("cmrc_mixup_16k"), "LV-Eval: datasets by length level", "cmrc_mixup", "16k"),
+        (
+            "lveval",
+            group_number("length", "16k", metric="average"),
+            "LV-Eval: datasets by length level",
+            "average",
+            "16k",
+        ),
+        (
+            "lveval",
+            group_number("dataset", "cmrc_mixup", metric="average"),
+            "LV-Eval: datasets by length level",
+            "cmrc_mixup",
+            "average",
+        ),
+        ("leval", task_number("coursera"), "L-Eval: closed-ended tasks (exact match)", "", "coursera"),
+        (
+            "leval",
+            group_number("closed", metric="exact_match"),
+            "L-Eval: closed-ended tasks (exact match)",
+            "",
+            "average",
+        ),
+        ("leval", task_number("financial_qa"), "L-Eval: open-ended tasks (F1)", "", "financial_qa"),
+        ("leval", group_number("open", metric="rouge2"), "L-Eval: open-ended tasks (ROUGE)", "rouge2", "average"),
+        ("leval", task_number("news_summ"), "L-Eval: open-ended tasks (ROUGE)", "geometric mean", "news_summ"),
+        ("handbook", group_number("overall", metric="average"), "handbook: overall", "average", "overall"),
+        ("needle", task_number("single_en"), "needle: tasks", "", "single_en"),
     ],
-)  # fmt: skip
-def test_every_number_has_its_place(benchmark: str, line: str, title: str, row: str, column: str) -> None:
-    found = texts(sheets(paper(benchmark, ("a", line, 12.5))))
+)
+def test_every_number_has_its_place(benchmark: str, number: NumberKey, title: str, row: str, column: str) -> None:
+    found = texts(sheets(paper(benchmark, ("a", number, 12.5))))
     head = ["of", "run", column] if row else ["run", column]
     assert found == {title: [head, [*([row] if row else []), "a", "12.5"]]}
 
@@ -95,11 +186,11 @@ def test_all_figures_that_leval_prints_of_a_task_stand_in_its_tables(tmp_path: P
 def test_runs_are_rows_and_the_best_is_bold() -> None:
     table = paper(
         "longbench",
-        ("b", "qasper", 10.0),
-        ("a", "qasper", 20.0),
-        ("a", "trec", 5.0),
-        ("b", "trec", 5.0),
-        ("a", "lcc", 1.0),
+        ("b", task_number("qasper"), 10.0),
+        ("a", task_number("qasper"), 20.0),
+        ("a", task_number("trec"), 5.0),
+        ("b", task_number("trec"), 5.0),
+        ("a", task_number("lcc"), 1.0),
     )
     (one,) = sheets(table)
     assert texts([one])[one.title] == [["run", "qasper", "trec", "lcc"], ["a", "20", "5", "1"], ["b", "10", "5", ""]]
@@ -109,16 +200,20 @@ def test_runs_are_rows_and_the_best_is_bold() -> None:
 
 def test_runs_of_one_name_stay_two_and_published_ones_are_marked() -> None:
     rows = [
-        ("m", key, "longbench", "qasper", score, 0, 0, 0, None, None, None) for key, score in (("r1", 1.0), ("r2", 2.0))
+        (name, run, "longbench", "qasper", score, 0, 0, 0, None, None, None, task_number("qasper"))
+        for name, run, score in (("m", "r1", 1.0), ("m", "r2", 2.0), ("GPT*", None, 43.3))
     ]
-    rows += [("GPT*", None, "longbench", "qasper", 43.3, 0, 0, 0, None, None, None)]  # type: ignore[list-item]
     (one,) = sheets(completed(Table(NAMES, rows)))
     assert [list(row) for row in one.rows] == [["GPT*", "43.3"], ["m", "1"], ["m", "2"]]
     assert list(one.notes) == ["* published elsewhere"]
 
 
 def test_rows_keep_their_columns_and_say_their_place() -> None:
-    table = paper("longbench_v2", ("a", "overall: accuracy", 28.2), ("a", "mcq, easy", 30.0))
+    table = paper(
+        "longbench_v2",
+        ("a", group_number("overall", metric="accuracy"), 28.2),
+        ("a", task_number("mcq", "easy"), 30.0),
+    )
     assert list(table.columns) == [*NAMES, "table", "row", "column"]
     first, second = table.dicts()
     assert (first["table"], first["row"], first["column"]) == ("overall", "accuracy", "overall")

@@ -19,17 +19,6 @@ class Newer(LongBench):
         return [dataclasses.replace(score, score=score.score / 2) for score in scores]
 
 
-class Blind(LongBench):
-    """Scores nothing of an answer to one question, as families do of what only judges or people read."""
-
-    def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        return [] if sample.sample_id == "id1" else super().score(sample, output, similarity=similarity)
-
-
-class NewerBlind(Newer, Blind):
-    """And half of what it used to."""
-
-
 class Longer(LongBench):
     """The same version with another headline."""
 

@@ -24,7 +24,7 @@ from engine_parts import (
     run_row,
     scripted,
 )
-from newer_metric import Blind, Longer, Newer, NewerBlind
+from newer_metric import Longer, Newer
 
 from lbx.backends.options import thread_count
 from lbx.base.cpus import bound_cpus, usable_cpu_count
@@ -36,12 +36,12 @@ from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.bundle.parallel import Tally
 from lbx.planning.settings import RunSettings
-from lbx.report.reports import read
 from lbx.running.workers.devices import share_out
 from lbx.scoring.reading import read_added_up
-from lbx.scoring.scores import Rescoring, add_up, catch_up, rescore
+from lbx.scoring.scores import Rescoring, add_up, rescore
 from lbx.scoring.scoring_pool import FEWEST, ScoringInput, ScoringPool
 from lbx.store import GenerationRow, SampleRow, Store
+from lbx.store.numbers import TABLES
 from lbx.store.rows import stored_sample
 
 SCORES = "SELECT * FROM scores ORDER BY ALL"
@@ -206,87 +206,70 @@ def use(benchmark: Benchmark) -> dict[str, Benchmark]:
     return {benchmark.name: benchmark}
 
 
-def test_old_and_new_metric_versions_stay_beside_each_other(tmp_path: Path, store: Store) -> None:
+def test_scoring_again_replaces_scores_and_numbers_of_another_metric_version(tmp_path: Path, store: Store) -> None:
     answered(store, tmp_path / "a", "qasper_e", 10)
-    old, new = LongBench(), Newer()
-    rescore(store, Rescoring(use(old)))
+    rescore(store, Rescoring(use(LongBench())))
     before = everything(store)
-    shown = [read(store, name).rows for name in ("task_scores", "group_scores", "leaderboard", "length_curve", "paper")]
-    rescore(store, Rescoring(use(new)))
+    rescore(store, Rescoring(use(Newer())))
     after = everything(store)
-    for earlier, later in zip(before, after, strict=True):
-        assert set(earlier) < set(later)
-        assert len(later) == 2 * len(earlier)
-    newest = [
-        read(store, name).rows for name in ("task_scores", "group_scores", "leaderboard", "length_curve", "paper")
-    ]
-    assert all(a != b for a, b in zip(newest, shown, strict=True))
-    assert {row[0] for row in store.query("SELECT metric_version FROM task_scores").rows} == {new.metric_version}
-    assert {row[0] for row in store.query("SELECT metric_version FROM group_scores").rows} == {new.metric_version}
-    store.use_metric_versions({"longbench": old.metric_version})
-    assert shown == [
-        read(store, name).rows for name in ("task_scores", "group_scores", "leaderboard", "length_curve", "paper")
-    ]
-    rescore(store, Rescoring(use(new)))
-    assert everything(store) == after, "scoring again adds nothing"
+    assert [len(rows) for rows in after] == [len(rows) for rows in before]
+    assert not any({*earlier} & {*later} for earlier, later in zip(before, after, strict=True))
+    for table in ("scores", *TABLES):
+        versions = store.query(f"SELECT DISTINCT metric_version FROM {table}").rows
+        assert versions == [(Newer.metric_version,)], table
+    rescore(store, Rescoring(use(Newer())))
+    assert everything(store) == after, "scoring again changes nothing"
 
 
-def test_a_new_answer_drops_the_numbers_of_every_version(tmp_path: Path, store: Store) -> None:
+def test_a_new_answer_drops_the_numbers_of_its_task(tmp_path: Path, store: Store) -> None:
     answered(store, tmp_path / "a", "qasper", 10)
-    for benchmark in (LongBench(), Newer()):
-        rescore(store, Rescoring(use(benchmark)))
-    assert store.query("SELECT count(*) FROM task_results").rows == [(2,)]
+    rescore(store, Rescoring(use(LongBench())))
+    assert store.query("SELECT count(*) FROM task_results").rows == [(1,)]
     store.write(generations=[GenerationRow("r1", "longbench", "qasper", "id3", 0, output="another")])
     assert store.query("SELECT count(*) FROM task_results").rows == [(0,)]
     assert store.query("SELECT count(*) FROM group_results").rows == [(0,)]
 
 
-def test_an_unknown_metric_version_is_refused(tmp_path: Path, store: Store) -> None:
-    answered(store, tmp_path / "a", "qasper", 2)
-    rescore(store, Rescoring(BENCHMARKS))
-    with pytest.raises(StoreError, match="no scores of metric version 99 of longbench") as caught:
-        store.use_metric_versions({"longbench": 99})
-    assert str(LongBench.metric_version) in caught.value.fix
-    with pytest.raises(StoreError, match="no scores of that benchmark"):
-        store.use_metric_versions({"leval": 1})
-
-
-def test_a_run_that_a_newer_lbx_takes_up_has_one_metric_version(tmp_path: Path, store: Store) -> None:
-    """Else its numbers would be made of the samples that the newer one has asked."""
+def test_a_run_is_continued_by_a_newer_lbx_once_it_is_scored_again(tmp_path: Path, store: Store) -> None:
     bundle = longbench_bundle(tmp_path / "bundle", {"qasper": [longbench_row(n, "qasper") for n in range(6)]})
     _, backend = scripted(tmp_path / "model", {"*": "person 1"})
     tasks = LongBench().tasks(bundle)
+    older, newer = (
+        dataclasses.replace(work, row=dataclasses.replace(work.row, benchmark_versions={"longbench": version}))
+        for work, version in (
+            (make_work(bundle, tasks, backend, RunSettings()), LongBench.metric_version),
+            (make_work(bundle, tasks, backend, RunSettings(), benchmarks=use(Newer())), Newer.metric_version),
+        )
+    )
     with pytest.raises(KeyboardInterrupt):
-        run(store, make_work(bundle, tasks, backend, RunSettings()), Watcher(raise_at=4))
-    newer = make_work(bundle, tasks, backend, RunSettings(), benchmarks=use(Newer()))
-    with pytest.raises(KeyboardInterrupt):
-        run(store, newer, Watcher(raise_at=1))
-    assert store.query("SELECT n, metric_version, official FROM task_scores").rows == [(4, Newer.metric_version, 31.25)]
+        run(store, older, Watcher(raise_at=4))
+    with pytest.raises(StoreError, match=f"metric version {LongBench.metric_version} of longbench") as refused:
+        run(store, newer)
+    assert "lbx score" in refused.value.fix
+    assert store.query("SELECT n, metric_version FROM task_scores").rows == [(4, LongBench.metric_version)]
+    rescore(store, Rescoring(use(Newer())))
     run(store, newer)
-    assert store.query("SELECT n, metric_version FROM task_scores").rows == [(6, Newer.metric_version)]
-    versions = store.query("SELECT metric_version, count(*) FROM scores GROUP BY 1 ORDER BY 1").rows
-    assert versions == [(LongBench.metric_version, 4), (Newer.metric_version, 6)]
+    assert store.query("SELECT n, metric_version, official FROM task_scores").rows == [(6, Newer.metric_version, 29.17)]
 
 
-def test_what_has_no_score_is_not_scored_at_each_resume(tmp_path: Path) -> None:
-    bundle = longbench_bundle(tmp_path / "bundle", {"qasper": [longbench_row(n, "qasper") for n in range(6)]})
-    _, backend = scripted(tmp_path / "model", {"*": "person 1"})
-    commits: list[int] = []
-    with Store(tmp_path / "results.duckdb", after_commit=lambda _: commits.append(1)) as store:
-        run(store, make_work(bundle, LongBench().tasks(bundle), backend, RunSettings(), benchmarks=use(Blind())))
-        for benchmark, behind in ((Blind(), False), (NewerBlind(), True), (NewerBlind(), False)):
-            commits.clear()
-            catch_up(store, "r1", benchmark)
-            assert bool(commits) == behind, benchmark
-        assert store.query("SELECT n, metric_version FROM task_scores").rows == [(5, Newer.metric_version)]
+def test_numbers_over_tasks_leave_out_those_that_are_not_scored_again_yet(tmp_path: Path, store: Store) -> None:
+    for task in ("qasper", "hotpotqa"):
+        answered(store, tmp_path / task, task, 4)
+    rescore(store, Rescoring(use(LongBench())))
+    store.query("UPDATE scores SET metric_version = ? WHERE task = 'qasper'", [Newer.metric_version])
+    add_up(store, "r1", Newer())
+    assert store.query("SELECT task, metric_version FROM task_results ORDER BY ALL").rows == [
+        ("hotpotqa", LongBench.metric_version), ("qasper", Newer.metric_version)
+    ]  # fmt: skip
+    assert store.query("SELECT DISTINCT metric_version FROM group_results").rows == [(Newer.metric_version,)]
 
 
 def test_metrics_that_are_no_more_leave_nothing_behind(tmp_path: Path, store: Store) -> None:
     answered(store, tmp_path / "a", "qasper", 3)
     rescore(store, Rescoring(use(Longer())))
-    assert store.query("SELECT DISTINCT metric FROM newest_scores ORDER BY 1").rows == [("f1",), ("length",)]
+    assert store.query("SELECT DISTINCT metric FROM scores ORDER BY 1").rows == [("f1",), ("length",)]
     rescore(store, Rescoring(use(LongBench())))
-    assert store.query("SELECT metric, count(*) FROM newest_scores WHERE headline GROUP BY 1").rows == [("f1", 3)]
+    assert store.query("SELECT metric, count(*) FROM scores WHERE headline GROUP BY 1").rows == [("f1", 3)]
     assert store.query("SELECT count(*) FROM scores").rows == [(3,)]
 
 

@@ -20,7 +20,7 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, LongBenchPro
 from lbx.planning.settings import RunSettings
 from lbx.running.rescoring import Embedding, score_with
-from lbx.scoring.scores import Rescoring, catch_up, rescore
+from lbx.scoring.scores import Rescoring, rescore
 from lbx.scoring.similarity import Similarities, identity
 from lbx.store import Store
 from lbx.store.caches import embedding_models
@@ -86,7 +86,7 @@ def summaries(tmp_path: Path, store: Store) -> dict[str, str]:
 def scores(store: Store) -> dict[str, dict[str, tuple[float, bool, str | None]]]:
     found: dict[str, dict[str, tuple[float, bool, str | None]]] = {}
     for name, metric, score, headline, partial in store.query(
-        "SELECT sample_id, metric, score, headline, partial FROM newest_scores ORDER BY ALL"
+        "SELECT sample_id, metric, score, headline, partial FROM scores ORDER BY ALL"
     ).rows:
         found.setdefault(name, {})[metric] = (score, headline, partial)
     return found
@@ -195,7 +195,7 @@ def test_a_model_that_lacks_texts_leaves_no_whole_score(store: Store, summaries:
     rescore(store, Rescoring(BENCHMARKS, similarities=Similarities(Counting(name="one"))))
     store.query("DELETE FROM embeddings WHERE text_sha256 = (SELECT min(text_sha256) FROM embeddings)")
     rescore(store, Rescoring(BENCHMARKS, similarities=Similarities()))
-    heads = store.query("SELECT count(*) FROM newest_scores WHERE headline").rows
+    heads = store.query("SELECT count(*) FROM scores WHERE headline").rows
     assert heads == [(5,)]
     partial = [name for name, found in scores(store).items() if "summary" not in found]
     assert partial
@@ -232,31 +232,3 @@ def test_batches_before_a_failure_are_kept(store: Store) -> None:
     assert Similarities(rest).of(store, wanted) == [0.0] * 300
     assert [len(call) for call in rest.calls] == [88]
     assert set(rest.texts) == set(broken.calls[2])
-
-
-class NewerPro(LongBenchPro):
-    """To come."""
-
-    metric_version = LongBenchPro.metric_version + 1
-
-
-def test_a_run_that_a_newer_lbx_takes_up_keeps_what_an_embedding_model_gave(
-    store: Store, summaries: dict[str, str]
-) -> None:
-    rescore(store, Rescoring(BENCHMARKS, similarities=Similarities(Counting())))
-    whole, number = scores(store), "SELECT metric, n, score, partial FROM task_scores WHERE headline"
-    before = store.query(number).rows
-    catch_up(store, "r1", NewerPro())
-    assert store.query("SELECT DISTINCT metric_version FROM task_scores").rows == [(NewerPro.metric_version,)]
-    assert (scores(store), store.query(number).rows) == (whole, before)
-    assert before[0][:2] == ("summary", len(summaries))
-
-
-def test_a_resume_does_not_guess_which_models_embeddings_count(store: Store, summaries: dict[str, str]) -> None:
-    for name in ("one", "two"):
-        rescore(store, Rescoring(BENCHMARKS, similarities=Similarities(Counting(name=name))))
-    with pytest.raises(UsageError, match="embeddings of several models") as caught:
-        catch_up(store, "r1", NewerPro())
-    assert caught.value.command == f"lbx score {store.path} --embedding NAME"
-    rescore(store, Rescoring({PRO.name: NewerPro()}, similarities=Similarities(model=embedding_models(store)[0])))
-    catch_up(store, "r1", NewerPro())

@@ -78,9 +78,6 @@ COLUMNS = {
         "run_id model backend mode benchmark task metric length_unit length_up_to n score samples bundle_samples "
         "coverage low high clusters cluster_by method se df within"
     ),
-    "newest_scores": (
-        "run_id benchmark task sample_id iteration metric metric_version score extracted headline error partial"
-    ),
     "paper": (
         "run run_id benchmark line official part place position low high clusters cluster_by method se df within"
     ),

@@ -108,13 +108,11 @@ def test_what_the_file_alone_holds_stays(tmp_path: Path) -> None:
         assert found[table] == before[table] != []
     for table in ("generations", "scores", "samples", "sessions", "task_results"):
         lost = set(map(repr, before[table])) - set(map(repr, found[table]))
-        assert all("'gone'" in row or "'r1', 'needle', 'single_en', 'recall', 2" in row for row in lost), (table, lost)
+        assert all("'gone'" in row or "'r1', 'needle', 'single_en', 'recall', 1" in row for row in lost), (table, lost)
     with Store(tmp_path / "0.duckdb", read_only=True) as store:
         said = store.query("SELECT run_id, sample_id, output, error FROM generations ORDER BY ALL").rows
         assert said == [("other", "s1", "yes", None), *(("r1", f"s{n}", "here", None) for n in range(1, 5))]
         assert metadata(store, "r1") == {"PE": "no", "IDD": "yes"}
-        assert store.query("SELECT count(*) FROM scores WHERE metric_version = 2").rows == [(2,)]
-        assert store.query("SELECT benchmark_versions->>'needle' FROM runs WHERE run_id = 'r1'").rows == [("2",)]
         assert store.query("SELECT run_id FROM task_results").rows == [("other",)], "r1 has more answers now"
 
 
@@ -123,11 +121,8 @@ def lived_with(store: Store) -> None:
     store.begin_run(dataclasses.replace(RUN, run_id="other", settings={"imported": "x"}))
     store.write(generations=[generation("other", output="yes")], scores=[score("other")])
     store.finish_run("other", "done")
-    store.write(scores=[score(sample_id=name, version=2) for name in ("s1", "s3")])
-    set_metric_version(store, "r1", "needle", 2)
     store.write_results([
-        ResultRow(run, "needle", "single_en", "recall", version, 1, 0.3, None, True, 0)
-        for run, version in (("r1", 2), ("other", 1))
+        ResultRow(run, "needle", "single_en", "recall", 1, 1, 0.3, None, True, 0) for run in ("r1", "other")
     ])  # fmt: skip
     set_metadata(store, "r1", {"PE": "no", "IDD": "yes"})
     write_ratings(
@@ -138,12 +133,21 @@ def lived_with(store: Store) -> None:
     )
 
 
-def test_a_file_that_lacks_nothing_keeps_numbers_of_every_metric_version(tmp_path: Path) -> None:
+def test_a_file_that_lacks_nothing_keeps_its_numbers(tmp_path: Path) -> None:
     parts = [written(tmp_path / f"{n}.duckdb", [Said(f"s{n}")], number=n) for n in (1, 3)]
     first = merged(tmp_path / "first.duckdb", *parts)
     with Store(first) as store:
         lived_with(store)
     assert contents(merged(tmp_path / "second.duckdb", *parts, held=first)) == contents(first)
+
+
+def test_parts_of_a_run_with_different_metric_versions_are_refused(tmp_path: Path) -> None:
+    parts = [written(tmp_path / f"{n}.duckdb", [Said(f"s{n}")], number=n) for n in (1, 3)]
+    with Store(parts[1]) as store:
+        set_metric_version(store, "r1", "needle", 2)
+    with pytest.raises(StoreError, match="metric version 2 of needle") as refused:
+        merged(tmp_path / "all.duckdb", *parts)
+    assert "lbx score" in refused.value.fix
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))

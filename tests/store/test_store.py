@@ -147,13 +147,13 @@ def test_task_scores_show_the_official_number_until_new_scores_come(path: Path) 
         assert store.query("SELECT n, official FROM task_scores").rows == [(2, None)]
 
 
-def test_only_the_newest_metric_version_counts(path: Path) -> None:
+def test_a_score_of_another_metric_version_replaces_the_earlier_one(path: Path) -> None:
     fill(path, "r1")
     with Store(path) as store:
         store.write(scores=[score(value=1.0, version=2)])
         add_up_unfinished(store)
         assert store.query("SELECT n, score, metric_version FROM task_scores").rows == [(1, 1.0, 2)]
-        assert store.query("SELECT count(*) FROM scores").rows == [(2,)]
+        assert store.query("SELECT count(*) FROM scores").rows == [(1,)]
 
 
 def test_views(path: Path) -> None:
@@ -311,6 +311,6 @@ def test_a_file_of_larger_blocks_is_read_written_and_merged(path: Path, tmp_path
             merge_files(store, [source])
     for one, size, runs in ((path, 262_144, "r1 r2"), (other, 65_536, "r1 r2 r3")):
         with Store(one, read_only=True) as store:
-            assert " ".join(run for (run,) in store.query("SELECT run_id FROM newest_scores ORDER BY ALL").rows) == runs
+            assert " ".join(run for (run,) in store.query("SELECT run_id FROM scores ORDER BY ALL").rows) == runs
             sizes = "SELECT block_size FROM pragma_database_size() WHERE database_name = 'results'"
             assert store.query(sizes).rows == [(size,)]

@@ -146,16 +146,6 @@ def test_only_the_headline_is_marked_and_only_headline_errors_count(store: Store
     assert marks == {"f1": ("answer at its limit 100%", True)}, "no number of the task is made of the other metric"
 
 
-def test_marks_are_of_the_metric_version_that_is_shown(store: Store) -> None:
-    begin(store, "r1")
-    put(store, {"a": SOUND}, {"a": {"error": "stops"}})
-    newer = ScoreRow("r1", *TASK, "a", 0, "f1", 3, 1.0, None, headline=True)
-    store.write(scores=[newer])
-    assert read(store, "guards").dicts()[0]["official_errors"] == 0
-    store.use_metric_versions({"longbench": 2})
-    assert read(store, "guards").dicts()[0]["official_errors"] == 1
-
-
 # How a run asked
 
 

@@ -1,7 +1,7 @@
 """The tables and charts of a benchmark's own leaderboards, as data; ``lbx.report.boards`` makes them of a results file.
 
 A table has a part for each heading in its first column (a language, a dataset), and a part a row for each run and each
-published model that is shown. A number is named by its line: that of the report ``paper`` ("overall: accuracy").
+published model that is shown.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from lbx.base.number_key import NumberKey
 
 Row = dict[str, Any]
 Sure = tuple[float | None, float | None, str | None, str | None]
@@ -24,8 +26,9 @@ class Entry:
         mode: how it was asked, where not in the plain way; ``way`` without what ``reasons`` says.
         reasons: whether it was asked to reason before its answers: with CoT, or thinking.
         about: what is known of the model and how it was asked, by lower-case names.
-        figures: official numbers by line; the score so far where there is none, and the line is in ``open``.
-        sure: of runs' figures, by line, the ends in the figure's unit.
+        figures: official numbers by their keys without a run; the score so far where there is none, and the key is in
+            ``open``.
+        sure: of runs' figures, the ends in the figure's unit.
         cluster_by: what an interval's clusters are; "sample" where those of any figure are.
         note: what hinders a comparison: samples without an answer, a published row that contradicts itself.
         remark: what else spoils the numbers: answers whose reasoning never closed.
@@ -39,9 +42,9 @@ class Entry:
     differs_in: str | None = None
     reasons: bool = False
     about: Mapping[str, Any] = field(default_factory=dict)
-    figures: Mapping[str, float] = field(default_factory=dict)
-    open: frozenset[str] = frozenset()
-    sure: Mapping[str, Sure] = field(default_factory=dict)
+    figures: Mapping[NumberKey, float] = field(default_factory=dict)
+    open: frozenset[NumberKey] = frozenset()
+    sure: Mapping[NumberKey, Sure] = field(default_factory=dict)
     cluster_by: str | None = None
     note: str | None = None
     remark: str | None = None
@@ -92,7 +95,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A column of numbers, whose lines the parts of the table give.
+    """A column of numbers, which the parts of the table name.
 
     Attributes:
         kind: as of ``lbx.report.shapes.Column``.
@@ -127,14 +130,14 @@ class Part:
     """A part of a table, with a row for each model that has any of its numbers.
 
     Attributes:
-        lines: {column: line}; columns that the table does not have can be ranked by.
+        numbers: {column: number}; columns that the table does not have can be ranked by.
         reasoned: the same of the run that was asked to reason, in tables that pair it with the plain one.
         texts: what all its rows say: {"language": "English"}.
-        curve: which of ``ScoringRules.curves`` the numbers are points of; "" for the lines of the report ``paper``.
+        curve: which of ``ScoringRules.curves`` the numbers are points of; "" for the numbers of the report ``paper``.
     """
 
-    lines: Mapping[str, str]
-    reasoned: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, NumberKey]
+    reasoned: Mapping[str, NumberKey] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     curve: str = ""
 
@@ -202,7 +205,7 @@ class Board:
         columns: those behind the model's.
         first: those before it.
         by: what the rows of a part are ranked by, best first; None leaves them as they come.
-        ordered_by: the line that models are ordered by in all parts alike; "" leaves them as they come.
+        ordered_by: the number that models are ordered by in all parts alike; None leaves them as they come.
         paired: whether a model's plain run and the one that reasons share a row.
         keeps_empty: whether a model without any of a part's numbers has a row, too.
         called: what a model is called, where not by its name.
@@ -219,7 +222,7 @@ class Board:
     parts: Sequence[Part]
     first: Sequence[Text] = ()
     by: Callable[[Row], float | None] | None = None
-    ordered_by: str = ""
+    ordered_by: NumberKey | None = None
     paired: bool = False
     keeps_empty: bool = False
     called: Callable[[Entry], str] | None = None

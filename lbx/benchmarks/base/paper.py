@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-OVERALL = "overall"
+from lbx.base.number_key import NumberKey
 
 
 class Place(NamedTuple):
@@ -17,27 +17,9 @@ class Place(NamedTuple):
     column: str
 
 
-class Line(NamedTuple):
-    """A line of the view ``paper``, taken apart: a task's number ("mcq, easy"), or a group's ("domain Law: f1")."""
-
-    group: str
-    name: str
-    metric: str
-
-    @classmethod
-    def of(cls, text: str, part: int) -> Line:
-        """From the columns ``line`` and ``part``, which is 0 for tasks."""
-        if part == 0:
-            task, _, metric = text.partition(", ")
-            return cls("", task, metric)
-        what, _, metric = text.rpartition(": ")
-        group, _, name = what.partition(" ")
-        return cls(group, name or OVERALL, metric)
-
-
-def by_group(line: Line) -> Place | None:
+def by_group(key: NumberKey) -> Place | None:
     """A table for each grouping and one for the tasks; a row for each metric."""
-    return Place(line.group, line.metric, line.name) if line.group else Place("tasks", line.metric, line.name)
+    return Place(key.grouping or "tasks", key.metric, key.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +28,15 @@ class Paper:
 
     Attributes:
         titles: {table: its title}; other tables are called by their names.
-        place: where a line stands; None where another one says the same.
+        place: position of a number; None where another number says the same.
         averages: the (table, row)s that hold the benchmark's averages; () where every average of it is one.
         average_heading: what an average is called beside others; None takes its column.
-        curves: tables of ``ScoringRules.curves`` instead of stored numbers: {group of lines: tasks that may be in it}.
+        curves: tables of ``ScoringRules.curves`` instead of stored numbers: {grouping: tasks that may be in it}.
             They are official where every task of the curve is.
     """
 
     titles: Mapping[str, str] = field(default_factory=dict)
-    place: Callable[[Line], Place | None] = by_group
+    place: Callable[[NumberKey], Place | None] = by_group
     averages: tuple[tuple[str, str], ...] = ()
-    average_heading: Callable[[Line], str] | None = None
+    average_heading: Callable[[NumberKey], str] | None = None
     curves: Mapping[str, Collection[str]] = field(default_factory=dict)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from lbx.base.number_key import NumberKey
+
 Row = Mapping[str, str]
 
 
@@ -18,12 +20,12 @@ class PublishedFigures:
 
     Attributes:
         columns: what a file has, beside "benchmark" and "model", whose rows ``figures`` reads; () for no such form.
-        figures: (model, line, figure) of a row in that form.
+        figures: (model, number, figure) of a row in that form.
         several_rows: whether the figures of one model stand in several rows of it.
         means: (a mean, {each of its parts: how many questions it has, 0 where that is not said}).
     """
 
     columns: Sequence[str] = ()
-    figures: Callable[[Row], Iterable[tuple[str, str, str]]] = lambda row: ()
+    figures: Callable[[Row], Iterable[tuple[str, NumberKey, str]]] = lambda row: ()
     several_rows: bool = True
-    means: Sequence[tuple[str, Mapping[str, int]]] = field(default=())
+    means: Sequence[tuple[NumberKey, Mapping[NumberKey, int]]] = field(default=())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from lbx.base.number_key import NumberKey, group_number, task_number
 from lbx.benchmarks.base.board import MODE, Board, Boards, Entry, Number, Part, Text, Words, best_of
 from lbx.benchmarks.base.judged_by import MARKS
 from lbx.benchmarks.leval.predictions import columns_told
@@ -51,22 +52,22 @@ def _board(title: str, columns: Sequence[Text | Number], parts: Sequence[Part], 
 
 
 def _headline(parts: Sequence[Part]) -> str:
-    return "average" if "average" in parts[0].lines else "win_rate"
+    return "average" if "average" in parts[0].numbers else "win_rate"
 
 
 def _numbers(tasks: Sequence[str], average: str) -> list[Number]:
     return [*(Number(task, task.replace("_", " "), across=True) for task in tasks), Number("average", average)]
 
 
-def _lines(tasks: Sequence[str], average: str, metric: str = "") -> Mapping[str, str]:
-    return {"average": average, **{task: f"{task}, {metric}" if metric else task for task in tasks}}
+def _with_average(tasks: Sequence[str], average: NumberKey, metric: str = "") -> Mapping[str, NumberKey]:
+    return {"average": average, **{task: task_number(task, metric) for task in tasks}}
 
 
 def _judged(judge: str, marks: Sequence[str]) -> Board:
     return _board(
         f"win rate against {BASELINE} as {judge} judges (percent; Length: mean words of the answers)",
         [Number("win_rate", "win %")],
-        [Part({"win_rate": f"judge {judge} against {BASELINE}: win rate"})],
+        [Part({"win_rate": group_number("judge", f"{judge} against {BASELINE}", metric="win rate")})],
         _words_judged(marks),
     )
 
@@ -78,19 +79,19 @@ BOARDS = Boards(
         "board_leval_exam": _board(
             "closed-ended tasks (exact match, percent)",
             _numbers(_CLOSED, "Avg"),
-            [Part(_lines(_CLOSED, "closed: exact_match"))],
+            [Part(_with_average(_CLOSED, group_number("closed", metric="exact_match")))],
         ),
         "board_leval_f1": _board(
             "open-ended tasks by F1 (percent; Length: mean words of the answers)",
             _numbers(_F1, "F1 avg"),
-            [Part(_lines(_F1, "open: f1"))],
+            [Part(_with_average(_F1, group_number("open", metric="f1")))],
             _words_of(_F1),
         ),
         "board_leval_rouge": _board(
             "open-ended tasks by ROUGE (percent; Length: mean words of the answers)",
             [Text("metric", "metric"), *_numbers(_ROUGE, "ROUGE avg")],
             [
-                Part(_lines(_ROUGE, f"open: {metric}", metric), texts={"metric": metric})
+                Part(_with_average(_ROUGE, group_number("open", metric=metric), metric), texts={"metric": metric})
                 for metric in ("rouge1", "rouge2", "rougeL")
             ],
             _words_of(_ROUGE),

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from lbx.benchmarks.base.paper import OVERALL, Line, Paper, Place
+from lbx.base.number_key import OVERALL, NumberKey
+from lbx.benchmarks.base.paper import Paper, Place
 from lbx.benchmarks.leval.tasks import KINDS
 
 
-def _place(line: Line) -> Place | None:
-    if line.group:
-        table = "closed" if line.group == "closed" else "f1" if line.metric == "f1" else "rouge"
-        return Place(table, line.metric if table == "rouge" else "", "average")
-    kind = KINDS.get(line.name, "")
+def _place(key: NumberKey) -> Place | None:
+    if key.grouping:
+        table = "closed" if key.grouping == "closed" else "f1" if key.metric == "f1" else "rouge"
+        return Place(table, key.metric if table == "rouge" else "", "average")
+    kind = KINDS.get(key.name, "")
     if kind == "rouge":
-        return Place("rouge", line.metric or "geometric mean", line.name)
-    return Place("f1" if kind == "f1" else "closed", "", f"{line.name}, {line.metric}" if line.metric else line.name)
+        return Place("rouge", key.metric or "geometric mean", key.name)
+    return Place("f1" if kind == "f1" else "closed", "", f"{key.name}, {key.metric}" if key.metric else key.name)
 
 
-def _average_heading(line: Line) -> str:
+def _average_heading(key: NumberKey) -> str:
     """Its averages have all one column: the metric tells them apart, or "closed"."""
-    if line.group == "open":
-        return line.metric
-    return line.group if line.name == OVERALL else f"{line.group} {line.name}"
+    if key.grouping == "open":
+        return key.metric
+    return key.grouping if key.name == OVERALL else f"{key.grouping} {key.name}"
 
 
 PAPER = Paper(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lbx.base.number_key import group_number
 from lbx.base.records import TaskScore
 from lbx.benchmarks.base.board import (
     MODE,
@@ -39,22 +40,25 @@ _NEAREST, _FARTHEST = 40.0, 100.0
 _LANGUAGE = Text("language", "language")
 _BY_LANGUAGE = [
     Part(
-        {"average": f"language {code}: average", **{name: f"category_{code} {name}: average" for name in CATEGORIES}},
+        {
+            "average": group_number("language", code, metric="average"),
+            **{name: group_number(f"category_{code}", name, metric="average") for name in CATEGORIES},
+        },
         texts={"language": language},
     )
     for code, language in LANGUAGES.items()
 ]
 _BY_CATEGORY = [
-    Part({bucket: f"{grouping}: {bucket}" for bucket in BUCKETS}, texts={"category": category})
-    for category, grouping in {"average": "overall_e", **{name: f"category_e {name}" for name in CATEGORIES}}.items()
+    Part({bucket: group_number(*group, metric=bucket) for bucket in BUCKETS}, texts={"category": category})
+    for category, group in {"average": ("overall_e",), **{name: ("category_e", name) for name in CATEGORIES}}.items()
 ]
 _OF_CURVES = [
     Part(
-        {**{name: f"{group}: {name}" for name in BUCKETS}, "tasks": "tasks", "n": "n", "fewest": "fewest"},
+        {name: group_number(curve, metric=name) for name in (*BUCKETS, "tasks", "n", "fewest")},
         texts={"data": data},
-        curve=group,
+        curve=curve,
     )
-    for data, group in {"LongBench": RELATIVE, "LongBench-E": RELATIVE_E}.items()
+    for data, curve in {"LongBench": RELATIVE, "LongBench-E": RELATIVE_E}.items()
 ]
 _BUCKETS = {bucket: bucket for bucket in BUCKETS}
 
@@ -75,12 +79,13 @@ def _completed(entry: Entry) -> Entry:
     """With what a published model's figures of tasks average to, by the rule of runs."""
     if entry.run_id:
         return entry
-    heads = {task: METRICS[TASKS[task].metric][0] for task in entry.figures if task in TASKS}
-    numbers = {
-        task: {head: TaskScore(head, 0, entry.figures[task] / 100, entry.figures[task])} for task, head in heads.items()
-    }
+    official = {key.task: value for key, value in entry.figures.items() if key.task in TASKS and not key.metric}
+    heads = {task: METRICS[TASKS[task].metric][0] for task in official}
+    numbers = {task: {head: TaskScore(head, 0, official[task] / 100, official[task])} for task, head in heads.items()}
     averages = {
-        f"{one.grouping} {one.name}: {one.metric}": one.official for one in groups(numbers) if one.official is not None
+        group_number(group.grouping, group.name, metric=group.metric): group.official
+        for group in groups(numbers)
+        if group.official is not None
     }
     return replace(entry, figures={**averages, **entry.figures})
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from lbx.benchmarks.base.paper import OVERALL, Line, Paper, Place
+from lbx.base.number_key import OVERALL, NumberKey
+from lbx.benchmarks.base.paper import Paper, Place
 from lbx.benchmarks.longbench.tasks import TASKS
 
 RELATIVE, RELATIVE_E = "relative", "relative_e"
 """The relative curves of LongBench and of LongBench-E: groups of lines, of which the second is a table."""
 
 
-def _place(line: Line) -> Place | None:
-    if line.group in ("category_e", "overall_e"):
-        return Place("category_e", line.name, line.metric)
-    if line.group == RELATIVE_E:
-        return Place(RELATIVE_E, "", line.metric)
-    if line.group:
-        table = {"overall": "category", "language": f"category_{line.name}"}.get(line.group, line.group)
-        return Place(table, "", OVERALL if line.group in ("overall", "language") else line.name)
-    if line.name.endswith("_e"):
-        return Place("tasks_e", line.name, line.metric or "all lengths")
-    return Place("tasks", line.metric, line.name)
+def _place(key: NumberKey) -> Place | None:
+    if key.grouping in ("category_e", "overall_e"):
+        return Place("category_e", key.name, key.metric)
+    if key.grouping == RELATIVE_E:
+        return Place(RELATIVE_E, "", key.metric)
+    if key.grouping:
+        table = {"overall": "category", "language": f"category_{key.name}"}.get(key.grouping, key.grouping)
+        return Place(table, "", OVERALL if key.grouping in ("overall", "language") else key.name)
+    if key.name.endswith("_e"):
+        return Place("tasks_e", key.name, key.metric or "all lengths")
+    return Place("tasks", key.metric, key.name)
 
 
 PAPER = Paper(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from lbx.base.number_key import OVERALL, NumberKey, group_number
 from lbx.benchmarks.base.board import (
     Board,
     Boards,
@@ -22,11 +23,10 @@ from lbx.benchmarks.base.board import (
     first_known,
     thousands,
 )
-from lbx.benchmarks.longbench_pro.groups import CATEGORIES
+from lbx.benchmarks.longbench_pro.groups import CATEGORIES, OVERALL_AVERAGE
 from lbx.benchmarks.longbench_pro.tasks import LIMITS
 
 _TRIES = (1, 2, 3)
-_OVERALL = "overall: average"
 _NOT_IN_TABLE = "by"
 
 
@@ -66,12 +66,12 @@ def _called(one: Entry) -> str:
     return f"{one.model} {way}" if one.run_id else f"{one.model.removesuffix('*')} {way}*"
 
 
-def _of_answers(title: str, columns: Sequence[Number], lines: dict[str, str], *charts: Chart) -> Board:
+def _of_answers(title: str, columns: Sequence[Number], numbers: Mapping[str, NumberKey], *charts: Chart) -> Board:
     """A row for each model and way to ask it."""
     return Board(
         f"LongBench Pro: {title} (percent)",
         columns,
-        [Part({**lines, _NOT_IN_TABLE: _OVERALL})],
+        [Part({**numbers, _NOT_IN_TABLE: OVERALL_AVERAGE})],
         by=best_of(_NOT_IN_TABLE),
         keeps_empty=True,
         called=_called,
@@ -92,8 +92,8 @@ def _chart(dimension: str, groups: Sequence[str]) -> Chart:
 
 def _dimension(name: str, groups: Sequence[str]) -> Board:
     columns = [Number(group, _short(group), "percent", across=True) for group in groups]
-    lines = {group: f"{name} {group}: average" for group in groups}
-    return _of_answers(name.replace("_", " "), columns, lines, _chart(name, groups))
+    numbers = {group: group_number(name, group, metric="average") for group in groups}
+    return _of_answers(name.replace("_", " "), columns, numbers, _chart(name, groups))
 
 
 _METRICS = {"bon": "Best-of-", "pass": "Pass@"}
@@ -109,7 +109,7 @@ BOARDS = Boards(
                 Number("nonthinking", "Non-Thinking Score", "percent"),
                 Number("thinking", "Thinking Score", "percent"),
             ),
-            [Part({"nonthinking": _OVERALL}, {"thinking": _OVERALL})],
+            [Part({"nonthinking": OVERALL_AVERAGE}, {"thinking": OVERALL_AVERAGE})],
             by=best_of("nonthinking", "thinking"),
             paired=True,
             keeps_empty=True,
@@ -122,7 +122,7 @@ BOARDS = Boards(
                 for metric, title in _METRICS.items()
                 for n in _TRIES
             ],
-            {f"{metric}@{n}": f"overall: {metric}@{n}" for metric in _METRICS for n in _TRIES},
+            {f"{metric}@{n}": group_number(OVERALL, metric=f"{metric}@{n}") for metric in _METRICS for n in _TRIES},
             *(
                 Lines(
                     f"LongBench Pro: {title}N, percent",

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from lbx.base.number_key import OVERALL, group_number
 from lbx.base.records import GroupScore, Sample, ScoredSample
 from lbx.benchmarks.base.aggregates import estimate, mean
 from lbx.benchmarks.base.columns import ScoredRows
@@ -44,6 +45,8 @@ CATEGORIES: dict[str, tuple[str, ...]] = {
     "language": ("Chinese", "English"),
 }
 """The groupings and their groups, in the official order. A question of any other group counts in "overall" only."""
+
+OVERALL_AVERAGE = group_number(OVERALL, metric="average")
 
 LANGUAGES = {"zh": "Chinese", "en": "English"}
 

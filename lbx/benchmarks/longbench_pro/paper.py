@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from lbx.benchmarks.base.paper import OVERALL, Line, Paper, Place, by_group
+from lbx.base.number_key import OVERALL, NumberKey
+from lbx.benchmarks.base.paper import Paper, Place, by_group
 
 
-def _place(line: Line) -> Place | None:
-    return Place(OVERALL, "", line.metric) if line.group == OVERALL else by_group(line)
+def _place(key: NumberKey) -> Place | None:
+    return Place(OVERALL, "", key.metric) if key.grouping == OVERALL else by_group(key)
 
 
 PAPER = Paper(

@@ -5,32 +5,36 @@ benchmark,model,mode,dimension,value,score
 
 from __future__ import annotations
 
+from lbx.base.number_key import OVERALL, NumberKey, group_number
 from lbx.benchmarks.base.published import PublishedFigures, Row
-from lbx.benchmarks.longbench_pro.groups import CATEGORIES
+from lbx.benchmarks.longbench_pro.groups import CATEGORIES, OVERALL_AVERAGE
 
-_OVERALL = "overall: average"
-_LINES = {
-    "overall": _OVERALL,
-    "token_length": "length {}: average",
-    "contextual_requirement": "requirement {}: average",
-    "difficulty": "difficulty {}: average",
-    "primary_task": "primary_task {}: average",
-    "language": "language {}: average",
-    "best_of": "overall: bon@{}",
-    "pass_at": "overall: pass@{}",
+_GROUPINGS = {
+    "token_length": "length",
+    "contextual_requirement": "requirement",
+    **{name: name for name in ("difficulty", "primary_task", "language")},
 }
+_TRIES = {"best_of": "bon", "pass_at": "pass"}
 
 
-def _figures(row: Row) -> list[tuple[str, str, str]]:
-    line = _LINES.get(row["dimension"])
-    return [(f"{row['model']} ({row['mode']})", line.format(row["value"]), row["score"])] if line else []
+def _number(dimension: str, value: str) -> NumberKey | None:
+    if dimension == "overall":
+        return OVERALL_AVERAGE
+    if dimension in _TRIES:
+        return group_number(OVERALL, metric=f"{_TRIES[dimension]}@{value}")
+    return group_number(_GROUPINGS[dimension], value, metric="average") if dimension in _GROUPINGS else None
+
+
+def _figures(row: Row) -> list[tuple[str, NumberKey, str]]:
+    key = _number(row["dimension"], row["value"])
+    return [(f"{row['model']} ({row['mode']})", key, row["score"])] if key else []
 
 
 PUBLISHED = PublishedFigures(
     columns=("mode", "dimension", "value", "score"),
     figures=_figures,
     means=tuple(
-        (_OVERALL, {f"{name} {group}: average": 0 for group in CATEGORIES[name]})
+        (OVERALL_AVERAGE, {group_number(name, group, metric="average"): 0 for group in CATEGORIES[name]})
         for name in ("length", "requirement", "difficulty", "language")
     ),
 )

@@ -17,7 +17,7 @@ from lbx.benchmarks.base.board import (
     best_of,
     first_known,
 )
-from lbx.benchmarks.longbench_v2.published import LINES
+from lbx.benchmarks.longbench_v2.published import NUMBERS
 
 _ABOUT: Mapping[str, Callable[[Entry], object]] = {
     "params": lambda one: one.described("params"),
@@ -40,11 +40,11 @@ BOARDS = Boards(
                 *(Text(name, name.title(), first_known(of), optional=True, rank=2) for name, of in _ABOUT.items()),
                 *(
                     Number(f"{part}{cot}", f"{part.title()}{' w/ CoT' if cot else ''}", across=True)
-                    for part in LINES
+                    for part in NUMBERS
                     for cot in ("", "_cot")
                 ),
             ),
-            [Part(LINES, {f"{part}_cot": line for part, line in LINES.items()})],
+            [Part(NUMBERS, {f"{part}_cot": key for part, key in NUMBERS.items()})],
             by=_overall,
             paired=True,
             keeps_empty=True,

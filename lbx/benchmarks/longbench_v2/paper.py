@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from lbx.benchmarks.base.paper import Line, Paper, Place
+from lbx.base.number_key import NumberKey
+from lbx.benchmarks.base.paper import Paper, Place
 
 
-def _place(line: Line) -> Place | None:
-    if not line.group:
+def _place(key: NumberKey) -> Place | None:
+    if not key.grouping:
         return None  # the groups say the same
-    return Place("domain" if line.group == "domain" else "overall", line.metric, line.name)
+    return Place("domain" if key.grouping == "domain" else "overall", key.metric, key.name)
 
 
 PAPER = Paper(

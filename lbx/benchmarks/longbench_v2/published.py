@@ -5,29 +5,27 @@ benchmark,model,overall,easy,hard,short,medium,long
 
 from __future__ import annotations
 
+from lbx.base.number_key import OVERALL, NumberKey, group_number
 from lbx.benchmarks.base.published import PublishedFigures, Row
 
-LINES = {
-    "overall": "overall: accuracy",
-    "easy": "difficulty easy: accuracy",
-    "hard": "difficulty hard: accuracy",
-    "short": "length short: accuracy",
-    "medium": "length medium: accuracy",
-    "long": "length long: accuracy",
+NUMBERS = {
+    "overall": group_number(OVERALL, metric="accuracy"),
+    **{name: group_number("difficulty", name, metric="accuracy") for name in ("easy", "hard")},
+    **{name: group_number("length", name, metric="accuracy") for name in ("short", "medium", "long")},
 }
-"""{column of the leaderboard: line}"""
+"""{column of the leaderboard: its number}"""
 
 
-def _figures(row: Row) -> list[tuple[str, str, str]]:
-    return [(row["model"], line, row[column]) for column, line in LINES.items()]
+def _figures(row: Row) -> list[tuple[str, NumberKey, str]]:
+    return [(row["model"], key, row[column]) for column, key in NUMBERS.items()]
 
 
 PUBLISHED = PublishedFigures(
-    columns=tuple(LINES),
+    columns=tuple(NUMBERS),
     figures=_figures,
     several_rows=False,
     means=(
-        (LINES["overall"], {LINES["easy"]: 192, LINES["hard"]: 311}),
-        (LINES["overall"], {LINES["short"]: 180, LINES["medium"]: 215, LINES["long"]: 108}),
+        (NUMBERS["overall"], {NUMBERS["easy"]: 192, NUMBERS["hard"]: 311}),
+        (NUMBERS["overall"], {NUMBERS["short"]: 180, NUMBERS["medium"]: 215, NUMBERS["long"]: 108}),
     ),
 )

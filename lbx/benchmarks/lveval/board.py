@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
 from lbx.benchmarks.base.board import MODE, Board, Boards, Entry, Heat, Lines, Number, Part, Text
-from lbx.benchmarks.lveval.tasks import DATASETS, LEVELS
+from lbx.benchmarks.lveval.tasks import DATASETS, LEVELS, split_task
 
-_ALL, _OVERALL = "all", "overall: average"
-_OF_LEVELS = {level: f"length {level}: average" for level in LEVELS}
+_ALL = "all"
+_OVERALL = group_number(OVERALL, metric="average")
+_OF_LEVELS = {level: group_number("length", level, metric="average") for level in LEVELS}
+_OF_DATASETS = {name: group_number("dataset", name, metric="average") for name in DATASETS}
 _COLUMNS = {level: level for level in LEVELS}
 
 
@@ -24,24 +27,24 @@ def _completed(entry: Entry) -> Entry:
     return replace(entry, open=entry.open - {_OVERALL}) if whole else entry
 
 
-def _means(figures: Mapping[str, float]) -> dict[str, float]:
+def _means(figures: Mapping[NumberKey, float]) -> dict[NumberKey, float]:
     """The averages of a published model by level, by dataset and of all, where no task of them lacks."""
-    cells = {line: value for line, value in figures.items() if line.rpartition("_")[2] in LEVELS}
-    datasets = dict.fromkeys(line.rpartition("_")[0] for line in cells)
-    wanted = {
-        **{line: [f"{dataset}_{level}" for dataset in datasets] for level, line in _OF_LEVELS.items()},
-        **{f"dataset {dataset}: average": [f"{dataset}_{level}" for level in LEVELS] for dataset in datasets},
-        _OVERALL: [f"{dataset}_{level}" for dataset in datasets for level in LEVELS],
+    cells = {split_task(key.task): value for key, value in figures.items() if split_task(key.task)[1] in LEVELS}
+    datasets = dict.fromkeys(dataset for dataset, _ in cells)
+    parts = {
+        **{key: [(dataset, level) for dataset in datasets] for level, key in _OF_LEVELS.items()},
+        **{_OF_DATASETS[name]: [(name, level) for level in LEVELS] for name in datasets if name in _OF_DATASETS},
+        _OVERALL: [(dataset, level) for dataset in datasets for level in LEVELS],
     }
     return {
-        line: round(sum(cells[task] for task in tasks) / len(tasks), 2)
-        for line, tasks in wanted.items()
-        if tasks and cells.keys() >= set(tasks)
+        key: round(sum(cells[cell] for cell in needed) / len(needed), 2)
+        for key, needed in parts.items()
+        if needed and cells.keys() >= set(needed)
     }
 
 
-def _part(dataset: str, line: str, mean: str) -> Part:
-    return Part({**{level: line.format(level=level) for level in LEVELS}, "mean": mean}, texts={"dataset": dataset})
+def _part(dataset: str, levels: Mapping[str, NumberKey], mean: NumberKey) -> Part:
+    return Part({**levels, "mean": mean}, texts={"dataset": dataset})
 
 
 BOARDS = Boards(
@@ -50,8 +53,11 @@ BOARDS = Boards(
             "LV-Eval: by dataset and level, with the means of both (percent)",
             (MODE, *(Number(level, level, across=True) for level in LEVELS), Number("mean", "mean")),
             [
-                _part(_ALL, "length {level}: average", _OVERALL),
-                *(_part(name, f"{name}_{{level}}", f"dataset {name}: average") for name in DATASETS),
+                _part(_ALL, _OF_LEVELS, _OVERALL),
+                *(
+                    _part(name, {level: task_number(f"{name}_{level}") for level in LEVELS}, mean)
+                    for name, mean in _OF_DATASETS.items()
+                ),
             ],
             first=(Text("dataset", "dataset"),),
             ordered_by=_OVERALL,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from lbx.benchmarks.base.paper import Line, Paper, Place
+from lbx.base.number_key import NumberKey
+from lbx.benchmarks.base.paper import Paper, Place
 from lbx.benchmarks.lveval.tasks import split_task
 
 
-def _place(line: Line) -> Place | None:
-    if line.group == "length":
-        return Place("levels", "average", line.name)
-    return Place("levels", line.name, "average") if line.group else Place("levels", *split_task(line.name))
+def _place(key: NumberKey) -> Place | None:
+    if key.grouping == "length":
+        return Place("levels", "average", key.name)
+    return Place("levels", key.name, "average") if key.grouping else Place("levels", *split_task(key.name))
 
 
 PAPER = Paper({"levels": "LV-Eval: datasets by length level"}, _place, averages=(("levels", "average"),))

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from lbx.base.marks import MARKS
 from lbx.base.visible import one_line, visible
 from lbx.report.page.html import cut
-from lbx.scoring.scored import newest_scores
 
 if TYPE_CHECKING:
     from lbx.store import Store
@@ -147,7 +146,7 @@ def packed(store: Store, runs: Sequence[str], *, chars: int, most_bytes: int) ->
 def _answers(store: Store) -> str:
     return _ANSWERS.format(
         named=_NAMED,
-        scores=newest_scores(store),
+        scores="scores",
         key=_KEY,
         marks=" + ".join(
             f"CASE WHEN {mark.of('s' if mark.of_score else 'g')} THEN {1 << i} ELSE 0 END"
@@ -175,7 +174,7 @@ def _fitting(
     import numpy as np
 
     cuts = {name: _CUT.format(f"g.{name}", chars) for name in ("output", "error", "reasoning")}
-    sql = _TEXTS.format(scores=newest_scores(store), key=_KEY, chars=chars, **cuts)
+    sql = _TEXTS.format(scores="scores", key=_KEY, chars=chars, **cuts)
     most = min(len(found["sample"]), _MOST_TEXTS)
     waves = min(most, max(room, 0) // 150)
     tried = False

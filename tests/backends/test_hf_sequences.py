@@ -24,7 +24,7 @@ from lbx.base.records import Request, SampleKey
 from lbx.inference.batching import DecodeBatch
 from lbx.inference.completing import complete, complete_all
 from lbx.inference.decoding import Decoding
-from lbx.inference.model import NO_FOREIGN_CELLS, Extend
+from lbx.inference.model import NO_CROSS_ATTENTION, Extend
 from lbx.planning.work import not_shared
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
@@ -206,9 +206,9 @@ def test_cells_are_free_when_no_sequence_shares_them_and_then_taken_again(memory
     memory.drop(2)
     assert memory.used_cells == 44
     memory.drop(2)
-    room = memory._store.now.room
+    room = memory._store.now.capacity
     fill(memory, 5, tokens_of(random.Random(4), room - 44))
-    assert memory.used_cells == memory._store.now.room == room
+    assert memory.used_cells == memory._store.now.capacity == room
     memory.fork(3, 0, [5])
     assert (memory.length(5), memory.used_cells) == (0, 44)
 
@@ -534,7 +534,7 @@ def test_layers_that_do_not_see_everything_look_at_what_they_see(kind, tiny_hf, 
             looked[reach] = sum(cells(part.cells) for _, parts in layout.on(memory._device) for part in parts)
     assert looked.pop(None) >= 1016 if kind == "llama4" else not looked.pop(None, None)
     ((reach, seen),) = looked.items()
-    assert reach.tokens == 16
+    assert reach.size == 16
     assert seen <= 16 + 5 * 3
     backend.close()
 
@@ -575,9 +575,9 @@ def test_a_model_whose_sequences_go_in_one_row_is_tried_in_five_passes(tiny_hf, 
 @pytest.mark.parametrize("window", [16, 4096])
 def test_a_window_that_is_computed_wrongly_is_found_out(window, tiny_hf, tmp_path, monkeypatch):
     """Longer than the trial's prompts, too."""
-    from lbx.inference.cell_table import Reach
+    from lbx.inference.cell_table import AttentionWindow
 
-    monkeypatch.setattr(Reach, "first", lambda self, positions: positions * 0)
+    monkeypatch.setattr(AttentionWindow, "first", lambda self, positions: positions * 0)
     backend = loaded(made("wide", "MistralConfig", {"sliding_window": window}, tiny_hf, tmp_path), tmp_path)
     assert not backend.sequences().traits.forks_anywhere
     assert "differ from single ones" in backend._packing.reason
@@ -620,11 +620,11 @@ def test_answers_that_were_thrown_out_go_on_with_the_same_tokens(tiny_hf, tmp_pa
     """As none has ended, all are hoped to take 12 tokens; four whole ones have room."""
     backend = loaded(tiny_hf, tmp_path, kv_cells=500)
     requests = questions(backend, tokens_of(random.Random(4), 100), 12, 100)
-    made_room = []
-    make_room = DecodeBatch._make_room
-    monkeypatch.setattr(DecodeBatch, "_make_room", lambda self: made_room.append(1) or make_room(self))
+    preempted = []
+    preempt = DecodeBatch._preempt_youngest
+    monkeypatch.setattr(DecodeBatch, "_preempt_youngest", lambda self: preempted.append(1) or preempt(self))
     found = dict(DecodeBatch(backend.sequences(), requests, backend.tokenizer, ()).run())
-    assert made_room
+    assert preempted
     for number, request in enumerate(requests):
         tokens = list(request.token_ids)
         for token in found[number].output_ids:
@@ -702,7 +702,7 @@ def test_a_model_with_an_attention_of_its_own_is_given_a_mask(tiny_hf, tmp_path,
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, PACKED_ATTENTION, sdpa_attention_forward)
     backend = loaded(tiny_hf, tmp_path, max_sequences=8, kv_cells=700, prefill_chunk=64)
     memory = backend.sequences()
-    assert memory.traits.pass_price < NO_FOREIGN_CELLS, "strangers in a mask cost"
+    assert memory.traits.pass_price < NO_CROSS_ATTENTION, "strangers in a mask cost"
     print(f"own attention: largest difference {wander(backend, memory, 4, 12, FLOAT32):.1e} of the range")
     backend.close()
 

@@ -24,7 +24,7 @@ from lbx.inference.batching import DecodeBatch
 from lbx.inference.completing import complete, complete_all
 from lbx.inference.decoding import Decoding
 from lbx.inference.model import Extend
-from lbx.inference.prefix import capacity_of
+from lbx.inference.prefix import decode_capacity
 
 pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
 
@@ -538,11 +538,11 @@ def test_answers_that_were_thrown_out_go_on_as_alone(tiny_gguf, monkeypatch):
         )
         for n in range(12)
     ]
-    made_room = []
-    make_room = DecodeBatch._make_room
-    monkeypatch.setattr(DecodeBatch, "_make_room", lambda self: made_room.append(1) or make_room(self))
+    preempted = []
+    preempt = DecodeBatch._preempt_youngest
+    monkeypatch.setattr(DecodeBatch, "_preempt_youngest", lambda self: preempted.append(1) or preempt(self))
     found = dict(DecodeBatch(backend.sequences(), requests, backend.tokenizer, ends).run())
-    assert made_room
+    assert preempted
     for n, request in enumerate(requests):
         ((_, alone),) = DecodeBatch(backend.sequences(), [request], backend.tokenizer, ends).run()
         assert found[n].output_ids == alone.output_ids
@@ -754,7 +754,7 @@ def test_options_set_the_room(tiny_gguf, sliding_gguf):
     assert (backend.info.hardware["max_sequences"], backend.info.hardware["kv_cells"]) == (253, 1000)
     backend.close()
     backend = loaded(sliding_gguf, 256, max_sequences=256)
-    assert (backend.sequences().max_sequences, capacity_of(backend.sequences()).answers) == (12, 8)
+    assert (backend.sequences().max_sequences, decode_capacity(backend.sequences()).answers) == (12, 8)
     backend.close()
 
 

@@ -17,8 +17,8 @@ from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request, SampleKey
 from lbx.inference.batching import BatchFailedError, DecodeBatch
 from lbx.inference.completing import complete_all
-from lbx.inference.model import NO_FOREIGN_CELLS, NO_LIMIT, NOTHING_FOLLOWS, BackendInfo, Extend, MemoryTraits
-from lbx.inference.prefix import common_prefix, joining_pays, plan_prefixes
+from lbx.inference.model import NEVER_EXTENDS, NO_CROSS_ATTENTION, NO_LIMIT, BackendInfo, Extend, MemoryTraits
+from lbx.inference.prefix import common_prefix, is_worth_joining, plan_prefixes
 
 PROMPTS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=14)
 
@@ -39,16 +39,16 @@ def test_every_prompt_once_and_every_prefix_once(prompts: list[list[int]]) -> No
     )
     assert plan.computed_tokens == plan.tree_tokens + again
     for before, branch in zip(plan.branches, plan.branches[1:], strict=False):
-        assert prompts[before.index][: branch.kept] == prompts[branch.index][: branch.kept]
-        assert branch.kept <= before.trunk
-    assert all(b.kept <= b.trunk < b.length == len(prompts[b.index]) for b in plan.branches)
+        assert prompts[before.index][: branch.reused] == prompts[branch.index][: branch.reused]
+        assert branch.reused <= before.fork_at
+    assert all(b.reused <= b.fork_at < b.length == len(prompts[b.index]) for b in plan.branches)
 
 
 @given(PROMPTS, st.randoms())
 def test_shuffling_changes_nothing(prompts: list[list[int]], chance: random.Random) -> None:
     def walk(given_prompts: list[list[int]]) -> list[tuple[object, ...]]:
         plan = plan_prefixes(given_prompts)
-        return [(given_prompts[b.index], b.kept, b.trunk) for b in plan.branches]
+        return [(given_prompts[b.index], b.reused, b.fork_at) for b in plan.branches]
 
     shuffled = list(prompts)
     chance.shuffle(shuffled)
@@ -117,7 +117,7 @@ def test_answers_are_those_of_one_at_a_time(
     st.integers(1, 8),
     st.integers(1, 8),
     st.integers(1, 20),
-    st.sampled_from([NOTHING_FOLLOWS, 0, 3, NO_LIMIT]),
+    st.sampled_from([NEVER_EXTENDS, 0, 3, NO_LIMIT]),
 )
 def test_answers_are_the_same_where_the_trunk_is_never_cut(
     prompts: list[list[int]], new: int, trunks: int, answers: int, step: int, follow: int
@@ -137,11 +137,11 @@ def test_answers_are_the_same_where_the_trunk_is_never_cut(
     assert {index: said(completion) for index, completion in found.items()} == {
         index: said(alone(one)) for index, one in enumerate(requests)
     }
-    depth = max(map(len, batch.plan.returns()), default=0)
+    depth = max(map(len, batch.plan.rewind_lengths()), default=0)
     if trunks > depth and follow == NO_LIMIT:
         assert batch.prompt_tokens == batch.plan.computed_tokens
     kept = sum(completion.cached_tokens for completion in found.values())
-    assert kept == 0 or follow != NOTHING_FOLLOWS
+    assert kept == 0 or follow != NEVER_EXTENDS
     assert batch.prompt_tokens == sum(map(len, prompts)) - kept >= batch.plan.computed_tokens
     assert not memory.sequences
 
@@ -158,7 +158,7 @@ def test_copies_make_room_for_a_longer_prompt() -> None:
 @pytest.mark.parametrize("cells", [81, 125, 150, 1000])
 def test_prompts_that_share_less_in_memory_than_in_text_do_not_overflow_it(cells: int) -> None:
     """Six lengths to return to, and three sequences for copies: what else prompts share is computed twice, and held."""
-    memory = ToyMemory(8, cells, pass_price=NO_FOREIGN_CELLS, forks_anywhere=False, trunks=4)
+    memory = ToyMemory(8, cells, pass_price=NO_CROSS_ATTENTION, forks_anywhere=False, trunks=4)
     prompts = [[*[1] * begin, 2] for begin in (60, 50, 40, 30, 20, 10)]
     requests = [replace(request(n, prompt, 20), stop=(), min_new_tokens=20) for n, prompt in enumerate(prompts)]
     batch = DecodeBatch(memory, requests, TOKENIZER, {EOS})
@@ -180,10 +180,10 @@ def test_long_prompts_share_what_is_long_itself_and_short_ones_with_each_other()
     begin = [1] * 20
     ends = [[2] * 5, [3], [4] * 30 + [5], [4] * 30 + [6], [4] * 5 + [7] * 30]
     prompts = [begin + end for end in ends]
-    kept = {branch.index: branch.kept for branch in plan_prefixes(prompts, long_from=30).branches}
+    kept = {branch.index: branch.reused for branch in plan_prefixes(prompts, long_from=30).branches}
     assert kept == {0: 0, 1: 20, 2: 0, 3: 50, 4: 0}
     equal = plan_prefixes([[1] * 31, [1] * 31, [1] * 32, [1] * 32], long_from=30).branches
-    assert [branch.kept for branch in equal] == [0, 0, 0, 31], "the last token of a prompt is its own"
+    assert [branch.reused for branch in equal] == [0, 0, 0, 31], "the last token of a prompt is its own"
 
 
 @pytest.mark.parametrize("trunks", [5, 7])
@@ -240,7 +240,7 @@ def test_questions_on_one_document_share_it() -> None:
     st.integers(4, 12),
     st.integers(4, 40),
     st.integers(0, 200),
-    st.sampled_from([0, 1_000, NO_FOREIGN_CELLS]),
+    st.sampled_from([0, 1_000, NO_CROSS_ATTENTION]),
     st.integers(1, 7),
 )
 def test_answers_that_were_thrown_out_are_those_of_one_at_a_time(
@@ -264,7 +264,7 @@ class Walk(NamedTuple):
 
 def walk_of(requests: Sequence[Request], *, cells: int, hopeful: bool, monkeypatch: pytest.MonkeyPatch) -> Walk:
     """How many passes and tokens the answers take, with room for what they are likely to take, or may."""
-    memory = ToyMemory(max_sequences=40, max_step=64, max_cells=cells, pass_price=NO_FOREIGN_CELLS)
+    memory = ToyMemory(max_sequences=40, max_step=64, max_cells=cells, pass_price=NO_CROSS_ATTENTION)
     with monkeypatch.context() as patch:
         if not hopeful:
             patch.setattr(MemoryTraits, "resumes", False)
@@ -296,7 +296,7 @@ def test_strangers_wait_where_attention_is_dear() -> None:
     dear = ToyMemory(max_step=64, pass_price=100)
     assert len(dict(DecodeBatch(dear, requests, TOKENIZER, {EOS}).run())) == 6
     assert dear.most_cells <= 60 + 8
-    cheap = ToyMemory(max_step=64, pass_price=NO_FOREIGN_CELLS)
+    cheap = ToyMemory(max_step=64, pass_price=NO_CROSS_ATTENTION)
     assert len(dict(DecodeBatch(cheap, requests, TOKENIZER, {EOS}).run())) == 6
     assert cheap.most_cells > dear.most_cells
     assert cheap.steps < dear.steps
@@ -318,7 +318,7 @@ CPU, GPU = 4 * 6 * WIDTH, 256 * 6 * WIDTH
     [
         (DOCUMENT, DOCUMENT, [ANSWER], CPU, False),  # another document: a third more work to read it
         (DOCUMENT, DOCUMENT, [ANSWER], GPU, True),  # where a step for one answer is as long as one for many
-        (DOCUMENT, DOCUMENT, [ANSWER], NO_FOREIGN_CELLS, True),
+        (DOCUMENT, DOCUMENT, [ANSWER], NO_CROSS_ATTENTION, True),
         (QUESTION, 15 * (QUESTION + ANSWER), [ANSWER] * 15, CPU, True),  # the next question on one document
         (QUESTION, 40 * (QUESTION + ANSWER), [ANSWER] * 40, CPU, False),  # one of many, better answered by half of them
         (QUESTION, 15 * (QUESTION + 2000), [ANSWER] * 15, CPU, False),  # beside answers that have become long
@@ -330,7 +330,7 @@ CPU, GPU = 4 * 6 * WIDTH, 256 * 6 * WIDTH
     ],
 )
 def test_when_joining_pays(new: int, strangers: int, growing: list[int], price: int, pays: bool) -> None:
-    assert pays is joining_pays(
+    assert pays is is_worth_joining(
         new=new, budget=ANSWER, strangers=strangers, growing=growing, max_step=256, pass_price=price
     )
 

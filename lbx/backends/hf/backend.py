@@ -28,7 +28,7 @@ from lbx.backends.places import model_files
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
 from lbx.inference.endings import named_ends
-from lbx.inference.model import LEAST_SEQUENCES, BackendInfo
+from lbx.inference.model import MIN_SEQUENCES, BackendInfo
 from lbx.inference.sampling import left_out, recommended
 
 if TYPE_CHECKING:
@@ -87,9 +87,7 @@ class HfBackend:
         if packing.reason is None:
             return sequence_memory.HfSequences(
                 self._model,
-                max_sequences=packing.sequences(
-                    max(LEAST_SEQUENCES, self._max_sequences), self.info.weights_bytes or 0
-                ),
+                max_sequences=packing.sequences(max(MIN_SEQUENCES, self._max_sequences), self.info.weights_bytes or 0),
                 max_cells=self._kv_cells,
                 max_step=self._chunk or self.info.context_window,
                 parts=packing.parts,

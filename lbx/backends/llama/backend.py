@@ -65,6 +65,8 @@ class LlamaBackend:
         self.eos_ids = self.tokenizer.eos_ids
 
     def sequences(self) -> LlamaSequences:
+        if self._model is None:
+            raise BackendError(f"The model {self.info.model} is closed.")
         return self._memory
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ def recommended(values: Mapping[str, object]) -> Sampling | None:
     return Sampling() if samples is False else sampling
 
 
-def left_out(penalty: object) -> tuple[dict[str, float], tuple[str, ...]]:
+def ignored_repetition_penalty(penalty: object) -> tuple[dict[str, float], tuple[str, ...]]:
     """A repetition penalty that a model's files name, which lbx does not apply: for ``BackendInfo``.
 
     It would punish an answer for quoting its document.

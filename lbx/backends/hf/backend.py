@@ -29,7 +29,7 @@ from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
 from lbx.inference.endings import named_ends
 from lbx.inference.model import MIN_SEQUENCES, BackendInfo
-from lbx.inference.sampling import left_out, recommended
+from lbx.inference.sampling import ignored_repetition_penalty, recommended
 
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing
@@ -140,8 +140,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
             f"The config.json of {card.name} declares no context window.",
             fix="Set context_window in its card.",
         )
-    wishes = _generation_config(weights)
-    penalty, note = left_out(wishes.get("repetition_penalty"))
+    generation_config = _generation_config(weights)
+    penalty, note = ignored_repetition_penalty(generation_config.get("repetition_penalty"))
     kv_bytes = kv_bytes_per_token(model.config, model.dtype.itemsize)
     kv_cells = (
         max(window, options.kv_cells)
@@ -169,10 +169,10 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         | ({"rope_scaling": options.rope_scaling, "rope_factor": options.rope_factor} if options.rope_scaling else {}),
         hardware=_hardware(torch, device, model)
         | {"dtype_reason": dtype.reason, "architecture": str(model.config.model_type)}
-        | ({"stored_as": stored_as} if (stored_as := stored.described(dtype.name)) else {})
+        | ({"stored_as": stored_as} if (stored_as := stored.describe(dtype.name)) else {})
         | penalty,
         declared_context=declared.tokens if declared else 0,
-        default_sampling=recommended({name: wishes.get(name) for name in _SAMPLING}),
+        default_sampling=recommended({name: generation_config.get(name) for name in _SAMPLING}),
         weights_bytes=int(model.get_memory_footprint()),
         kv_bytes_per_token=kv_bytes,
         kv_cells=kv_cells,

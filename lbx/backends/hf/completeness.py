@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.hf.stored import OF_ACTIVATIONS
+from lbx.backends.hf.checkpoint import OF_ACTIVATIONS
 from lbx.base.errors import BackendError
 
 _FIX_OTHER_MODEL = "config.json or the .safetensors files belong to another model: take all of one model's files."

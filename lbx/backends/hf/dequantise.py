@@ -30,7 +30,7 @@ Parts = Mapping[str, Any]
 _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 
 
-class UnreadableError(Exception):
+class CheckpointFormatError(Exception):
     """A weight's tensors, or what config.json says of it, do not fit together. The message is a clause."""
 
 
@@ -52,24 +52,24 @@ class StoredWeight:
     settings: Mapping[str, Any]
 
     def number(self, key: str) -> int:
-        """A setting that must be a whole number above 0. Raises UnreadableError: it is none."""
+        """A setting that must be a whole number above 0. Raises CheckpointFormatError: it is none."""
         value = self.settings.get(key)
         if type(value) is not int or value < 1:
-            raise UnreadableError(f"config.json gives its {key} as {value!r}")
+            raise CheckpointFormatError(f"config.json gives its {key} as {value!r}")
         return value
 
     def must_be(self, part: str, *shapes: Shape) -> None:
-        """Raises UnreadableError: the part has none of these shapes."""
+        """Raises CheckpointFormatError: the part has none of these shapes."""
         if self.shapes[part] not in shapes:
             wanted = " or ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
-            raise UnreadableError(f"its {part} has the shape {list(self.shapes[part])}, not {wanted}")
+            raise CheckpointFormatError(f"its {part} has the shape {list(self.shapes[part])}, not {wanted}")
 
 
 def _in_order(order: Any, groups: int) -> Any:
-    """The group of each column. Raises UnreadableError: there is no such group; torch counts from behind below 0."""
+    """The group of each column. Raises CheckpointFormatError: there is no such group; torch counts from behind below 0."""
     order = order.long()
     if order.numel() and (int(order.min()) < 0 or int(order.max()) >= groups):
-        raise UnreadableError(
+        raise CheckpointFormatError(
             f"its columns are of groups {int(order.min())} to {int(order.max())}, and it has {groups}"
         )
     return order
@@ -88,7 +88,7 @@ def _blocked(shape: Shape, block: tuple[int, int]) -> Shape:
 def _block(weight: StoredWeight, key: str) -> tuple[int, int]:
     value = weight.settings.get(key)
     if not isinstance(value, list) or len(value) != 2 or not all(type(n) is int and n > 0 for n in value):
-        raise UnreadableError(f"config.json gives its {key} as {value!r}")
+        raise CheckpointFormatError(f"config.json gives its {key} as {value!r}")
     return value[0], value[1]
 
 
@@ -117,7 +117,7 @@ def _block_of_scale(weight: StoredWeight) -> tuple[int, int]:
 
 def scaled_shape(weight: StoredWeight) -> Shape:
     if len(weight.shapes["weight"]) < 2:
-        raise UnreadableError("it is not a matrix")
+        raise CheckpointFormatError("it is not a matrix")
     _block_of_scale(weight)
     if "zero" in weight.shapes:
         weight.must_be("zero", weight.shapes["scale"])
@@ -197,7 +197,7 @@ def packed_shape(weight: StoredWeight) -> Shape:
     *rest, words = weight.shapes["weight"]
     bits = weight.number("num_bits")
     if bits > 8:
-        raise UnreadableError(f"config.json gives its num_bits as {bits}")
+        raise CheckpointFormatError(f"config.json gives its num_bits as {bits}")
     weight.must_be("shape", (len(rest) + 1,))
     columns = _columns(weight, words, bits)
     shape = (*rest, columns)
@@ -221,7 +221,7 @@ def packed(parts: Parts, weight: StoredWeight) -> Any:
     bits, shape = weight.number("num_bits"), tuple(map(int, parts["shape"].tolist()))
     columns, middle = shape[-1], 2 ** (bits - 1)
     if words_of(columns, bits) != parts["weight"].shape[-1] or shape[:-1] != tuple(parts["weight"].shape[:-1]):
-        raise UnreadableError(f"it is {list(shape)} in {list(parts['weight'].shape)} words of {bits} bits")
+        raise CheckpointFormatError(f"it is {list(shape)} in {list(parts['weight'].shape)} words of {bits} bits")
     group = _groups_of(weight, columns)
     numbers = unpack_words(parts["weight"], bits, columns).float()
     zero: Any = middle
@@ -241,7 +241,7 @@ def packed(parts: Parts, weight: StoredWeight) -> Any:
 def awq_shape(weight: StoredWeight) -> Shape:
     columns, words = weight.shapes["weight"]
     if weight.number("bits") != 4:
-        raise UnreadableError("AWQ of other than 4 bits has no order that is known")
+        raise CheckpointFormatError("AWQ of other than 4 bits has no order that is known")
     group = _groups_of(weight, columns)
     weight.must_be("zero", (-(-columns // group), words))
     weight.must_be("scale", (-(-columns // group), 8 * words))
@@ -265,7 +265,7 @@ def gptq_shape(weight: StoredWeight) -> Shape:
     columns = words * WORD // bits
     groups = -(-columns // _groups_of(weight, columns))
     if bits not in (2, 3, 4, 8) or words_of(columns, bits) != words:
-        raise UnreadableError(f"{words} words hold no whole number of {bits} bits each")
+        raise CheckpointFormatError(f"{words} words hold no whole number of {bits} bits each")
     weight.must_be("scale", (groups, rows))
     weight.must_be("zero", (groups, words_of(rows, bits)))
     if "order" in weight.shapes:
@@ -306,7 +306,7 @@ def _state(weight: StoredWeight) -> Mapping[str, Any]:
     """What its own table says: the dense shape, and how many numbers share a scale."""
     state = weight.settings.get("state")
     if not isinstance(state, Mapping) or state.get("quant_type") not in ("nf4", "fp4"):
-        raise UnreadableError("its quant_state cannot be read")
+        raise CheckpointFormatError("its quant_state cannot be read")
     return state
 
 
@@ -343,5 +343,5 @@ def int8_shape(weight: StoredWeight) -> Shape:
 
 def int8(parts: Parts, weight: StoredWeight) -> Any:
     if "layout" in parts and int(parts["layout"]):
-        raise UnreadableError("its numbers are stored in a GPU's layout")
+        raise CheckpointFormatError("its numbers are stored in a GPU's layout")
     return parts["weight"].float() * (parts["scale"].float() / 127).unsqueeze(1)

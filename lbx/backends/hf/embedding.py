@@ -31,7 +31,7 @@ from lbx.backends.hf.library import (
     refuse_without_tokenizer,
     warnings_if,
 )
-from lbx.backends.hf.stored import read_stored
+from lbx.backends.hf.checkpoint import read_checkpoint
 from lbx.backends.options import thread_count
 from lbx.backends.places import model_files
 from lbx.base.errors import BackendError
@@ -221,7 +221,7 @@ def _module_folders(folder: Path, options: SentenceTransformersOptions) -> set[s
 
 def _load_model(folder: Path, options: SentenceTransformersOptions, device: str, *, debug: bool) -> tuple[Any, Any]:
     """The library and the model in it."""
-    if title := read_stored(folder).title:
+    if title := read_checkpoint(folder).title:
         raise BackendError(
             f"The embedding model in {folder} is stored as {title}; lbx reads quantised folders of language models "
             "only.",

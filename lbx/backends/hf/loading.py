@@ -13,7 +13,7 @@ from lbx.backends.hf.dtypes import Dtype, choose_dtype
 from lbx.backends.hf.footprint import free_bytes, freed_at_once, refuse_too_large
 from lbx.backends.hf.library import choose_device, first_line, out_of_memory, warnings_if
 from lbx.backends.hf.rope import stretch
-from lbx.backends.hf.stored import DenseTensors, StoredModel, read_stored
+from lbx.backends.hf.checkpoint import DenseTensors, Checkpoint, read_checkpoint
 from lbx.backends.memory import available_bytes
 from lbx.backends.options import AUTO, HfOptions
 from lbx.base.commands import as_command
@@ -34,7 +34,7 @@ class LoadedWeights(NamedTuple):
     model: Any
     dtype: Dtype
     device: Any
-    stored: StoredModel
+    stored: Checkpoint
 
 
 def load_model(
@@ -48,7 +48,7 @@ def load_model(
     device = choose_device(torch, options.device)
     _refuse_without_libraries(options)
     dtype = choose_dtype(torch, options.dtype, device, folder)
-    stored = read_stored(folder)
+    stored = read_checkpoint(folder)
     _refuse_twice(stored, options, name)
     _refuse_too_large(torch, name, stored, options, dtype=dtype.name, device=device)
     torch.set_float32_matmul_precision("highest")  # float32 means float32 on a GPU, too, not TF32
@@ -93,7 +93,7 @@ def _free(torch: Any, device: Any, options: HfOptions) -> int | None:
 
 
 def _refuse_too_large(
-    torch: Any, name: str, stored: StoredModel, options: HfOptions, *, dtype: str, device: Any
+    torch: Any, name: str, stored: Checkpoint, options: HfOptions, *, dtype: str, device: Any
 ) -> None:
     """Look for room where the weights come to lie, and in RAM for those that are made dense or pass through it."""
     dense, unpacking = stored.dense_bytes(_BYTES[options.quantization or dtype]), stored.unpacking_bytes
@@ -129,7 +129,7 @@ def _refuse_without_libraries(options: HfOptions) -> None:
 
 
 def _from_files(
-    torch: Any, transformers: Any, name: str, stored: StoredModel, options: HfOptions, *, dtype: str, device: Any
+    torch: Any, transformers: Any, name: str, stored: Checkpoint, options: HfOptions, *, dtype: str, device: Any
 ) -> Any:
     folder = stored.folder
     number = getattr(torch, dtype)
@@ -211,7 +211,7 @@ def _concrete(kind: Any, config: Any) -> tuple[Any, Any]:
     return concrete, config.get_text_config() if of_text and concrete.config_class == of_text else config
 
 
-def _refuse_twice(stored: StoredModel, options: HfOptions, name: str) -> None:
+def _refuse_twice(stored: Checkpoint, options: HfOptions, name: str) -> None:
     if stored.weights and options.quantization:
         raise BackendError(
             f"{name} is stored as {stored.title}: quantization = {options.quantization!r} would round it once more.",

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.hf.dequantise import UnreadableError
+from lbx.backends.hf.dequantise import CheckpointFormatError
 from lbx.base.inputs import SMALL, read_input
 
 _CLASSES = ("Linear", "FusedMoE")
@@ -91,7 +91,7 @@ def _names(target: str, module: str) -> bool:
     pattern = target[3:]
     # A pattern comes with the model: one that could be matched in very many ways would never come to an end.
     if len(pattern) > _LONGEST_PATTERN or len(_REPEATS.findall(pattern)) > _MOST_REPEATS or _NESTED.search(pattern):
-        raise UnreadableError(f"its config.json groups modules by {pattern[:_LONGEST_PATTERN]!r}")
+        raise CheckpointFormatError(f"its config.json groups modules by {pattern[:_LONGEST_PATTERN]!r}")
     return re.match(pattern, module) is not None
 
 

@@ -1,7 +1,7 @@
 """The formats in which folders store weights in fewer bits: a row a format.
 
 Which row reads a weight follows from the number formats of its tensors, and config.json must agree; what no row claims
-is refused (``lbx.backends.hf.stored``). How each is read stands in ``lbx.backends.hf.dequantise``.
+is refused (``lbx.backends.hf.checkpoint``). How each is read stands in ``lbx.backends.hf.dequantise``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lbx.backends.hf import dequantise
-from lbx.backends.hf.dequantise import Parts, StoredWeight, UnreadableError
+from lbx.backends.hf.dequantise import Parts, StoredWeight, CheckpointFormatError
 from lbx.backends.hf.few_bits import Shape
 
 _F8, _F8_E4M3 = frozenset({"F8_E4M3", "F8_E5M2"}), frozenset({"F8_E4M3"})
@@ -27,7 +27,7 @@ class Format:
         title: for people; ``weight.settings`` fill it in.
         methods: values of ``quant_method`` that it goes with, with ":" and the format where the method has several.
         parts: {part: number formats that it may have}; all must be there.
-        shape: of the dense weight. Raises UnreadableError where parts do not fit together.
+        shape: of the dense weight. Raises CheckpointFormatError where parts do not fit together.
         dense: the weight in float32.
         more: the same of parts that may be there.
     """
@@ -50,7 +50,7 @@ class Format:
 
 
 def require_parts(weight: StoredWeight) -> None:
-    """Raises UnreadableError: config.json, or another part, says that there is a part which is not there.
+    """Raises CheckpointFormatError: config.json, or another part, says that there is a part which is not there.
 
     Some parts a row can do without: the numbers would be read all the same, and wrongly.
     """
@@ -63,7 +63,7 @@ def require_parts(weight: StoredWeight) -> None:
     if weight.dtypes.get("absmax") == "U8" or parts & {"nested", "nested_map"}:
         needed |= {"nested", "nested_map"}
     if lacking := sorted(needed - parts):
-        raise UnreadableError(f"its {' and '.join(lacking)} is missing")
+        raise CheckpointFormatError(f"its {' and '.join(lacking)} is missing")
 
 
 def _methods(*names: str) -> frozenset[str]:

@@ -361,7 +361,7 @@ def test_dynamic_embeddings_are_asked_one_at_a_time(tiny_hf, tmp_path):
 def test_longrope_shares_among_long_prompts_and_among_short_ones(tiny_hf, tmp_path):
     """All of a long prompt is turned by other factors than a short one, what both begin with, too."""
     backend = load_hf(save_hf("Phi3Config", PHI3_LONG, tiny_hf, tmp_path), tmp_path)
-    document = tokens_of(300)
+    document = tokens_of(300, 4)
     short = questions(document[:150], 3, 6)
     requests = [*short, *questions(document, 3, 6), *questions(document[:260], 2, 6)]
     batch = DecodeBatch(backend.sequences(), requests, backend.tokenizer, backend.eos_ids)

@@ -22,7 +22,7 @@ import quantised_folders as folders  # noqa: E402
 from quantised_folders import Maker, compressed_settings, quantise_folder  # noqa: E402
 
 from lbx.backends import load, resolve_model  # noqa: E402
-from lbx.backends.hf.checkpoint import DenseTensors, Checkpoint, read_checkpoint  # noqa: E402
+from lbx.backends.hf.checkpoint import Checkpoint, DenseTensors, read_checkpoint  # noqa: E402
 from lbx.base.errors import BackendError  # noqa: E402
 
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic"}

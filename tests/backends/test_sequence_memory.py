@@ -51,15 +51,15 @@ def test_any_schedule_keeps_count_and_logits(subject: Subject, seed: int) -> Non
 
 
 def test_a_full_memory_refuses_and_changes_nothing(subject: Subject) -> None:
-    memory, tokens = subject.memory, tokens_of(200)
+    memory, tokens = subject.memory, tokens_of(150)
     prefill(memory, 0, tokens)
-    memory.fork(0, 200, [1, 2])
+    memory.fork(0, 150, [1, 2])
     grown = list(tokens)
     with pytest.raises(MemoryFullError, match="full"):
         while True:
             before = [memory.length(sequence) for sequence in range(3)], memory.used_cells
-            memory.extend([Extend(1, [7] * 25, False), Extend(2, [8], False)])
-            grown += [7] * 25
+            memory.extend([Extend(1, [7] * 60, False), Extend(2, [8], False)])
+            grown += [7] * 60
     assert ([memory.length(sequence) for sequence in range(3)], memory.used_cells) == before
     memory.drop(2)
     memory.drop(0)

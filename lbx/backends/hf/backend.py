@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard, window_notes, window_of
 from lbx.backends.fingerprints import weights_settings
-from lbx.backends.hf.files import refuse_unsound
+from lbx.backends.hf.files import refuse_foreign_tokenizer, refuse_unsound
 from lbx.backends.hf.footprint import kv_bytes_per_token
 from lbx.backends.hf.library import (
     attention_of,
@@ -22,14 +22,12 @@ from lbx.backends.hf.library import (
 )
 from lbx.backends.hf.loading import default_cells, load_model
 from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template, read_tokenizer
-from lbx.backends.hf.vocabulary import refuse_foreign_tokenizer
 from lbx.backends.options import AUTO, HfOptions, thread_count
 from lbx.backends.places import model_files
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
-from lbx.inference.endings import named_ends
 from lbx.inference.model import MIN_SEQUENCES, BackendInfo
-from lbx.inference.sampling import ignored_repetition_penalty, recommended
+from lbx.inference.sampling import ignored_repetition_penalty, named_ends, recommended
 
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing

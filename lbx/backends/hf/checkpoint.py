@@ -1,7 +1,6 @@
-"""What a Hugging Face folder stores: plain tensors, and weights in fewer bits with the row that reads each.
+"""Checkpoint of a Hugging Face folder: plain tensors, and quantised weights with their formats.
 
-Looked at before anything is loaded, by names, shapes and number formats, so that no tensor is read wrongly or left out
-without a word.
+Names, shapes and number formats are checked before anything is loaded, so that no tensor is misread or ignored.
 """
 
 from __future__ import annotations
@@ -17,11 +16,17 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from lbx.backends.hf.dequantise import StoredWeight, CheckpointFormatError
-from lbx.backends.hf.few_bits import Shape
+from lbx.backends.hf.dequantise import CheckpointFormatError, Shape, StoredWeight
 from lbx.backends.hf.library import first_line, out_of_memory
-from lbx.backends.hf.quantisation import method_of, read_settings, rounds_activations, settings_of_weight
-from lbx.backends.hf.quantised import FORMATS, Format, require_parts
+from lbx.backends.hf.quantisation import (
+    FORMATS,
+    Format,
+    method_of,
+    read_settings,
+    require_parts,
+    rounds_activations,
+    settings_of_weight,
+)
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input, require_file
 
@@ -65,7 +70,7 @@ class StoredTensor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DenseWeight:
-    """A weight, how it is stored, and the shape that it gets."""
+    """A quantised weight, its format and its dense shape."""
 
     weight: StoredWeight
     format: Format
@@ -81,14 +86,13 @@ class DenseWeight:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """All tensors of a folder.
+    """Tensors of a folder.
 
     Attributes:
-        folder: where they lie.
-        tensors: all, by name.
-        plain: those that are taken as they are.
-        weights: those that are made dense; () for a folder that is not quantised.
-        rounds_activations: whether the format's authors round activations, too.
+        tensors: all tensors by name.
+        plain: tensors that are not quantised.
+        weights: quantised weights.
+        rounds_activations: whether the format also rounds activations.
     """
 
     folder: Path
@@ -99,23 +103,25 @@ class Checkpoint:
 
     @property
     def title(self) -> str:
-        """The formats for people; "" where nothing is quantised."""
+        """Names of the formats; "" if the folder is not quantised."""
         titles = (one.format.title.format_map(_Settings(one.weight.settings)) for one in self.weights)
         return " and ".join(dict.fromkeys(titles))
 
     def describe(self, dtype: str) -> str:
-        """What becomes of it in a number format, a clause; "" where nothing is quantised."""
-        rounds = "; activations are not rounded, as servers' kernels for it round them" if self.rounds_activations else ""
+        """Note on how it is computed in a number format, a clause; "" if the folder is not quantised."""
+        rounds = (
+            "; activations are not rounded, as servers' kernels for it round them" if self.rounds_activations else ""
+        )
         return f"{self.title}, and computed from its numbers in {dtype}{rounds}" if self.weights else ""
 
     def dense_bytes(self, bytes_per_number: float) -> float:
-        """What all weights take when they are dense."""
+        """Size of all weights after dequantisation."""
         made = sum(math.prod(one.shape) for one in self.weights)
         return (sum(tensor.numbers for tensor in self.plain.values()) + made) * bytes_per_number
 
     @property
     def unpacking_bytes(self) -> int:
-        """What the largest weight takes of RAM while it is made dense; 0 where nothing is quantised."""
+        """RAM that dequantising the largest weight takes; 0 if the folder is not quantised."""
         return _WHILE_MADE * max((math.prod(one.shape) for one in self.weights), default=0)
 
 
@@ -125,7 +131,7 @@ class _Settings(dict[str, Any]):
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """What a folder stores.
+    """Read names, shapes and settings of a folder's tensors.
 
     Raises:
         BackendError: a file cannot be read, its index is another model's, or a tensor is in a format that lbx does not

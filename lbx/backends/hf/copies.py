@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from lbx.backends.hf.cache import GrowingLayer, OwnCache, make_cache
 from lbx.backends.hf.library import first_line, forget_lengths, give_back_memory, length_dependent
-from lbx.backends.hf.single import Forward, long_from
+from lbx.backends.hf.single import Forward, GrowingLayer, OwnCache, long_from, make_cache
 from lbx.base.errors import BackendError
 from lbx.inference.model import (
     NEVER_EXTENDS,
@@ -168,7 +167,7 @@ def _copied(cache: DynamicCache | OwnCache) -> DynamicCache | OwnCache:
 def _copied_layer(layer: Any) -> Any:
     made = copy.copy(layer)
     if type(layer) is GrowingLayer and layer.is_initialized:
-        made._rooms = (layer.keys, layer.values)  # the room behind them is the other one's
+        made._buffers = (layer.keys, layer.values)  # the room behind them is the other one's
     if type(layer) not in _ADDED_TO:
         vars(made).update({name: _cloned(value) for name, value in vars(layer).items()})
     return made

@@ -39,8 +39,8 @@ from bench.model import REPOSITORY, fetch_smollm2, make_gguf, make_hf, write_car
 from bench.prompts import Asked, ask, documents, link_bundle, tasks_there
 from lbx.backends.hf.tokenizer import HfTokenizer
 from lbx.base.layout import Bundle
-from lbx.inference.endings import named_ends
 from lbx.inference.prefix import PrefixPlan, plan_prefixes
+from lbx.inference.sampling import named_ends
 
 TASKS = ("quality", "tpo", "coursera")
 WINDOW = 16_384

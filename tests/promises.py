@@ -74,6 +74,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "tests/test_promises.py",
     ),
     "Shared prefixes change no answer": (
+        "tests/backends/test_sequence_memory.py",
         "tests/backends/test_llama_sequences.py",
         "tests/backends/test_hf_sequences.py",
         "tests/models/test_demo_model.py",

@@ -32,7 +32,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "from_pretrained": "a method that is wrapped for a moment, and opens what the library opens",
     },
     "backends/hf/loading.py": {"from_pretrained": "refuse_unsound has looked at every file of the folder"},
-    "backends/hf/stored.py": {"safe_open": "behind require_file, in the one function that calls it"},
+    "backends/hf/checkpoint.py": {"safe_open": "behind require_file, in the one function that calls it"},
     "backends/hf/tokenizer.py": {
         "from_pretrained": "refuse_unsound has looked at every file of the folder",
         "from_file": "the same",

@@ -9,7 +9,7 @@ from typing import Any
 
 from lbx.backends.cards import NOTHING, ModelCard, read_card, window_of
 from lbx.backends.headers import declared_window
-from lbx.backends.hf.stored import read_stored
+from lbx.backends.hf.checkpoint import read_checkpoint
 from lbx.backends.llama.formats import check_gguf, format_title
 from lbx.backends.places import model_files, named_places
 from lbx.backends.weights import resolve_embedder, resolve_model, weights_path
@@ -106,4 +106,4 @@ def _stored_as(card: ModelCard, place: Path) -> str:
         return format_title(place)
     if card.backend != "hf" or find_spec("safetensors") is None:
         return ""
-    return read_stored(place).title
+    return read_checkpoint(place).title

@@ -1,13 +1,12 @@
-"""Answers to many requests in one memory: shared prefixes are computed once, and answers decoded in lock-step.
+"""Continuous batching: shared prefixes are computed once, and answers are decoded together.
 
-One pass of the model takes, in this order: the next token of every answer that grows, the rest of prompts that have
-branched off, and a piece of the trunk (see ``lbx.inference.prefix``). An answer that ends leaves at once, and the next
-prompt takes its place.
+One pass takes, in this order: the next token of every running answer, the rest of prompts that have forked off, and a
+piece of the trunk (see ``lbx.inference.prefix``). When an answer ends, the next prompt takes its place.
 
-A prompt is admitted when the memory has room for it and for answers as long as all are likely to become. Where that
-was too hopeful, the youngest answer gives its cells back, and its tokens are read again in one go when there is room,
-before any other prompt. The oldest is never thrown out, so that each comes to its end. Where sequences cannot fork
-anywhere, or tokens are computed otherwise one by one, the longest possible answers have room.
+A prompt is admitted if the memory has room for it and for all answers at their expected lengths. If that was too
+optimistic, the youngest answer is preempted: its cells are freed, and its tokens are prefilled again, before any other
+prompt, once there is room. The oldest answer is never preempted, so every answer ends. If sequences cannot fork
+anywhere, or single tokens are computed differently from pieces, answers are admitted by their budgets.
 """
 
 from __future__ import annotations
@@ -20,16 +19,18 @@ from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request
 from lbx.inference.decoding import Decoding, TokenWatch
 from lbx.inference.model import Extend, MemoryFullError, SequenceMemory
-from lbx.inference.prefix import Admission, AnswerLengths, Branch, PrefixPlan, capacity_of, plan_prefixes
+from lbx.inference.prefix import Admission, AnswerLengths, Branch, PrefixPlan, decode_capacity, plan_prefixes
 from lbx.prompting.prompter import Tokenizer
 
 
 @dataclass(slots=True)
-class _DecodingAnswer:
-    """A prompt that has branched off, until its answer ends.
+class _RunningAnswer:
+    """A running answer.
 
     Attributes:
-        waiting: its next tokens to be read: of the prompt, or once it was thrown out, of its answer, too.
+        waiting: tokens still to be prefilled: of the prompt, and of the answer after a preemption.
+        cached: leading tokens of the prompt that were reused.
+        n_tokens: tokens of the answer so far.
     """
 
     place: int
@@ -38,25 +39,24 @@ class _DecodingAnswer:
     decoding: Decoding
     sequence: int
     waiting: Sequence[int]
-    kept: int
+    cached: int
     next_token: int | None = None
-    made: int = 0
+    n_tokens: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
 
 
 def budget(request: Request) -> int:
-    """How many tokens an answer may take, its reasoning included."""
+    """Most tokens of an answer, reasoning included."""
     return request.thinking_tokens + request.max_new_tokens
 
 
 class BatchFailedError(Exception):
-    """The model failed in the middle of a batch.
+    """The model failed during a batch.
 
     Args:
-        cause: what it said.
-        unanswered: indices of the requests without an answer, those first whose answers grew or were to grow next.
-        computed: how many of these, from the first on, the pass that failed may have computed something of; at least 1.
+        unanswered: indices of the requests without an answer; running answers first, then in order.
+        computed: number of leading ``unanswered`` that the failed pass may have contained; at least 1.
     """
 
     def __init__(self, cause: BackendError, unanswered: Sequence[int], computed: int) -> None:
@@ -68,19 +68,19 @@ class BatchFailedError(Exception):
 
 @dataclass(slots=True)
 class DecodeBatch:
-    """Answers requests on one memory of sequences.
+    """Scheduler of the requests of one batch.
 
     Args:
-        requests: at least one token each, and each fits the memory alone, answer included.
+        requests: each not empty, and small enough to fit the memory alone, answer included.
         eos_ids: tokens that end an answer.
-        computed: told after each pass how many tokens it had, of prompts and answers together.
-        answers: how many may grow at a time; of one, every pass is that answer's or reads its prompt.
-        watch: of all answers; whoever needs to know whose a token is asks for one.
-        lengths: of answers that ended in batches before, and end in this one.
+        computed: called after each pass with its number of tokens.
+        answers: limit of answers decoded together.
+        watch: called with the tokens of all answers.
+        lengths: lengths of the answers that have ended, shared by several batches.
 
     Attributes:
-        plan: the walk over the requests' prefix tree.
-        prompt_tokens: computed so far of prompts, and of answers that were thrown out.
+        plan: order and prefixes of the requests.
+        prompt_tokens: prefilled tokens so far, those of preempted answers included.
     """
 
     memory: SequenceMemory
@@ -94,25 +94,25 @@ class DecodeBatch:
     plan: PrefixPlan = field(init=False)
     prompt_tokens: int = 0
     _admission: Admission = field(init=False)
-    _shared: list[int] = field(init=False)  # of each prompt with the one before, in the memory
-    _place: int = 0  # of the next prompt to branch off
-    _trunks: list[int] = field(init=False)  # the last one grows; the others wait at lengths that it returns to
-    _spare: list[int] = field(init=False)  # for more trunks
-    _returns: Sequence[Sequence[int]] = ()
-    _trunk_place: int = -1  # of the prompt that the trunk is cut back for, and grows for
+    _shared: list[int] = field(init=False)  # cells that each prompt shares with the previous one
+    _place: int = 0  # of the next prompt to fork off
+    _trunks: list[int] = field(init=False)  # the last sequence is the trunk, the others are snapshots of it
+    _spare: list[int] = field(init=False)  # sequences for further snapshots
+    _rewind_lengths: Sequence[Sequence[int]] = ()
+    _trunk_place: int = -1  # of the prompt that the trunk is extended for
     _trunk_s: float = 0.0
-    _kept: int = 0  # of the prompt that the trunk grows for
-    _active: list[_DecodingAnswer] = field(default_factory=list)  # the oldest first
-    _thrown_out: list[_DecodingAnswer] = field(default_factory=list)  # the oldest first
-    _crowded: bool = False  # nothing may begin until an answer has ended
-    _free: list[int] = field(init=False)
+    _cached: int = 0  # tokens of that prompt that were reused
+    _running: list[_RunningAnswer] = field(default_factory=list)  # the oldest first
+    _preempted: list[_RunningAnswer] = field(default_factory=list)  # the oldest first
+    _full: bool = False  # no answer may start until one has ended
+    _free: list[int] = field(init=False)  # sequences for answers
 
     def __post_init__(self) -> None:
-        traits, capacity = self.memory.traits, capacity_of(self.memory)
+        traits, capacity = self.memory.traits, decode_capacity(self.memory)
         prompts = [request.token_ids for request in self.requests]
         self.plan = plan_prefixes(prompts, traits.follow_limit, traits.long_from)
         answers, trunks = min(capacity.answers, self.answers or capacity.answers), traits.trunks
-        self._shared = [branch.kept for branch in self.plan.branches]
+        self._shared = [branch.reused for branch in self.plan.branches]
         self._admission = Admission(
             replace(capacity, answers=answers),
             [branch.length for branch in self.plan.branches],
@@ -121,27 +121,27 @@ class DecodeBatch:
             self.lengths if capacity.resumes else None,
         )
         if not traits.forks_anywhere:
-            self._returns = self.plan.returns()
+            self._rewind_lengths = self.plan.rewind_lengths()
         self._trunks, self._spare = [0], list(range(1, trunks))
         self._free = [*range(trunks, trunks + answers)][::-1]
 
     def run(self) -> Iterator[tuple[int, Completion]]:
-        """Yields (index of the request, its completion) as answers end.
+        """Yields (index of the request, completion) as answers end.
 
         Raises:
-            BatchFailedError: the model failed; nothing of this batch is left in the memory.
+            BatchFailedError: the model failed; the memory is empty afterwards.
         """
         traits = self.memory.traits
         if traits.forks_anywhere and not traits.copies:
             self.memory.fit(self._admission.most_cells())
         try:
-            while self._place < len(self.plan.branches) or self._active or self._thrown_out:
+            while self._place < len(self.plan.branches) or self._running or self._preempted:
                 self._admit()
                 yield from self._step()
         except BackendError as exc:
-            waiting = [answer.branch.index for answer in self._thrown_out]
+            waiting = [answer.branch.index for answer in self._preempted]
             waiting += [branch.index for branch in self.plan.branches[self._place :]]
-            growing = [answer.branch.index for answer in self._active]
+            growing = [answer.branch.index for answer in self._running]
             raise BatchFailedError(exc, growing + waiting, len(growing) + bool(waiting)) from exc
         finally:
             for sequence in range(self.memory.max_sequences):
@@ -153,63 +153,65 @@ class DecodeBatch:
         return self._trunks[-1]
 
     def _admit(self) -> None:
-        """Let answers begin, as long as there is room: those that were thrown out first."""
-        if self._crowded and self._active:
+        """Start answers while there is room, preempted ones first."""
+        if self._full and self._running:
             return
-        self._crowded = False
+        self._full = False
         try:
-            while self._thrown_out and self._free:
-                if not self._takes_back(self._thrown_out[0]):
-                    self._crowded = True
+            while self._preempted and self._free:
+                if not self._resume(self._preempted[0]):
+                    self._full = True
                     return
-            self._branch_off()
+            self._fork_prompts()
         except MemoryFullError:
-            if self._active:
-                self._crowded = True
-            elif not self._make_room():
+            if self._running:
+                self._full = True
+            elif not self._preempt_youngest():
                 raise
 
-    def _branch_off(self) -> None:
-        """Let prompts branch off as long as the trunk holds what they share and there is room."""
+    def _fork_prompts(self) -> None:
+        """Fork prompts off the trunk while it holds their prefix and there is room."""
         while self._place < len(self.plan.branches) and self._free:
-            if self._trunk_place != self._place and not self._admits(self._place):
+            if self._trunk_place != self._place and not self._can_admit(self._place):
                 return
             branch = self.plan.branches[self._place]
             request = self.requests[branch.index]
-            self._turn_trunk_to(self._place)
-            if self.memory.length(self._trunk) < branch.trunk:
-                return  # the next pass computes more of it
-            self.memory.fork(self._trunk, branch.trunk, [self._free[-1]])
+            self._rewind_trunk(self._place)
+            if self.memory.length(self._trunk) < branch.fork_at:
+                return  # the next pass extends it
+            self.memory.fork(self._trunk, branch.fork_at, [self._free[-1]])
             sequence = self._free.pop()
-            self._active.append(
-                _DecodingAnswer(
+            self._running.append(
+                _RunningAnswer(
                     self._place,
                     branch,
                     request,
                     Decoding(request, self.tokenizer, self.eos_ids, self.watch),
                     sequence,
-                    request.token_ids[branch.trunk :],
-                    self._kept,
+                    request.token_ids[branch.fork_at :],
+                    self._cached,
                     prefill_s=self._trunk_s,
                 )
             )
             self._trunk_s = 0.0
             self._place += 1
 
-    def _takes_back(self, answer: _DecodingAnswer) -> bool:
-        """Let an answer that was thrown out go on, if there is room."""
-        kept, source = self._holder(answer.place)
-        if not self._admission.admits(answer.place, self._made(), self._cells_soon(), begun=answer.made, kept=kept):
+    def _resume(self, answer: _RunningAnswer) -> bool:
+        """Resume a preempted answer; returns whether there was room."""
+        reused, source = self._longest_prefix_owner(answer.place)
+        if not self._admission.admits(
+            answer.place, self._tokens_per_prompt(), self._cells_soon(), begun=answer.n_tokens, kept=reused
+        ):
             return False
-        self.memory.fork(source, kept, [self._free[-1]])
+        self.memory.fork(source, reused, [self._free[-1]])
         answer.sequence = self._free.pop()
-        answer.waiting = [*answer.request.token_ids, *answer.decoding.tokens][kept:]
+        answer.waiting = [*answer.request.token_ids, *answer.decoding.tokens][reused:]
         answer.next_token = None
-        self._active.append(self._thrown_out.pop(0))
+        self._running.append(self._preempted.pop(0))
         return True
 
-    def _holder(self, place: int) -> tuple[int, int]:
-        """The sequence that has most of a prompt's first tokens, behind how many these are."""
+    def _longest_prefix_owner(self, place: int) -> tuple[int, int]:
+        """(length, sequence) of the longest prefix of a prompt in the memory."""
 
         def shared(other: int, sequence: int) -> int:
             length, (first, second) = self.memory.length(sequence), sorted((other, place))
@@ -217,17 +219,17 @@ class DecodeBatch:
                 return length if first == second else 0
             return min(length, self._admission.shared(first, second))
 
-        sequences = [(self._trunk_place, self._trunk), *((one.place, one.sequence) for one in self._active)]
-        return max((shared(*one), one[1]) for one in sequences)
+        sequences = [(self._trunk_place, self._trunk), *((answer.place, answer.sequence) for answer in self._running)]
+        return max((shared(owner, sequence), sequence) for owner, sequence in sequences)
 
-    def _make_room(self) -> bool:
-        """Throw out the youngest answer; where there is but one, what was read of the next prompt."""
-        self._crowded = True
-        if len(self._active) > 1:
-            answer = self._active.pop()
+    def _preempt_youngest(self) -> bool:
+        """Preempt the youngest answer, or drop the trunk if there is only one; returns whether cells were freed."""
+        self._full = True
+        if len(self._running) > 1:
+            answer = self._running.pop()
             self.memory.drop(answer.sequence)
             self._free.append(answer.sequence)
-            self._thrown_out.insert(0, answer)
+            self._preempted.insert(0, answer)
         elif self.memory.length(self._trunk):
             self.memory.drop(self._trunk)
             self._trunk_place = -1
@@ -235,43 +237,43 @@ class DecodeBatch:
             return False
         return True
 
-    def _made(self) -> dict[int, int]:
-        return {answer.place: answer.made for answer in self._active}
+    def _tokens_per_prompt(self) -> dict[int, int]:
+        return {answer.place: answer.n_tokens for answer in self._running}
 
     def _cells_soon(self) -> int:
-        return self.memory.used_cells + sum(len(answer.waiting) for answer in self._active)
+        return self.memory.used_cells + sum(len(answer.waiting) for answer in self._running)
 
-    def _admits(self, place: int) -> bool:
-        if not self.memory.traits.forks_anywhere:  # there may have been no sequence, or no room, for a copy
-            copies, kept = map(self.memory.length, self._trunks), self.plan.branches[place].kept
-            self._shared[place] = max((length for length in copies if length <= kept), default=0)
-        return self._admission.admits(place, self._made(), self._cells_soon())
+    def _can_admit(self, place: int) -> bool:
+        if not self.memory.traits.forks_anywhere:  # a snapshot may be missing for want of room
+            snapshots, reused = map(self.memory.length, self._trunks), self.plan.branches[place].reused
+            self._shared[place] = max((length for length in snapshots if length <= reused), default=0)
+        return self._admission.admits(place, self._tokens_per_prompt(), self._cells_soon())
 
-    def _turn_trunk_to(self, place: int) -> None:
-        """Cut the trunk back to what a prompt shares with the one before it; once for each prompt.
+    def _rewind_trunk(self, place: int) -> None:
+        """Cut the trunk back to the prefix that a prompt shares with the previous one.
 
-        Where that cannot be, the longest copy that was left within it takes its place; copies that leave no room for
-        this prompt go, the shortest first.
+        If sequences cannot be cut, the longest snapshot of that prefix becomes the trunk. Snapshots that leave no room
+        for the prompt are dropped, the shortest first.
         """
         if self._trunk_place == place:
             return
-        kept = self.plan.branches[place].kept
-        while self.memory.length(self._trunk) > kept:
+        reused = self.plan.branches[place].reused
+        while self.memory.length(self._trunk) > reused:
             if self.memory.traits.forks_anywhere:
-                self._cut_trunk(kept)
+                self._cut_trunk(reused)
                 continue
             self.memory.drop(self._trunk)
             if len(self._trunks) > 1:
                 self._spare.append(self._trunks.pop())
         if self.memory.traits.resumes:
-            held, source = self._holder(place)
-            if held > self.memory.length(self._trunk):
-                self.memory.fork(source, held, [self._trunk])
+            length, source = self._longest_prefix_owner(place)
+            if length > self.memory.length(self._trunk):
+                self.memory.fork(source, length, [self._trunk])
         self._trunk_place = place
         while len(self._trunks) > 1 and self._cells_to_come() > self.memory.max_cells:
             self._spare.append(self._trunks.pop(0))
             self.memory.drop(self._spare[-1])
-        self._kept = self.memory.length(self._trunk)
+        self._cached = self.memory.length(self._trunk)
 
     def _cut_trunk(self, length: int) -> None:
         self.memory.fork(self._trunk, length, [self._spare[-1]])
@@ -279,63 +281,63 @@ class DecodeBatch:
         self._trunks[-1], self._spare[-1] = self._spare[-1], self._trunks[-1]
 
     def _cells_to_come(self) -> int:
-        """How many cells are in use at most until the trunk's prompt is answered, where no other answer grows."""
+        """Most cells in use until the trunk's prompt is answered, if no other answer runs."""
         growth = self._admission.longest(self._trunk_place) - self.memory.length(self._trunk)
-        return self.memory.used_cells + growth + self._copied_cells(self.plan.branches[self._trunk_place].trunk)
+        return self.memory.used_cells + growth + self._copied_cells(self.plan.branches[self._trunk_place].fork_at)
 
     def _copied_cells(self, length: int) -> int:
         return length if self.memory.traits.copies else 0
 
-    def _leave_copy(self, length: int) -> None:
-        """Leave a copy of the trunk where it will return to, before it grows on, if there is room."""
+    def _snapshot_trunk(self, length: int) -> None:
+        """Keep a copy of the trunk at this length if there is room."""
         if self._spare and self._cells_to_come() + self._copied_cells(length) <= self.memory.max_cells:
             self._trunks.append(self._spare.pop())
             self.memory.fork(self._trunks[-2], length, [self._trunk])
 
     def _step(self) -> Iterator[tuple[int, Completion]]:
-        """One pass of the model, and what it ends."""
+        """Run one pass; yields the answers that end with it."""
         items: list[Extend] = []
-        fed: list[_DecodingAnswer | None] = []
+        owners: list[_RunningAnswer | None] = []  # None: the trunk
         room = self.memory.max_step
-        for answer in self._active:
+        for answer in self._running:
             if answer.next_token is not None:
                 items.append(Extend(answer.sequence, (answer.next_token,), True))
-                fed.append(answer)
+                owners.append(answer)
                 room -= 1
-        for answer in self._active:
+        for answer in self._running:
             if answer.waiting and room > 0:
                 part = answer.waiting[:room]
                 items.append(Extend(answer.sequence, part, len(part) == len(answer.waiting)))
-                fed.append(answer)
+                owners.append(answer)
                 room -= len(part)
         part = self._trunk_part(room)
         if part:
             items.append(Extend(self._trunk, part, False))
-            fed.append(None)
+            owners.append(None)
         try:
-            yield from self._pass(items, fed)
+            yield from self._pass(items, owners)
         except MemoryFullError:
-            if not self._make_room():
+            if not self._preempt_youngest():
                 raise
 
     def _trunk_part(self, room: int) -> Sequence[int]:
-        if self._trunk_place != self._place or self._thrown_out or self._crowded:
+        if self._trunk_place != self._place or self._preempted or self._full:
             return ()
         branch = self.plan.branches[self._place]
-        length, end = self.memory.length(self._trunk), branch.trunk
+        length, end = self.memory.length(self._trunk), branch.fork_at
         if not self.memory.traits.forks_anywhere and length < end and room > 0:
             stops = [
                 n
-                for n in self._returns[self._place]
+                for n in self._rewind_lengths[self._place]
                 if length <= n < end and end - n <= self.memory.traits.follow_limit
             ]
             if length in stops:
-                self._leave_copy(length)
+                self._snapshot_trunk(length)
             end = min([end, *(n for n in stops if n > length)])
         return self.requests[branch.index].token_ids[length : min(end, length + room)]
 
     def _pass(
-        self, items: Sequence[Extend], told: Sequence[_DecodingAnswer | None]
+        self, items: Sequence[Extend], owners: Sequence[_RunningAnswer | None]
     ) -> Iterator[tuple[int, Completion]]:
         start = time.perf_counter()
         outputs = self.memory.extend(items)
@@ -343,7 +345,7 @@ class DecodeBatch:
         share = (time.perf_counter() - start) / tokens
         if self.computed:
             self.computed(tokens)
-        for item, answer, logits in zip(items, told, outputs, strict=True):
+        for item, answer, logits in zip(items, owners, outputs, strict=True):
             seconds = share * len(item.tokens)
             if answer is not None and answer.waiting:
                 answer.waiting = answer.waiting[len(item.tokens) :]
@@ -359,16 +361,16 @@ class DecodeBatch:
             if logits is None:
                 continue
             answer.next_token = answer.decoding.take(logits)
-            answer.made += 1
+            answer.n_tokens += 1
             if answer.next_token is None:
                 self.memory.drop(answer.sequence)
-                self._active.remove(answer)
-                self.lengths.add(answer.made)
-                self._crowded = False
+                self._running.remove(answer)
+                self.lengths.add(answer.n_tokens)
+                self._full = False
                 self._free.append(answer.sequence)
                 yield (
                     answer.branch.index,
                     answer.decoding.completion(
-                        cached_tokens=answer.kept, prefill_s=answer.prefill_s, decode_s=answer.decode_s
+                        cached_tokens=answer.cached, prefill_s=answer.prefill_s, decode_s=answer.decode_s
                     ),
                 )

@@ -1,4 +1,4 @@
-"""Who owns which cell of a KV memory: the bookkeeping of many sequences that share their first tokens."""
+"""Owners of the cells of a KV memory, in which sequences share their first tokens."""
 
 from __future__ import annotations
 
@@ -16,55 +16,55 @@ _GATHER = 3
 # Cells side by side that are worth a piece of their own, and how many such pieces there are at most.
 _PIECE, _MOST_PIECES = 256, 6
 
-# Attention over few tokens takes as long as over so many: it has to read the cells anyway.
+# Attention over fewer tokens takes as long as over these: it has to read the cells anyway.
 _FEW_TOKENS = 16
 
-# Sequences look together where that costs at most so much more than looking apart: one pass over the cells is
+# Sequences are grouped where attention together costs at most this factor more than apart: one pass over the cells is
 # quicker than many short ones.
 _TOGETHER = 1.2
 
 
-class Look(NamedTuple):
-    """What the new tokens of some sequences look at.
+class AttentionView(NamedTuple):
+    """Cells that the new tokens of a group of sequences attend to.
 
     Attributes:
-        everyone: cells that each of these tokens sees whole: spans (first, behind the last) of cells side by side,
-            and at most one array of scattered ones.
-        rest: cells that some of them see, a span or an array; None where there are none.
-        causal: the rest are these tokens themselves in their order, each seeing those up to itself.
-        own: where each sequence has one token, the rest by sequence instead: shape (sequences, columns), -1 behind its
-            last.
+        shared_cells: cells that all these tokens attend to: spans (first, end) of adjacent cells, and at most one array
+            of scattered cells.
+        masked_cells: cells that only some of the tokens attend to, a span or an array.
+        causal: the masked cells are the new tokens' own, in order, so that a causal mask does.
+        private_cells: in place of masked cells, the cells of each sequence if all grow by one token: shape (sequences,
+            columns), padded with -1.
     """
 
-    everyone: tuple[tuple[int, int] | NDArray[np.int64], ...]
-    rest: tuple[int, int] | NDArray[np.int64] | None
+    shared_cells: tuple[tuple[int, int] | NDArray[np.int64], ...]
+    masked_cells: tuple[int, int] | NDArray[np.int64] | None
     causal: bool
-    own: NDArray[np.int64] | None = None
+    private_cells: NDArray[np.int64] | None = None
 
 
-class Reach(NamedTuple):
-    """How far back a token sees that does not see everything.
+class AttentionWindow(NamedTuple):
+    """Sliding window or chunk that a layer's attention is limited to.
 
     Attributes:
-        tokens: the last so many, itself among them, or the length of chunks.
-        chunked: only its own chunk.
+        size: tokens, the attending token included.
+        chunked: whether attention is limited to the token's chunk rather than to the last tokens.
     """
 
-    tokens: int
+    size: int
     chunked: bool = False
 
     def first(self, positions: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The first position that tokens at these positions see, or one below 0."""
-        return positions // self.tokens * self.tokens if self.chunked else positions - (self.tokens - 1)
+        """First visible position for tokens at these positions; may be negative."""
+        return positions // self.size * self.size if self.chunked else positions - (self.size - 1)
 
 
 class Columns(NamedTuple):
-    """The cells that a pass of the model looks at.
+    """Columns of a pass's attention mask.
 
     Attributes:
-        cells: their numbers, shape (columns,), in the order in which they are looked at.
-        span: (first, behind the last) where they lie side by side in rising order, so that none must be copied.
-        ordered: they are the tokens 0, 1, 2 ... of one sequence, and nothing else.
+        cells: shape (columns,).
+        span: (first, end) if the cells are adjacent and in rising order, so that attention needs no copy of them.
+        ordered: whether they are exactly the tokens 0, 1, 2 ... of one sequence.
     """
 
     cells: NDArray[np.int64]
@@ -73,22 +73,22 @@ class Columns(NamedTuple):
 
 
 class CellTable:
-    """Cells 0 <= cell < ``max_cells``; each holds one token's keys and values for every sequence that shares it.
+    """Cells of a KV memory, each with one token's keys and values for every sequence that shares it.
 
-    The owners are the only record of what a sequence holds. Its length, the free cells and the masks are read from
-    them, so that an interruption at any line leaves nothing that contradicts itself.
+    ``owners`` is the only record: lengths, free cells and masks are derived from it, so that the table is consistent
+    after an interruption at any line.
 
     Attributes:
-        owners: shape (sequences, cells), whether a sequence holds a cell.
-        positions: shape (cells,), the place that a cell's token has in every sequence that holds it.
+        owners: shape (sequences, cells).
+        positions: shape (cells,), position of a cell's token in all sequences that own it.
     """
 
     def __init__(self, max_sequences: int, max_cells: int) -> None:
         self.owners: NDArray[np.bool_] = np.zeros((max_sequences, max_cells), dtype=np.bool_)
         self.positions: NDArray[np.int32] = np.zeros(max_cells, dtype=np.int32)
-        self._top = 0  # no cell from here on was ever taken: what lies behind need not be searched
-        self._changes = 0  # how often sequences were cut or began
-        self._decoding: tuple[tuple[int, ...], list[list[int]]] = ((), [])  # the last answer of groups, and to what
+        self._top = 0  # high-water mark: no cell from here on was ever used
+        self._changes = 0  # number of forks, drops and cuts
+        self._decoding: tuple[tuple[int, ...], list[list[int]]] = ((), [])  # last result of groups and its key
 
     @property
     def max_sequences(self) -> int:
@@ -100,25 +100,25 @@ class CellTable:
 
     @property
     def top(self) -> int:
-        """How many cells, from the first one, have ever been taken."""
+        """Number of leading cells that have ever been used."""
         return self._top
 
     @property
     def used(self) -> int:
-        """How many cells some sequence holds."""
+        """Number of cells with an owner."""
         return int(np.count_nonzero(self.owners[:, : self._top].any(axis=0)))
 
     def length(self, sequence: int) -> int:
         return int(np.count_nonzero(self.owners[sequence, : self._top]))
 
     def lowest_free(self, count: int) -> NDArray[np.int64]:
-        """The first free cells, in rising order; fewer than asked for where there are not so many."""
+        """The first free cells, in rising order; fewer than ``count`` if the table is full."""
         free = np.flatnonzero(~self.owners[:, : self._top].any(axis=0))[:count]
         fresh = np.arange(self._top, min(self.max_cells, self._top + count - len(free)))
         return np.concatenate([free, fresh])
 
-    def give(self, sequence: int, cells: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Let a sequence grow by free cells; the positions of their tokens."""
+    def allocate(self, sequence: int, cells: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Append free cells to a sequence; returns their positions."""
         start = self.length(sequence)
         positions = np.arange(start, start + len(cells), dtype=np.int32)
         self._top = max(self._top, int(cells[-1]) + 1)
@@ -126,8 +126,8 @@ class CellTable:
         self.owners[sequence, cells] = True
         return positions
 
-    def take_back(self, cells: NDArray[np.int64]) -> None:
-        """Let nobody hold these cells, which were given last."""
+    def free(self, cells: NDArray[np.int64]) -> None:
+        """Take the cells allocated last from their owners."""
         self._changes += 1
         self.owners[:, cells] = False
 
@@ -143,13 +143,13 @@ class CellTable:
             self._top = 0
 
     def groups(self, sequences: Sequence[int], new_tokens: Sequence[int]) -> list[list[int]]:
-        """Which sequences, about to grow by so many tokens, should look at their cells together.
+        """Groups of sequences whose attention is computed together, as indices into ``sequences``.
 
-        Returns:
-            Their places in ``sequences``, each in one group.
+        Args:
+            new_tokens: number of new tokens of each sequence.
         """
         shape = (self._changes, *sequences) if all(tokens == 1 for tokens in new_tokens) else ()
-        if shape and shape == self._decoding[0]:  # answers that only grow stay together; a step a token asks this
+        if shape and shape == self._decoding[0]:  # groups of decoding sequences stay the same between forks and drops
             return self._decoding[1]
         groups: list[_Group] = []
         for place, (sequence, tokens) in enumerate(zip(sequences, new_tokens, strict=True)):
@@ -165,43 +165,48 @@ class CellTable:
         self._decoding = (shape, places)
         return places
 
-    def look(
+    def attention_view(
         self,
         sequences: Sequence[int],
         new: NDArray[np.int64],
         ends: NDArray[np.int32] | None = None,
         *,
         apart: bool = False,
-    ) -> Look:
-        """What the new cells of these sequences, already theirs, look at.
+    ) -> AttentionView:
+        """Cells that the new cells of these sequences attend to.
 
         Args:
-            ends: where they do not see everything, the first position that each sequence's first new token sees, and
-                that its last one does: shape (2, sequences).
-            apart: whether sequences may look at what is their own by copies of it, side by side.
+            new: cells that were just allocated to the sequences.
+            ends: for layers with a window, the first position visible to each sequence's first and last new token:
+                shape (2, sequences).
+            apart: whether private cells may be gathered for each sequence.
         """
         rows = self.owners[list(sequences), : self._top]
-        everyone: NDArray[np.bool_] = np.all(rows, axis=0)
+        shared_cells: NDArray[np.bool_] = np.all(rows, axis=0)
         ordered = len(sequences) == 1 and len(new) > 1
         if ordered:
-            everyone[new] = False
+            shared_cells[new] = False
         if ends is not None:
             places = self.positions[: self._top]
             rows &= places >= ends[0][:, None]
-            everyone &= places >= ends[1].max()
+            shared_cells &= places >= ends[1].max()
             ordered = ordered and bool(ends[1][0] <= self.positions[new[0]])
-        rest = np.flatnonzero(np.any(rows, axis=0) & ~everyone)
-        causal = ordered and len(rest) == len(new)
+        masked_cells = np.flatnonzero(np.any(rows, axis=0) & ~shared_cells)
+        causal = ordered and len(masked_cells) == len(new)
         if apart and len(sequences) == len(new) > 1:
-            own = _own(rows & ~everyone)
-            if own.size <= _GATHER * len(rest):
-                return Look(_pieces(np.flatnonzero(everyone)), None, causal, own)
-        # A span's mask hides what no sequence holds, but what everyone sees must not be seen twice.
-        between = len(rest) > 0 and bool(np.any(everyone[int(rest[0]) : int(rest[-1])]))
-        return Look(_pieces(np.flatnonzero(everyone)), _span(rest, 1 if between or causal else _GATHER), causal)
+            private_cells = _true_columns(rows & ~shared_cells)
+            if private_cells.size <= _GATHER * len(masked_cells):
+                return AttentionView(_split_into_spans(np.flatnonzero(shared_cells)), None, causal, private_cells)
+        # A span's mask hides cells without an owner, but shared cells inside it would count twice.
+        between = len(masked_cells) > 0 and bool(np.any(shared_cells[int(masked_cells[0]) : int(masked_cells[-1])]))
+        return AttentionView(
+            _split_into_spans(np.flatnonzero(shared_cells)),
+            _bounding_span(masked_cells, 1 if between or causal else _GATHER),
+            causal,
+        )
 
     def columns(self, sequences: Sequence[int]) -> Columns:
-        """What a pass that extends these sequences, already grown, must look at."""
+        """Cells that a pass over these sequences must attend to."""
         held = np.flatnonzero(self.owners[list(sequences), : self._top].any(axis=0))
         span = (int(held[0]), int(held[-1]) + 1)
         together = span[1] - span[0] <= _GATHER * len(held)
@@ -213,16 +218,13 @@ class CellTable:
                 return Columns(held, span if together else None, in_order)
         return Columns(np.arange(*span), span, False) if together else Columns(held, None, False)
 
-    def seen(
+    def mask_columns(
         self, sequences: Sequence[int], cells: tuple[int, int] | NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-        """Copies of what a mask is made of.
+        """Copies of a mask's owners, shape (sequences, columns), and positions, shape (columns,).
 
         Args:
             cells: the mask's columns, a span or an array.
-
-        Returns:
-            Which sequence holds which column, shape (sequences, columns), and the columns' positions, (columns,).
         """
         if isinstance(cells, tuple):  # a slice is copied many times faster than a selection
             span = slice(*cells)
@@ -231,41 +233,41 @@ class CellTable:
 
 
 class _Group:
-    """Sequences that may look together: what all of them hold, and what any of them does."""
+    """Sequences whose attention may be computed together."""
 
-    def __init__(self, places: list[int], tokens: int, everyone: NDArray[np.bool_], anyone: NDArray[np.bool_]) -> None:
+    def __init__(self, places: list[int], tokens: int, by_all: NDArray[np.bool_], by_any: NDArray[np.bool_]) -> None:
         self.places = places
         self._tokens = tokens
-        self._everyone = everyone
-        self._anyone = anyone
-        self._shared = int(np.count_nonzero(everyone))
-        self.cost = max(tokens, _FEW_TOKENS) * (int(np.count_nonzero(anyone)) + tokens)
+        self._owned_by_all = by_all
+        self._owned_by_any = by_any
+        self._shared = int(np.count_nonzero(by_all))
+        self.cost = max(tokens, _FEW_TOKENS) * (int(np.count_nonzero(by_any)) + tokens)
 
     def joined(self, other: _Group) -> _Group:
         return _Group(
             self.places + other.places,
             self._tokens + other._tokens,
-            self._everyone & other._everyone,
-            self._anyone | other._anyone,
+            self._owned_by_all & other._owned_by_all,
+            self._owned_by_any | other._owned_by_any,
         )
 
-    def shares(self, one: _Group, other: _Group) -> bool:
-        """Whether most of what either shares would still be shared: what is not, needs a mask."""
-        return self._shared > 0 and 2 * self._shared >= min(one._shared, other._shared)
+    def shares(self, first: _Group, second: _Group) -> bool:
+        """Whether most cells that either group shares stay shared; the others would need a mask."""
+        return self._shared > 0 and 2 * self._shared >= min(first._shared, second._shared)
 
 
-def _own(rows: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The columns of each row that are True, -1 behind them."""
+def _true_columns(rows: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Indices of the True columns of each row, padded with -1."""
     counts = np.count_nonzero(rows, axis=1)
     # Much faster of a flat array than of one with rows.
     cells = np.flatnonzero(rows) - np.repeat(np.arange(len(rows)) * rows.shape[1], counts)
-    places_of = np.full((len(rows), int(counts.max())), -1, dtype=np.int64)
-    places_of[np.arange(places_of.shape[1]) < counts[:, None]] = cells
-    return places_of
+    columns_of = np.full((len(rows), int(counts.max())), -1, dtype=np.int64)
+    columns_of[np.arange(columns_of.shape[1]) < counts[:, None]] = cells
+    return columns_of
 
 
-def _pieces(cells: NDArray[np.int64]) -> tuple[tuple[int, int] | NDArray[np.int64], ...]:
-    """Cells, in rising order, as spans where they lie side by side, and the scattered ones as one array."""
+def _split_into_spans(cells: NDArray[np.int64]) -> tuple[tuple[int, int] | NDArray[np.int64], ...]:
+    """Adjacent cells as spans, and scattered cells as one array; ``cells`` are in rising order."""
     runs = np.split(cells, np.flatnonzero(np.diff(cells) != 1) + 1) if len(cells) else []
     ranked = sorted(runs, key=len, reverse=True)
     pieces = [run for run in ranked[:_MOST_PIECES] if len(run) >= _PIECE or len(runs) == 1]
@@ -274,8 +276,8 @@ def _pieces(cells: NDArray[np.int64]) -> tuple[tuple[int, int] | NDArray[np.int6
     return (*spans, np.sort(np.concatenate(scattered))) if scattered else tuple(spans)
 
 
-def _span(cells: NDArray[np.int64], waste: int) -> tuple[int, int] | NDArray[np.int64] | None:
-    """Cells in rising order as the span that holds them, where it has at most ``waste`` times as many."""
+def _bounding_span(cells: NDArray[np.int64], waste: int) -> tuple[int, int] | NDArray[np.int64] | None:
+    """Span that holds the cells if it has at most ``waste`` times as many, otherwise the cells."""
     if not len(cells):
         return None
     span = (int(cells[0]), int(cells[-1]) + 1)

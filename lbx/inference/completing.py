@@ -1,4 +1,4 @@
-"""Answers to many requests from any backend: computed here, together in one memory, or asked for elsewhere."""
+"""Answers to many requests from any backend."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from lbx.base.records import Completion, Request
 from lbx.inference.batching import BatchFailedError, DecodeBatch
 from lbx.inference.decoding import TokenWatch, check_fits
 from lbx.inference.model import Backend, LocalBackend, RequestResult
-from lbx.inference.prefix import AnswerLengths, capacity_of
+from lbx.inference.prefix import AnswerLengths, decode_capacity
 
 TokenCounter = Callable[[int], None]
 
 
-def nobody(_tokens: int) -> None:
-    """For callers that do not count tokens."""
+def ignore_tokens(_tokens: int) -> None:
+    """Token counter of callers that do not count."""
 
 
 def complete_all(
@@ -23,18 +23,18 @@ def complete_all(
     requests: Sequence[Request],
     *,
     batching: bool,
-    computed: TokenCounter = nobody,
+    computed: TokenCounter = ignore_tokens,
     watch: TokenWatch | None = None,
 ) -> Iterator[tuple[int, RequestResult]]:
-    """Answer every request; yields (its index, what was said or why nothing was) in the order in which answers end.
+    """Answer every request; yields (index, result) in the order in which answers end.
 
     Args:
-        batching: False lets one answer grow at a time.
-        computed: told how many more tokens, of prompts and answers, went through the model.
-        watch: of a ``LocalBackend``'s tokens.
+        batching: decode several answers at a time.
+        computed: called with the number of tokens computed, of prompts and answers.
+        watch: called with each token of a ``LocalBackend``.
 
     Raises:
-        LbxError: nothing more can be answered.
+        LbxError: no further request can be answered.
     """
     if not isinstance(backend, LocalBackend):
         for index, result in backend.generate_many(requests, one_by_one=not batching):
@@ -44,7 +44,7 @@ def complete_all(
             yield index, result
         return
     memory, fitting, lengths = backend.sequences(), list[int](), AnswerLengths()
-    room = min(memory.max_cells, backend.info.context_window)  # the memory may have cells beyond the window
+    room = min(memory.max_cells, backend.info.context_window)  # the memory may be larger than the window
     for index, request in enumerate(requests):
         try:
             check_fits(request, room)
@@ -58,15 +58,15 @@ def complete_all(
             memory, batch_requests, backend.tokenizer, backend.eos_ids, computed, answers, watch, lengths
         )
 
-    yield from _complete_here(batch, fitting, capacity_of(memory, batching=batching).answers)
+    yield from _complete_here(batch, fitting, decode_capacity(memory, batching=batching).answers)
 
 
 MakeBatch = Callable[[Sequence[int], int], DecodeBatch]
-"""A batch of the requests of these indices, of which so many answers may grow at a time."""
+"""Makes a batch of the requests with these indices, with a limit of answers decoded at a time."""
 
 
 def _complete_here(make: MakeBatch, left: Sequence[int], answers: int) -> Iterator[tuple[int, RequestResult]]:
-    """Answer them together. Where a pass fails, those in it are asked alone, and the others together again."""
+    """Answer requests together. After a failed pass its requests are retried alone, and the others together again."""
     while left:
         suspects: Sequence[int] = ()
         try:
@@ -81,22 +81,22 @@ def _complete_here(make: MakeBatch, left: Sequence[int], answers: int) -> Iterat
         for index, outcome in _complete_here(make, suspects, 1):
             culprits += not isinstance(outcome, Completion)
             yield index, outcome
-        if not culprits:  # it was too much at a time
+        if not culprits:  # there were too many at a time
             answers = max(1, answers // 2)
 
 
 def _run(make: MakeBatch, indices: Sequence[int], answers: int) -> Iterator[tuple[int, RequestResult]]:
-    """``DecodeBatch.run`` with the requests' own indices."""
+    """Run a batch; yields the indices of the whole list."""
     try:
-        for place, completion in make(indices, answers).run():
-            yield indices[place], completion
+        for index, completion in make(indices, answers).run():
+            yield indices[index], completion
     except BatchFailedError as failure:
-        unanswered = [indices[place] for place in failure.unanswered]
+        unanswered = [indices[index] for index in failure.unanswered]
         raise BatchFailedError(failure.cause, unanswered, failure.computed) from failure.cause
 
 
 def complete(backend: Backend, request: Request, watch: TokenWatch | None = None) -> Completion:
-    """Answer one request. Of a ``LocalBackend``, ``watch`` is told of its tokens.
+    """Answer one request.
 
     Raises:
         PromptError: it does not fit the context window.

@@ -154,7 +154,7 @@ class Decoding:
         self._ids: list[int] = []  # those that count: without an ending token, cut back to an ending that was put off
         self._first: int | None = None  # tokens before the first word of an answer that follows its reasoning
         self._answer_stop: Stops | None = None
-        self._put_off: _Ending | None = None
+        self._deferred_ending: _Ending | None = None
         self._ending: _Ending | None = None
 
     def take(self, logits: Logits) -> int | None:
@@ -168,17 +168,17 @@ class Decoding:
         """Add a token; False when the answer has ended with it."""
         self._made.append(token)
         if token in self._eos_ids or self._block.ends_answer(self._made):
-            self._end(self._put_off or _Ending(len(self._ids), len(self._ids), None, "stop"))
+            self._end(self._deferred_ending or _Ending(len(self._ids), len(self._ids), None, "stop"))
             return False
         self._ids.append(token)
-        self._block.follow(self._ids)
+        self._block.observe(self._ids)
         if self._block.found:
-            self._put_off = None
+            self._deferred_ending = None
             ending = self._ending_with_block()
         else:
-            self._put_off = self._put_off or self._ending_without_block()
+            self._deferred_ending = self._deferred_ending or self._ending_without_block()
             undecided = self._block.phase is Phase.OPENING and len(self._ids) < self._whole_budget
-            ending = None if undecided else self._put_off
+            ending = None if undecided else self._deferred_ending
         if ending is not None:
             self._end(ending)
         return ending is None
@@ -191,7 +191,7 @@ class Decoding:
     def completion(self, *, cached_tokens: int = 0, prefill_s: float = 0.0, decode_s: float = 0.0) -> Completion:
         """What was said."""
         made = len(self._ids)
-        ending = self._ending or self._put_off or _Ending(made, made, None, "length")
+        ending = self._ending or self._deferred_ending or _Ending(made, made, None, "length")
         answer = Completion(
             text=ending.text if ending.text is not None else self._tokenizer.decode(self._ids[: ending.tokens]),
             output_tokens=ending.counted,
@@ -201,9 +201,9 @@ class Decoding:
             decode_s=decode_s,
             output_ids=tuple(self._made),
         )
-        return self._apart(answer, ending) if self._block.found else answer
+        return self._split_reasoning(answer, ending) if self._block.found else answer
 
-    def _apart(self, said: Completion, ending: _Ending) -> Completion:
+    def _split_reasoning(self, said: Completion, ending: _Ending) -> Completion:
         block = self._block
         reasoning, before = block.split(self._ids)
         answer = ""

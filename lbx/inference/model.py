@@ -1,10 +1,16 @@
-"""The narrow seam between lbx and whatever runs a model.
+"""Protocols of the backends that run models.
 
-A backend offers a tokenizer (``prompting.prompter.Tokenizer``: encode, decode, the chat template's text) and a memory
-that ``inference.batching`` computes in, or answers. It never sees a benchmark: ``Request.key`` is opaque to it.
+A ``LocalBackend`` has a tokenizer and a ``SequenceMemory`` in which ``lbx.inference.batching`` computes answers; an
+``AnsweringBackend`` returns answers itself. Backends know no benchmark: ``Request.key`` is opaque to them.
 
-The memory holds many sequences, each shared token once. A sequence is named by a small number. It begins empty, or as
-the first tokens of another one (``fork``), grows by ``extend`` and is forgotten by ``drop``.
+Two questions about one document, which is computed and stored once:
+
+    memory = backend.sequences()
+    memory.extend([Extend(0, document, wants_logits=False)])  # prefill, at most ``max_step`` tokens per call
+    memory.fork(0, len(document), targets=[1, 2])
+    rows = memory.extend([Extend(1, question_a, wants_logits=True), Extend(2, question_b, wants_logits=True)])
+    rows = memory.extend([Extend(n, [int(row.argmax())], True) for n, row in enumerate(rows, 1)])  # decode, batched
+    memory.drop(1)
 """
 
 from __future__ import annotations
@@ -24,27 +30,27 @@ if TYPE_CHECKING:
     Logits = NDArray[np.float32]
 
 
-LEAST_SEQUENCES = 3
-"""Two take turns as the trunk, from which answers branch off."""
+MIN_SEQUENCES = 3
+"""Two for the trunk and its cut, one for an answer."""
 NO_LIMIT = 2**62
-NOTHING_FOLLOWS = -1
-SINGLY = 256
-"""So many tokens, computed one by one, take about as long as a document: the ``follow_limit`` of models that must."""
-NO_FOREIGN_CELLS = 2**62
-"""The price of a pass beside which strangers' cells cost nothing."""
+NEVER_EXTENDS = -1
+ONE_BY_ONE_LIMIT = 256
+"""``follow_limit`` of models that extend sequences by single tokens: this many take about as long as a document."""
+NO_CROSS_ATTENTION = 2**62
+"""``pass_price`` of memories in which a sequence attends to its own cells only."""
 
 
 class MemoryFullError(BackendError):
-    """More cells are needed than are free; no sequence has changed."""
+    """Fewer cells are free than needed; no sequence has changed."""
 
 
 class Extend(NamedTuple):
-    """What one sequence grows by.
+    """New tokens of one sequence in a pass.
 
     Attributes:
-        sequence: its number, 0 <= sequence < ``SequenceMemory.max_sequences``.
+        sequence: 0 <= sequence < ``SequenceMemory.max_sequences``.
         tokens: at least one.
-        wants_logits: whether the logits after the last of them are wanted.
+        wants_logits: whether to return the logits after the last token.
     """
 
     sequence: int
@@ -53,7 +59,7 @@ class Extend(NamedTuple):
 
 
 def check_items(items: Sequence[Extend], max_sequences: int, max_step: int) -> int:
-    """How many tokens a step has. Raises ValueError as ``SequenceMemory.extend`` does."""
+    """Number of tokens of a pass. Raises ValueError as ``SequenceMemory.extend`` does."""
     for item in items:
         check_number(item.sequence, max_sequences)
         if not len(item.tokens):
@@ -73,24 +79,22 @@ def check_number(sequence: int, max_sequences: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTraits:
-    """What a memory can do and what that costs: what the engine plans by, besides its size.
+    """Abilities and costs of a memory, by which the scheduler plans.
 
     Attributes:
-        cheap_cells: how many cells a token may attend to before that costs as much as the rest of the model: 6 x hidden
-            size.
-        pass_price: what a pass costs besides its tokens: as many tokens as take as long, times ``cheap_cells``. Where a
-            pass attends to every cell in use, strangers' masked out, this is how many (token, stranger's cell) pairs
-            one pass less is worth. ``NO_FOREIGN_CELLS`` where a sequence attends to its own cells only.
-        grain: a sequence's own tokens take cells in blocks of so many; blocks that are full can be shared.
-        forks_anywhere: whether a sequence may begin as any first part of another one, and shares its cells; otherwise
-            as the whole of it alone.
-        trunks: how many of the sequences hold what prompts begin with; the others are answers. Where sequences fork
-            anywhere two of them take turns: one is cut back by forking its beginning into the other.
-        copies: whether a fork takes cells of its own for all its tokens.
-        follow_limit: how many tokens may follow others before that costs as much as a long text: some models take them
-            singly. ``NOTHING_FOLLOWS`` where prompts share nothing that is computed.
-        long_from: prompts of more tokens than this are computed otherwise from their first one on.
-        single_reason: why prompts share nothing, a clause; None: they do.
+        cheap_cells: cells that a token may attend to before attention costs as much as the rest of the model: 6 x
+            hidden size.
+        pass_price: fixed cost of a pass, in (token, cell) pairs: the tokens that take as long, times ``cheap_cells``.
+            Compared with the pairs of tokens and other sequences' masked cells that a larger batch attends to.
+        grain: cells per block; a sequence owns whole blocks, and full blocks can be shared.
+        forks_anywhere: whether a fork may share any prefix of its source, rather than its whole length only.
+        trunks: number of sequences that hold prefixes of prompts; the others are for answers. If sequences fork
+            anywhere, two of them take turns: one is cut back by forking its prefix into the other.
+        copies: whether a fork copies its cells instead of sharing them.
+        follow_limit: most tokens by which a stored prefix is worth extending, for models that extend token by token;
+            ``NEVER_EXTENDS`` if prompts cannot share prefixes.
+        long_from: prompts with more tokens are computed differently from their first token on (longrope).
+        single_reason: why prompts cannot share prefixes, a clause; None if they can.
     """
 
     cheap_cells: int
@@ -105,95 +109,92 @@ class MemoryTraits:
 
     @property
     def resumes(self) -> bool:
-        """Whether tokens that were computed one by one can be read again in one go, behind what others hold, for what
-        a few passes cost."""
+        """Whether a preempted answer can be prefilled again at the cost of a few passes."""
         return self.forks_anywhere and not self.copies and self.follow_limit == self.long_from == NO_LIMIT
 
 
 class SequenceMemory(Protocol):
-    """A model with room for at least ``LEAST_SEQUENCES``; two are enough where prompts share nothing."""
+    """KV memory of a model with at least ``MIN_SEQUENCES`` sequences, in which forks share their tokens' cells.
+
+    A sequence is a small number. It starts empty or as a fork of another one.
+    """
 
     @property
     def traits(self) -> MemoryTraits: ...
 
     @property
-    def max_sequences(self) -> int:
-        """How many sequences there may be at once."""
-        ...
+    def max_sequences(self) -> int: ...
 
     @property
     def max_cells(self) -> int:
-        """How many tokens the memory holds, shared ones counted once."""
+        """Capacity in tokens, shared tokens counted once."""
         ...
 
     @property
-    def used_cells(self) -> int:
-        """How many of them are taken."""
-        ...
+    def used_cells(self) -> int: ...
 
     @property
     def max_step(self) -> int:
-        """How many tokens one ``extend`` may add, all sequences together."""
+        """Most tokens of one ``extend``, all sequences together."""
         ...
 
     def fit(self, cells: int) -> None:
-        """No more than so many tokens will be held at once, shared ones counted once, until the next call; less than
-        ``max_cells`` may make it faster. Without effect where something is held.
-        """
+        """Limit the cells in use until the next call, which may make passes faster. No effect unless empty."""
         ...
 
     def length(self, sequence: int) -> int:
-        """How many tokens a sequence has; 0 for one that was dropped or never began."""
+        """Tokens of a sequence; 0 if it was dropped or never started."""
         ...
 
     def extend(self, items: Sequence[Extend]) -> list[Logits | None]:
-        """Append tokens to sequences, each named once, in one pass of the model.
+        """Append tokens to sequences in one pass of the model.
 
         Returns:
-            For each item the logits after its last token, shape (vocabulary,), a copy; None where not wanted.
+            For each item a copy of the logits after its last token, shape (vocabulary,), or None if not wanted.
 
         Raises:
-            ValueError: an item is empty, a sequence is named twice, or there are more than ``max_step`` tokens.
-            MemoryFullError: nothing has changed.
-            BackendError: the model failed: the sequences named are dropped; others may be, too: see ``length``.
+            ValueError: an item is empty, two items name one sequence, or there are more than ``max_step`` tokens.
+            MemoryFullError: no sequence has changed.
+            BackendError: the model failed; the sequences of the items are dropped, and others may be, see ``length``.
         """
         ...
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
-        """Let the targets, which are dropped first, begin as the source's first ``length`` tokens, shared with it.
+        """Replace the targets by the source's first ``length`` tokens, whose cells they share.
 
         Raises:
-            MemoryFullError: the targets are dropped, and nothing else has changed.
+            ValueError: the source is shorter, or is a target.
+            MemoryFullError: the targets are dropped; no other sequence has changed.
         """
         ...
 
     def drop(self, sequence: int) -> None:
-        """Forget a sequence; cells that no other one shares are free again. Forgetting nothing is no error."""
+        """Remove a sequence and free the cells that no other one shares; no effect on an empty one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BackendInfo:
-    """What ran, for the ``runs`` table.
+    """Description of a loaded backend, for the ``runs`` table.
 
     Attributes:
         name: "llamacpp", "hf" or "scripted".
         version: of the library, e.g. "llama-cpp-python 0.3.36".
-        model: the name that reports show.
-        context_window: tokens; prompt and answer together must fit.
+        model: name in reports.
+        context_window: tokens of prompt and answer together.
         settings: every option that can change an output (dtype, threads, flash attention, cache types ...).
-        hardware: what it ran on (CPU variant, GPU name, threads ...): recorded, not part of the run's identity.
+        hardware: CPU variant, GPU name, threads ...; recorded, not part of the run's identity.
         declared_context: context window that the model's files declare, in tokens; 0 if they declare none.
-        default_sampling: what the model's makers recommend, as its files say; None where they say nothing.
-        weights_bytes: memory that the weights take; None where they lie elsewhere, or there are none.
-        kv_bytes_per_token: memory that a token takes in the cache; None where that is not one number: recurrent
-            and hybrid models, caches that keep less of some layers.
-        kv_cells: tokens that the cache is made for, or may grow to.
-        on_gpu: whether weights and cache lie in a GPU's memory.
-        shares_weights: whether processes that load them on one machine hold them in memory once.
-        counts_tokens: False: there is no tokenizer here, and prompts are counted in characters.
-        wraps_prompts: whether the other side puts prompts into the chat template.
-        notes: what who starts a run should read about how it is computed, a sentence each.
+        default_sampling: recommendation in the model's files.
+        weights_bytes: memory of the weights; None if they are not on this machine.
+        kv_bytes_per_token: memory of a token in the cache; None if it is not constant: recurrent and hybrid models,
+            caches that keep less of some layers.
+        kv_cells: capacity of the cache in tokens.
+        on_gpu: whether weights and cache are in a GPU's memory.
+        shares_weights: whether processes on one machine share the weights in memory.
+        counts_tokens: False if there is no tokenizer, and prompts are counted in characters.
+        wraps_prompts: whether the server applies the chat template.
+        notes: remarks on how answers are computed, for whoever starts a run, a sentence each.
     """
 
     name: str
@@ -225,7 +226,7 @@ class _Loaded(Protocol):
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """Tokens that end an answer: end of sequence and end of turn; none where the backend does not decode itself."""
+        """Tokens that end an answer: end of sequence and end of turn; empty if the backend does not decode here."""
         ...
 
     def close(self) -> None:
@@ -238,7 +239,7 @@ class LocalBackend(_Loaded, Protocol):
     """A model that computes in this process."""
 
     def sequences(self) -> SequenceMemory:
-        """The model's memory, always the same one.
+        """The model's memory, the same object each time.
 
         Raises:
             BackendError: the model is closed.
@@ -247,28 +248,28 @@ class LocalBackend(_Loaded, Protocol):
 
 
 RequestResult = Completion | PromptError | BackendError
-"""What comes of a request: what was said, or why nothing was."""
+"""Completion of a request, or the error in its place."""
 
 
 @runtime_checkable
 class AnsweringBackend(_Loaded, Protocol):
-    """A model that is asked for answers: it runs elsewhere, or there is none."""
+    """A server, or a script, that returns answers."""
 
     def generate_many(
         self, requests: Sequence[Request], *, one_by_one: bool = False
     ) -> Iterator[tuple[int, RequestResult]]:
-        """Yields (index, what was said or why nothing was), each index once, as answers come.
+        """Yields (index, result) as answers arrive, each index once.
 
         Args:
-            one_by_one: ask for each answer when the one before is there.
+            one_by_one: request an answer only after the previous one has arrived.
 
         Raises:
-            LbxError: nothing more can be answered; what was not yielded was not.
+            LbxError: no further request can be answered.
         """
         ...
 
     def takes_system(self) -> bool:
-        """Whether a system message can be a message of its own; for ``BackendInfo.wraps_prompts``."""
+        """Whether the server accepts system messages; only for ``BackendInfo.wraps_prompts``."""
         ...
 
 

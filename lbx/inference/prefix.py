@@ -1,13 +1,10 @@
-"""The order in which prompts share most, and which of them are answered together.
+"""Prefix tree of the prompts, and the rule by which prompts join a batch. Pure arithmetic, without a model.
 
-Their prefix tree is walked so that every distinct prefix is computed once.
-
-In sorted order a prompt shares more with the one before it than with any earlier one. So one sequence, the trunk, is
-enough to walk the tree: for each prompt it is cut back to what that shares with the one before, grows by what the
-next one will share too, and the rest of the prompt is a branch of its own. Where a sequence cannot be cut back, copies
-of the trunk are left behind while it grows, at the lengths that it is to be cut back to (``returns``). ``Admission``
-is the one rule of who joins, of the walk (``batching``) and of its estimate (``planning``). Pure arithmetic; no model
-is needed.
+The tree is walked so that every distinct prefix is computed once. In sorted order a prompt shares more with the
+previous prompt than with any earlier one, so one sequence, the trunk, is enough: for each prompt it is cut back to the
+prefix shared with the previous prompt and extended by the prefix shared with the next; the rest of the prompt is a
+branch. If sequences cannot be cut back, snapshots of the trunk are kept at the lengths that are needed again
+(``PrefixPlan.rewind_lengths``). ``Admission`` is used by the batch (``batching``) and by its forecast (``planning``).
 """
 
 from __future__ import annotations
@@ -26,30 +23,30 @@ _TOKEN_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One prompt's place in the walk.
+    """One prompt in the order of computation; all counts are of its first tokens.
 
     Attributes:
-        index: of the prompt, as it was given.
-        length: of the prompt, in tokens.
-        common: how many of its first tokens the prompt before has, too.
-        kept: how many of its first tokens the trunk holds from the prompt before.
-        trunk: how many the trunk holds when the prompt branches off, kept <= trunk < length: the last token is never
-            on the trunk, because the logits after it are each prompt's own.
+        index: of the prompt in the given list.
+        length: tokens of the prompt.
+        shared_with_previous: tokens in common with the previous prompt.
+        reused: tokens that the trunk already holds.
+        fork_at: length of the trunk when the prompt forks off, reused <= fork_at < length: the last token is never on
+            the trunk, because the logits after it belong to one prompt.
     """
 
     index: int
     length: int
-    common: int
-    kept: int
-    trunk: int
+    shared_with_previous: int
+    reused: int
+    fork_at: int
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixPlan:
-    """The branches in the order to compute them.
+    """Branches in the order of computation.
 
     Attributes:
-        tree_tokens: nodes of the prefix tree: no way to compute all prompts takes fewer tokens.
+        tree_tokens: nodes of the prefix tree, the least number of tokens that all prompts take.
     """
 
     branches: tuple[Branch, ...]
@@ -57,27 +54,26 @@ class PrefixPlan:
 
     @property
     def computed_tokens(self) -> int:
-        """Tokens that this walk computes: the tree's, and one more for each prompt that another one begins with."""
-        return sum(branch.length - branch.kept for branch in self.branches)
+        """Tokens computed for all prompts: the tree's, and one more for each prompt that is a prefix of another."""
+        return sum(branch.length - branch.reused for branch in self.branches)
 
-    def returns(self) -> list[tuple[int, ...]]:
-        """For each branch, by its place, the lengths that the trunk will be cut back to after it, longest first."""
+    def rewind_lengths(self) -> list[tuple[int, ...]]:
+        """Lengths that the trunk is cut back to after each branch, longest first."""
         branches: list[tuple[int, ...]] = [()]
         for branch in reversed(self.branches[1:]):
-            branches.append(tuple(filter(None, (branch.kept, *(n for n in branches[-1] if n < branch.kept)))))
+            branches.append(tuple(filter(None, (branch.reused, *(n for n in branches[-1] if n < branch.reused)))))
         return branches[::-1]
 
 
 def plan_prefixes(
     prompts: Sequence[Sequence[int] | bytes], follow_limit: int = NO_LIMIT, long_from: int = NO_LIMIT
 ) -> PrefixPlan:
-    """Order prompts, each of at least one token, as ids or packed. Equal ones keep the order in which they were given.
+    """Order prompts, given as ids or packed, so that neighbours share most. The order of equal prompts is kept.
 
     Args:
-        follow_limit: two prompts share nothing where one of them has more tokens than this behind what both have.
-        long_from: a prompt of more tokens than this is computed otherwise from its first one on. It shares what has
-            more tokens itself, and the others share with each other. Both are of
-            ``lbx.inference.model.MemoryTraits``.
+        follow_limit: prompts with more tokens than this after a common prefix do not share it.
+        long_from: prompts with more tokens than this only share prefixes that are longer than this, too. Both limits
+            are those of ``lbx.inference.model.MemoryTraits``.
 
     Raises:
         ValueError: a prompt is empty.
@@ -87,28 +83,28 @@ def plan_prefixes(
         raise ValueError("a prompt has no token")
     order = sorted(range(len(packed)), key=packed.__getitem__)
     lengths = [len(packed[index]) // _TOKEN_BYTES for index in order]
-    common = [0, *(_common(packed[a], packed[b]) for a, b in pairwise(order))][: len(order)]
+    shared_with_previous = [0, *(_common(packed[a], packed[b]) for a, b in pairwise(order))][: len(order)]
     shared = [
         n if most - n <= follow_limit and (most <= long_from or n - 1 > long_from) else 0  # the trunk may have one less
-        for n, most in zip(common[1:], map(max, pairwise(lengths)), strict=True)
+        for n, most in zip(shared_with_previous[1:], map(max, pairwise(lengths)), strict=True)
     ]
     shared = [0, *shared, 0]
     branches: list[Branch] = []
     trunk = 0
     for place, (index, length) in enumerate(zip(order, lengths, strict=True)):
-        kept = min(shared[place], trunk, length - 1)
-        trunk = max(kept, min(shared[place + 1], length - 1))
-        branches.append(Branch(index, length, common[place], kept, trunk))
-    return PrefixPlan(tuple(branches), sum(lengths) - sum(common))
+        reused = min(shared[place], trunk, length - 1)
+        trunk = max(reused, min(shared[place + 1], length - 1))
+        branches.append(Branch(index, length, shared_with_previous[place], reused, trunk))
+    return PrefixPlan(tuple(branches), sum(lengths) - sum(shared_with_previous))
 
 
 def pack(prompt: Sequence[int] | bytes) -> bytes:
-    """Tokens as bytes that sort as the tokens do, in a ninth of the memory; what is packed already stays."""
+    """Tokens as bytes in the same sort order, in a ninth of the memory; packed prompts are returned unchanged."""
     return prompt if isinstance(prompt, bytes) else np.asarray(prompt, dtype=">u4").tobytes()
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many leading tokens two prompts share."""
+    """Number of leading tokens that two prompts share."""
     return _common(pack(first), pack(second))
 
 
@@ -120,22 +116,22 @@ def _common(first: bytes, second: bytes) -> int:
 
 
 _ENOUGH = 4
-"""Answers whose mean length says something."""
+"""Number of answers whose mean length is used."""
 _SHORT = 64
-"""Tokens of an answer that are not worth a hope: of too short ones it would seem not to pay to grow side by side."""
+"""Least expected length of an answer in tokens; with shorter ones batching would seem not to pay."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeCapacity:
-    """How a backend answers prompts.
+    """Limits of decoding on a backend.
 
     Attributes:
-        answers: how many may grow together; 1 means one prompt after the other.
-        cells: tokens that its memory holds.
-        pass_price, grain, follow_limit: as of ``lbx.inference.model.MemoryTraits``.
-        step: tokens of one pass. One after the other, a kept prefix is reused in pieces of so many; 0: not at all.
-        copied_cells: how many of the cells may be taken by copies of sequences, what they have in common by each.
-        resumes: whether prompts are admitted by likely answer lengths, see ``MemoryTraits.resumes``, or by budgets.
+        answers: number of answers decoded together.
+        cells: tokens that the memory holds.
+        pass_price, grain, follow_limit: as in ``lbx.inference.model.MemoryTraits``.
+        step: tokens per pass; 0 if prefixes are not reused.
+        copied_cells: cells that copies of sequences may take.
+        resumes: whether prompts are admitted by expected answer lengths, see ``MemoryTraits.resumes``, or by budgets.
     """
 
     answers: int
@@ -148,8 +144,8 @@ class DecodeCapacity:
     resumes: bool = False
 
 
-def capacity_of(memory: SequenceMemory, *, batching: bool = True) -> DecodeCapacity:
-    """How answers are given in a memory: all at once that there is room for, or one at a time."""
+def decode_capacity(memory: SequenceMemory, *, batching: bool = True) -> DecodeCapacity:
+    """Decode limits of a memory."""
     traits = memory.traits
     together = max(1, min(memory.max_sequences - traits.trunks, memory.max_step))
     return DecodeCapacity(
@@ -165,21 +161,21 @@ def capacity_of(memory: SequenceMemory, *, batching: bool = True) -> DecodeCapac
 
 
 class AnswerLengths:
-    """How long answers are likely to become, by those that have ended. Reasoning seldom takes its whole budget."""
+    """Expected answer lengths, from the answers that have ended. Reasoning seldom takes its whole budget."""
 
     def __init__(self) -> None:
         self._ended: list[int] = []  # in rising order
-        self._sums: list[int] = []  # of each and all longer ones
+        self._sums: list[int] = []  # of each length and all longer ones
 
     def add(self, tokens: int) -> None:
         insort(self._ended, tokens)
         self._sums = [*accumulate(reversed(self._ended))][::-1]
 
     def expected(self, made: int, most: int) -> int:
-        """Tokens of an answer that has so many and may take ``most``.
+        """Expected length of an answer with ``made`` tokens and a budget of ``most``.
 
-        As long as those that were longer became on average. Where few were, twice what it has, and at least an eighth
-        of what it may take and ``_SHORT``.
+        The mean of all longer answers; if there are few, twice ``made``, and at least ``_SHORT`` and an eighth of the
+        budget.
         """
         at = bisect_right(self._ended, made)
         longer = len(self._ended) - at
@@ -189,13 +185,13 @@ class AnswerLengths:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Which prompts of a walk may join those that are being answered. Prompts are named by their places in it.
+    """Rule by which prompts join the answers that are being decoded. Prompts are identified by their order.
 
     Attributes:
-        length: of each prompt, in tokens.
-        kept: how many of its first tokens the one before it has, too.
-        most: how many tokens its answer may take.
-        lengths: what answers are likely to take; None: all that they may.
+        length: tokens of each prompt.
+        kept: leading tokens shared with the previous prompt.
+        most: budget of its answer in tokens.
+        lengths: expected answer lengths; None: the budgets.
     """
 
     capacity: DecodeCapacity
@@ -207,12 +203,13 @@ class Admission:
     def admits(
         self, place: int, made: Mapping[int, int], used: int, *, begun: int = 0, kept: int | None = None
     ) -> bool:
-        """Whether a prompt should join, and the memory is likely to hold all until they have ended.
+        """Whether joining pays and the memory is likely to hold all answers until they end.
 
         Args:
-            made: {prompt that is being answered: tokens of its answer so far}.
-            used: cells in use, or in use as soon as these prompts are read.
-            begun: tokens of its own answer, which was thrown out; ``kept``: how many of its tokens are in the memory.
+            made: {prompt: tokens of its answer so far} of the answers that are being decoded.
+            used: cells in use once these prompts are prefilled.
+            begun: tokens of the prompt's own answer if it was preempted.
+            kept: leading tokens of the prompt that are in the memory.
         """
         if not made:
             return True
@@ -220,22 +217,20 @@ class Admission:
             kept = self.kept[place]
         return (
             len(made) < self.capacity.answers
-            and self._pays(place, made, used, begun, kept)
+            and self._is_worth_joining(place, made, used, begun, kept)
             and self._fits({**made, place: begun})
         )
 
     def shared(self, first: int, second: int) -> int:
-        """How many tokens two prompts (first < second) have in common in the memory."""
+        """Number of cells that two prompts (first < second) share."""
         return min(self.kept[first + 1 : second + 1])
 
     def longest(self, place: int, made: int = 0) -> int:
-        """Tokens of a prompt with its answer, of which it has ``made``, when that ends."""
+        """Expected tokens of a prompt and its answer, of which ``made`` tokens exist."""
         return self.length[place] + self._answer(place, made)
 
     def most_cells(self) -> int:
-        """Cells that are in use at once at most: all prompts' and the longest answers', or where one answer grows at a
-        time, those of the one that takes most.
-        """
+        """Most cells in use at once, for all prompts with their whole budgets or the largest if answers == 1."""
         longest = replace(self, lengths=None)
         if self.capacity.answers == 1:
             return max(longest._cells({place: 0}) for place in range(len(self.length)))
@@ -245,8 +240,8 @@ class Admission:
         most = self.most[place]
         return most if self.lengths is None else self.lengths.expected(made, most)
 
-    def _pays(self, place: int, made: Mapping[int, int], used: int, begun: int, kept: int) -> bool:
-        return joining_pays(
+    def _is_worth_joining(self, place: int, made: Mapping[int, int], used: int, begun: int, kept: int) -> bool:
+        return is_worth_joining(
             new=max(1, self.length[place] + begun - kept),
             budget=self._answer(place, begun) - begun,
             strangers=used - kept,
@@ -259,30 +254,28 @@ class Admission:
         return self._cells(made) <= self.capacity.cells
 
     def _cells(self, made: Mapping[int, int]) -> int:
-        """Cells of prompts with their answers."""
         grain, places = self.capacity.grain, sorted(made)
         blocks = sum(-(-self.longest(one, made[one]) // grain) for one in places)
         blocks -= sum(self.shared(*pair) // grain for pair in pairwise(places))
         return blocks * grain
 
 
-def joining_pays(
+def is_worth_joining(
     *, new: int, budget: int, strangers: int, growing: Sequence[int], max_step: int, pass_price: int
 ) -> bool:
-    """Whether a prompt should join answers that grow now, rather than wait until some of them have ended.
+    """Whether a prompt should join the answers that are being decoded, rather than wait until some have ended.
 
-    Together they take fewer passes, each of which has a price whatever is in it. In return every token of a pass
-    attends to every cell in use, and looks in vain at those that are not its own sequence's: n answers cost a pass as
-    many looks as n x n times their own cells. Prompts that wait share a pass's price later, too; so a further one is
-    worth joining as long as that makes all of them cheaper, which saves 2 / (n + 1) of the passes it takes along.
+    A batch takes fewer passes, each with a fixed price. In return every token of a pass attends to every cell in use,
+    also to masked cells of other sequences: n answers cost n x n times their own cells. Waiting prompts share passes
+    later, too, so joining pays as long as it makes all of them cheaper, which saves 2 / (n + 1) of the shared passes.
 
     Args:
         new: tokens of the prompt that must be computed.
-        budget: how many its answer may take.
-        strangers: cells in use, now or as soon as prompts that wait are read, which the prompt does not share.
-        growing: how many tokens each answer may still take, at least one of them.
-        max_step: tokens of a pass.
-        pass_price: of ``lbx.inference.model.MemoryTraits``.
+        budget: tokens that its answer may take.
+        strangers: cells in use that the prompt does not share.
+        growing: remaining tokens of each answer that is being decoded, at least one.
+        max_step: tokens per pass.
+        pass_price: as in ``lbx.inference.model.MemoryTraits``.
     """
     reading, longest = -(-new // max_step), max(growing)
     riding = min(reading, longest)  # passes that read the prompt and take the others' next tokens along

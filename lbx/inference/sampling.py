@@ -43,7 +43,7 @@ def recommended(values: Mapping[str, object]) -> Sampling | None:
     return Sampling() if samples is False else sampling
 
 
-def left_out(penalty: object) -> tuple[dict[str, float], tuple[str, ...]]:
+def ignored_repetition_penalty(penalty: object) -> tuple[dict[str, float], tuple[str, ...]]:
     """A repetition penalty that a model's files name, which lbx does not apply: for ``BackendInfo``.
 
     It would punish an answer for quoting its document.
@@ -65,3 +65,24 @@ def _number(value: object) -> float | None:
     """The value as a finite number, or None where it is none; true and false are none."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if number and math.isfinite(value) else None  # type: ignore[arg-type]
+
+
+# As llama.cpp knows them.
+_NAMES = frozenset(
+    (
+        "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
+        "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
+        "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
+    )
+)  # fmt: skip
+
+
+def named_ends(tokens: Mapping[str, int]) -> frozenset[int]:
+    """Of a vocabulary's added tokens those that end a text, a turn or a message by their names.
+
+    ``<|end|>`` ends gpt-oss's messages, of which an answer has several.
+    """
+    several = {"<|return|>", "<|call|>"} <= tokens.keys()
+    return frozenset(
+        number for text, number in tokens.items() if text in _NAMES and not (several and text == "<|end|>")
+    )

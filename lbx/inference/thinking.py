@@ -1,4 +1,4 @@
-"""Where the reasoning stands in an answer that grows token by token, and where a stop string or token ends it."""
+"""Reasoning, stop strings and stop tokens in an answer that grows token by token."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ HALF = "\ufffd"
 
 
 class Tail:
-    """The end of what was generated, long enough to show whether a string has just been completed.
+    """Tail of the generated tokens, long enough to detect a string that was just completed.
 
     Args:
-        strings: what to look for, none of them empty.
+        strings: not empty.
     """
 
     def __init__(self, strings: Sequence[str], tokenizer: Tokenizer) -> None:
@@ -34,7 +34,7 @@ class Tail:
         self._recent = [*self._recent, *heard][-self._length :]
 
     def hit(self) -> bool:
-        """Whether one of the strings stands in the tail; only the whole text can tell whether it is really there."""
+        """Whether the tail contains a string; only the whole text can confirm it."""
         if not self._strings:
             return False
         tail = self._tokenizer.decode(self._recent)
@@ -42,15 +42,15 @@ class Tail:
 
 
 class Stops:
-    """Finds what ends an answer in what was generated so far: the first stop string, or a stop token.
+    """Finds the first stop string or stop token of an answer.
 
     Args:
-        stop: the strings; empty ones are ignored. Only the tail is searched for them.
-        exempt: how many leading tokens a stop may not touch (``Request.min_new_tokens``).
-        tokens: those that end the answer by themselves.
-        view: the text that is searched, from all tokens; default: what the tokenizer decodes.
-        skip_blank: blanks at the front of the text end nothing.
-        seen: tokens that were made before the first call of ``find``.
+        stop: stop strings; empty ones are ignored.
+        exempt: number of leading tokens that are not searched (``Request.min_new_tokens``).
+        tokens: stop tokens.
+        view: decodes all tokens to the text that is searched; default: the tokenizer's.
+        skip_blank: ignore stops in leading blanks.
+        seen: tokens before the first call of ``find``.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Stops:
         self._tail.push(*seen)
 
     def find(self, ids: Sequence[int]) -> str | None:
-        """The text before the first stop, or None where there is none. Call it after every token."""
+        """Text before the first stop, if there is one. Call it after every token."""
         if not self._stop and not self._tokens:
             return None
         self._tail.push(ids[-1])
@@ -114,11 +114,11 @@ class Phase(Enum):
     ANSWER = "answer"
 
 
-class Mark:
-    """One mark, as this tokenizer would show it.
+class ReasoningTag:
+    """A tag around the reasoning, as this tokenizer decodes it.
 
-    A mark with a control token in it never appears in decoded text: it is looked for as a sequence of ids, and stands
-    in ``MarkedText`` as a lone surrogate, which decoded text cannot hold.
+    A tag with a control token never appears in decoded text: it is found by its ids, and ``MarkedText`` represents it
+    by a lone surrogate, which decoded text cannot contain.
     """
 
     def __init__(self, text: str, tokenizer: Tokenizer, stand_in: str) -> None:
@@ -128,11 +128,11 @@ class Mark:
         self.plain = tokenizer.decode(self.ids)
 
     def ends(self, ids: Sequence[int]) -> bool:
-        """Whether the ids end in the mark; False for a mark of text."""
+        """Whether the ids end with the tag; False for a tag of text."""
         return bool(self.ids) and list(ids[-len(self.ids) :]) == self.ids
 
     def begun(self, ids: Sequence[int]) -> int:
-        """How many of the last ids are the beginning of the mark, and not the whole of it; 0 for a mark of text."""
+        """Number of trailing ids that begin an incomplete tag; 0 for a tag of text."""
         for count in range(min(len(self.ids) - 1, len(ids)), 0, -1):
             if list(ids[-count:]) == self.ids[:count]:
                 return count
@@ -142,7 +142,7 @@ class Mark:
 class MarkedText:
     """Decodes ids so that marks made of control tokens can be seen."""
 
-    def __init__(self, tokenizer: Tokenizer, marks: Sequence[Mark]) -> None:
+    def __init__(self, tokenizer: Tokenizer, marks: Sequence[ReasoningTag]) -> None:
         self._tokenizer = tokenizer
         self._marks = [mark for mark in marks if mark.ids]
 
@@ -171,7 +171,7 @@ class MarkedText:
 class ReasoningBlock:
     """Finds the block of reasoning by the rule of ``lbx.prompting.reasoning``, looking at the tail of the output only.
 
-    Call ``follow`` after every token. Positions in the text are safe to keep: once a mark is complete, no later token
+    Call ``observe`` after every token. Positions in the text are safe to keep: once a mark is complete, no later token
     changes the text up to it.
 
     Args:
@@ -187,9 +187,9 @@ class ReasoningBlock:
 
     def __init__(self, tokenizer: Tokenizer, *, opened: bool) -> None:
         marks = tokenizer.reasoning_marks
-        self._opening = Mark(marks.open, tokenizer, "\ud800")
-        self._closing = Mark(marks.close, tokenizer, "\ud801")
-        header = [Mark(text, tokenizer, chr(0xD802 + number)) for number, text in enumerate(marks.header)]
+        self._opening = ReasoningTag(marks.open, tokenizer, "\ud800")
+        self._closing = ReasoningTag(marks.close, tokenizer, "\ud801")
+        header = [ReasoningTag(text, tokenizer, chr(0xD802 + number)) for number, text in enumerate(marks.header)]
         self._text = MarkedText(tokenizer, (self._opening, self._closing, *header))
         self._marks = Marks(self._opening.text, self._closing.text, tuple(mark.text for mark in header))
         self._message_end = header[0] if header else None
@@ -203,8 +203,8 @@ class ReasoningBlock:
         self.closed = False
         self.end = self.tokens = 0
 
-    def follow(self, ids: Sequence[int]) -> None:
-        """Take note of the last of these tokens."""
+    def observe(self, ids: Sequence[int]) -> None:
+        """Update the state by the last token."""
         if self.closed:
             return
         if self.phase is Phase.OPENING:

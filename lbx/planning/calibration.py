@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from lbx.base.records import Completion, Request
 from lbx.inference.completing import complete_all
-from lbx.inference.model import NOTHING_FOLLOWS, Backend, Extend, LocalBackend, SequenceMemory
-from lbx.inference.prefix import DecodeCapacity, capacity_of
+from lbx.inference.model import NEVER_EXTENDS, Backend, Extend, LocalBackend, SequenceMemory
+from lbx.inference.prefix import DecodeCapacity, decode_capacity
 from lbx.planning.estimate import BATCH_ANSWERS, Costs, fit_costs
 from lbx.planning.run_plan import RunPlan, nothing_told
 
@@ -41,9 +41,9 @@ def room_of(backend: Backend, *, batching: bool) -> DecodeCapacity:
     info = backend.info
     if not isinstance(backend, LocalBackend):  # a server; or a model that is loaded to count only
         return DecodeCapacity(1, info.context_window, 0, 0 if info.weights_bytes is None else 1)
-    room = capacity_of(backend.sequences(), batching=batching)
+    room = decode_capacity(backend.sequences(), batching=batching)
     # One at a time, every token that is shared is kept all the same.
-    return room if room.answers > 1 else replace(room, step=int(room.follow_limit != NOTHING_FOLLOWS))
+    return room if room.answers > 1 else replace(room, step=int(room.follow_limit != NEVER_EXTENDS))
 
 
 def calibrate(backend: Backend, plan: RunPlan, *, batching: bool, told: Told = nothing_told) -> Costs | None:

@@ -199,11 +199,11 @@ class _Counting:
         branches = plan_prefixes([prompt.ids for prompt in prompts], self._follow_limit).branches
         ordered = [prompts[branch.index] for branch in branches]
         for one, branch in zip(ordered, branches, strict=True):
-            self._counts[one.run][one.task]["distinct_tokens"] += branch.length - branch.common
+            self._counts[one.run][one.task]["distinct_tokens"] += branch.length - branch.shared_with_previous
         columns = (
             [one.task for one in ordered],
             [branch.length for branch in branches],
-            [branch.kept for branch in branches],
+            [branch.reused for branch in branches],
             [one.most for one in ordered],
         )
         self._walks.append(Walk(*(np.array(column, np.int64) for column in columns)))

@@ -139,7 +139,7 @@ def _tokens(works: Sequence[Work], items: Sequence[PendingSample], index: Mappin
             prompts += [(index[sample.benchmark, sample.task], request.token_ids, most)] * len(item.iterations)
     follow_limit = room_of(works[0].backend, batching=works[0].settings.batching).follow_limit
     branches = plan_prefixes([ids for _, ids, _ in prompts], follow_limit).branches
-    return _walk([(prompts[one.index][0], one.length, one.kept, prompts[one.index][2]) for one in branches])
+    return _walk([(prompts[one.index][0], one.length, one.reused, prompts[one.index][2]) for one in branches])
 
 
 def _characters(

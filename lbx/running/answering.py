@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self, TypeVar
 from lbx.base.errors import LbxError, PromptError
 from lbx.base.records import Completion, Prompt, Request, Sample, SampleKey
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.inference.completing import TokenCounter, complete_all, nobody
+from lbx.inference.completing import TokenCounter, complete_all, ignore_tokens
 from lbx.planning.work import Job, PendingSample, Prepare, Work
 from lbx.store import GenerationRow, RunRow
 
@@ -162,7 +162,7 @@ def failed(work: Work, key: SampleKey, prompt: Prompt, error: LbxError) -> Gener
 
 
 def answer_job(
-    works: Sequence[Work], job: Job, *, computed: TokenCounter = nobody
+    works: Sequence[Work], job: Job, *, computed: TokenCounter = ignore_tokens
 ) -> Iterator[tuple[int, GenerationRow]]:
     """Ask all of a job; yields (index of the item, its row) as soon as each answer ends.
 

@@ -59,3 +59,14 @@ def llama(tiny_gguf):
 def backend(request):
     """Each of the two in turn."""
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def sliding_gguf(once, tiny_gguf) -> Path:
+    """A model of llama.cpp with layers whose attention slides over 16 tokens."""
+    from llama_kinds import write_kind
+
+    def make(folder: Path) -> Path:
+        return write_kind("gemma3", tiny_gguf, folder / "gemma3.gguf", attention__sliding_window=16)
+
+    return once("sliding-gguf", make) / "gemma3.gguf"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lbx.backends.llama.layout import PADDING
-from lbx.backends.llama.thread import StepBatch
+from lbx.backends.llama.library import StepBatch
 from lbx.inference.model import Extend
 
 

@@ -32,9 +32,8 @@ from tiny_families.making import make
 from tiny_families.shrinking import COMMON, WINDOW
 
 from lbx.backends import load, resolve_model
-from lbx.backends.hf.cache import make_cache
 from lbx.backends.hf.files import refuse_unsound
-from lbx.backends.hf.single import Forward, at_once
+from lbx.backends.hf.single import Forward, at_once, make_cache
 from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.completing import complete

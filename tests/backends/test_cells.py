@@ -24,7 +24,7 @@ def test_owners_are_those_of_plain_lists(seed):
                 cells = table.lowest_free(wanted)
                 assert cells.tolist() == free[:wanted]
                 if len(cells) == wanted:
-                    positions = table.give(one, cells)
+                    positions = table.allocate(one, cells)
                     assert positions.tolist() == list(range(len(held[one]), len(held[one]) + wanted))
                     held[one] += cells.tolist()
             case "fork":
@@ -56,7 +56,7 @@ def check_columns(table, held, named):
         assert columns.cells.tolist() == list(range(*columns.span))
         assert len(columns.cells) <= 3 * len(needed)
     assert columns.ordered == (len(named) == 1 and columns.cells.tolist() == held[named[0]])
-    owned, places = table.seen(named, columns.span or columns.cells)
+    owned, places = table.mask_columns(named, columns.span or columns.cells)
     for row, s in zip(owned, named, strict=True):
         assert columns.cells[row].tolist() == sorted(held[s], key=columns.cells.tolist().index)
     assert np.array_equal(places, table.positions[columns.cells])
@@ -77,27 +77,27 @@ def check_look(table, held, named, rng):
         newest = [[c for c in new if sum(c in cells for cells in held) == 1] for new in newest]
     if not all(newest) or any(new != sorted(new) for new in newest):  # new cells come in rising order
         return
-    look = table.look(named, np.array([c for new in newest for c in new]))
-    everyone = [c for piece in look.everyone for c in cells_of(piece)]
-    rest = cells_of(look.rest)
+    view = table.attention_view(named, np.array([c for new in newest for c in new]))
+    everyone = [c for piece in view.shared_cells for c in cells_of(piece)]
+    rest = cells_of(view.masked_cells)
     assert len(set(everyone)) == len(everyone)
     assert not set(everyone) & set(rest)
-    assert look.causal == (len(named) == 1 and len(newest[0]) > 1)
+    assert view.causal == (len(named) == 1 and len(newest[0]) > 1)
     for s, new in zip(named, newest, strict=True):
-        if look.causal:
+        if view.causal:
             assert rest == new
             assert sorted(everyone + rest) == sorted(held[s])
             continue
         owned = rest
         if rest:
-            mask, _ = table.seen(named, look.rest)
+            mask, _ = table.mask_columns(named, view.masked_cells)
             owned = [c for c, mine in zip(rest, mask[named.index(s)], strict=True) if mine]
         assert sorted(everyone + owned) == sorted(held[s])
 
 
 def grown(table, sequence, count):
     cells = table.lowest_free(count)
-    table.give(sequence, cells)
+    table.allocate(sequence, cells)
     return cells
 
 
@@ -112,12 +112,12 @@ def test_what_all_hold_lies_in_few_pieces_however_scattered():
     table.drop([1])
     table.fork(0, table.length(0), [1, 2])
     new = np.concatenate([grown(table, s, 2) for s in (1, 2)])
-    look = table.look([1, 2], new)
-    spans = [piece for piece in look.everyone if isinstance(piece, tuple)]
+    view = table.attention_view([1, 2], new)
+    spans = [piece for piece in view.shared_cells if isinstance(piece, tuple)]
     assert [stop - start for start, stop in spans] == [300] * 6
-    assert len(look.everyone) == 7
-    assert len(look.everyone[-1]) == 4 * 300 + 10 * 10
-    assert cells_of(look.rest) == new.tolist()
+    assert len(view.shared_cells) == 7
+    assert len(view.shared_cells[-1]) == 4 * 300 + 10 * 10
+    assert cells_of(view.masked_cells) == new.tolist()
 
 
 def test_sequences_look_together_where_they_share_most():
@@ -152,7 +152,7 @@ def test_groups_follow_every_change():
     table.fork(3, 501, [2])
     assert table.groups([1, 2, 3], [1, 1, 1]) == [[0], [1, 2]]
     table.fork(0, 400, [2])
-    table.take_back(np.arange(390, 400))
+    table.free(np.arange(390, 400))
     assert table.groups([1, 2, 3], [1, 1, 1]) == [[0, 1], [2]]
     assert table.groups([1, 2, 3], [1, 1, 300]) == [[0, 1], [2]]
 
@@ -162,7 +162,7 @@ def test_what_was_given_can_be_taken_back():
     grown(table, 0, 10)
     table.fork(0, 10, [1])
     cells = np.concatenate([grown(table, s, 4) for s in (0, 1)])
-    table.take_back(cells)
+    table.free(cells)
     assert (table.length(0), table.length(1), table.used) == (10, 10, 10)
     assert table.lowest_free(8).tolist() == cells.tolist()
 
@@ -170,7 +170,7 @@ def test_what_was_given_can_be_taken_back():
 def test_nothing_is_taken_at_first_and_after_all_is_dropped():
     table = CellTable(2, 10)
     assert (table.used, table.length(0), table.lowest_free(3).tolist()) == (0, 0, [0, 1, 2])
-    table.give(1, table.lowest_free(10))
+    table.allocate(1, table.lowest_free(10))
     assert table.lowest_free(1).tolist() == []
     table.drop([])
     assert table.used == 10

@@ -14,7 +14,7 @@ import pytest
 from gguf_copy import gguf_copy
 
 from lbx.backends import load, read_card, resolve_model
-from lbx.backends.hf.vocabulary import refuse_foreign_tokenizer
+from lbx.backends.hf.files import refuse_foreign_tokenizer
 from lbx.base.errors import BackendError
 from lbx.running.models import load_to_count
 

@@ -6,7 +6,7 @@ import pytest
 from tiny import with_tokens
 
 from lbx.backends import load, resolve_model
-from lbx.inference.endings import named_ends
+from lbx.inference.sampling import named_ends
 
 
 @pytest.mark.parametrize(

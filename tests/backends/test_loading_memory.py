@@ -18,7 +18,7 @@ import torch
 from tiny import make_tokenizer
 
 from lbx.backends.hf import loading
-from lbx.backends.hf.stored import read_stored
+from lbx.backends.hf.checkpoint import read_checkpoint
 from lbx.backends.options import HfOptions
 from lbx.base.errors import DoesNotFitError
 
@@ -82,7 +82,7 @@ def test_no_model_is_held_twice(experts: Path, name: str) -> None:
         done = subprocess.run([sys.executable, "-c", PEAK, folder], capture_output=True, text=True, check=True)
         return int(done.stdout)
 
-    stored = read_stored(experts / name)
+    stored = read_checkpoint(experts / name)
     dense = stored.dense_bytes(4)
     assert dense > 110 * MIB
     # The same in float32 needs nothing beside itself, and as much of libraries' own.
@@ -101,7 +101,7 @@ def test_no_model_is_held_twice(experts: Path, name: str) -> None:
     ids=["both hold it", "not the GPU", "not RAM, which it passes", "past RAM", "no RAM to unpack in"],
 )
 def test_a_gpu_holds_it_dense_and_ram_what_passes(experts: Path, monkeypatch, gpu, ram, accelerate, refusal) -> None:
-    stored = read_stored(experts / "eight")
+    stored = read_checkpoint(experts / "eight")
     monkeypatch.setattr(loading, "free_bytes", lambda torch, device: gpu)
     monkeypatch.setattr(loading, "available_bytes", lambda: ram)
     monkeypatch.setattr(loading, "find_spec", lambda name: object() if accelerate else None)

@@ -22,7 +22,7 @@ import quantised_folders as folders  # noqa: E402
 from quantised_folders import Maker, compressed_settings, quantise_folder  # noqa: E402
 
 from lbx.backends import load, resolve_model  # noqa: E402
-from lbx.backends.hf.stored import DenseTensors, StoredModel, read_stored  # noqa: E402
+from lbx.backends.hf.checkpoint import Checkpoint, DenseTensors, read_checkpoint  # noqa: E402
 from lbx.base.errors import BackendError  # noqa: E402
 
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic"}
@@ -129,7 +129,7 @@ def wide(once: Callable[..., Path]) -> Path:
         return once("wide-hf", lambda folder: make_model(folder / "hf", width=128)) / "hf"
 
 
-def dense_tensors(stored: StoredModel) -> dict[str, torch.Tensor]:
+def dense_tensors(stored: Checkpoint) -> dict[str, torch.Tensor]:
     with DenseTensors(stored, torch.float32) as tensors:
         return {name: tensor[...] for name, tensor in tensors.items()}
 
@@ -150,7 +150,7 @@ def test_a_format_is_read_as_its_own_library_means_it(wide: Path, tmp_path: Path
 
     make, settings, title, rounding = CASES[name]
     folder = quantise_folder(wide, tmp_path / "m", make(), settings)
-    stored = read_stored(folder)
+    stored = read_checkpoint(folder)
     ours, meant = dense_tensors(stored), load_file(tmp_path / "m-dense" / "model.safetensors")
     assert ours.keys() == meant.keys()
     assert len(stored.weights) == 14
@@ -182,7 +182,7 @@ def test_groups_of_modules_have_settings_of_their_own(wide: Path, tmp_path: Path
     groups[0]["targets"] = ["re:.*mlp.*"]
     config(made[0], format="mixed-precision", config_groups={"group_1": groups[1], "group_0": groups[0]})
     save_file(stored, made[0] / "model.safetensors")
-    found = read_stored(made[0])
+    found = read_checkpoint(made[0])
     assert set(found.title.split(" and ")) == {"int8", "int4, packed"}
     ours = dense_tensors(found)
     assert ours.keys() == dense.keys()
@@ -219,7 +219,7 @@ def test_experts_are_read(
     with contextlib.redirect_stderr(io.StringIO()):
         source = making.make(configs.FAMILIES[family], tmp_path / "source", make_tokenizer())
     folder = quantise_folder(source, tmp_path / "m", make(), settings)
-    stored = read_stored(folder)
+    stored = read_checkpoint(folder)
     assert weights in (None, len(stored.weights))
     ours, meant = dense_tensors(stored), load_file(tmp_path / "m-dense" / "model.safetensors")
     assert ours.keys() == meant.keys()

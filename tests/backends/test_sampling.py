@@ -10,7 +10,7 @@ import pytest
 from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey, Sampling
 from lbx.inference.decoding import Sampler, noise
-from lbx.inference.sampling import left_out, recommended
+from lbx.inference.sampling import ignored_repetition_penalty, recommended
 
 PROBABILITIES = np.array([0.05, 0.4, 0.3, 0.15, 0.1])
 KNOWN = [1.800888126, 1.839280096, 0.483048701]
@@ -156,8 +156,8 @@ def test_what_the_makers_recommend(values, expected):
 
 
 def test_a_repetition_penalty_is_named_and_left_out():
-    stored, told = left_out(1.05)
+    stored, told = ignored_repetition_penalty(1.05)
     assert stored == {"repetition_penalty_left_out": 1.05}
     assert "repetition penalty of 1.05" in told[0]
     for nothing in (None, 1, 1.0, "much", float("nan"), True):
-        assert left_out(nothing) == ({}, ())
+        assert ignored_repetition_penalty(nothing) == ({}, ())

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy import EOS, TOKENIZER, ToyMemory, alone
+from toy import EOS, TOKENIZER, ToyBackend, ToyMemory, alone
 
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request, SampleKey
 from lbx.inference.batching import BatchFailedError, DecodeBatch
 from lbx.inference.completing import complete_all
-from lbx.inference.model import NO_FOREIGN_CELLS, NO_LIMIT, NOTHING_FOLLOWS, BackendInfo, Extend, MemoryTraits
-from lbx.inference.prefix import common_prefix, joining_pays, plan_prefixes
+from lbx.inference.model import NEVER_EXTENDS, NO_CROSS_ATTENTION, NO_LIMIT, Extend, MemoryTraits
+from lbx.inference.prefix import common_prefix, is_worth_joining, plan_prefixes
 
 PROMPTS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=14)
 
@@ -39,16 +39,16 @@ def test_every_prompt_once_and_every_prefix_once(prompts: list[list[int]]) -> No
     )
     assert plan.computed_tokens == plan.tree_tokens + again
     for before, branch in zip(plan.branches, plan.branches[1:], strict=False):
-        assert prompts[before.index][: branch.kept] == prompts[branch.index][: branch.kept]
-        assert branch.kept <= before.trunk
-    assert all(b.kept <= b.trunk < b.length == len(prompts[b.index]) for b in plan.branches)
+        assert prompts[before.index][: branch.reused] == prompts[branch.index][: branch.reused]
+        assert branch.reused <= before.fork_at
+    assert all(b.reused <= b.fork_at < b.length == len(prompts[b.index]) for b in plan.branches)
 
 
 @given(PROMPTS, st.randoms())
 def test_shuffling_changes_nothing(prompts: list[list[int]], chance: random.Random) -> None:
     def walk(given_prompts: list[list[int]]) -> list[tuple[object, ...]]:
         plan = plan_prefixes(given_prompts)
-        return [(given_prompts[b.index], b.kept, b.trunk) for b in plan.branches]
+        return [(given_prompts[b.index], b.reused, b.fork_at) for b in plan.branches]
 
     shuffled = list(prompts)
     chance.shuffle(shuffled)
@@ -68,6 +68,19 @@ def request(number: int, prompt: Sequence[int], new: int, thinking: int = 0) -> 
 
 def said(completion: Completion) -> tuple[str, int, str]:
     return completion.text, completion.output_tokens, completion.finish_reason
+
+
+def run_batch(
+    memory: ToyMemory, requests: Sequence[Request], **options: object
+) -> tuple[DecodeBatch, dict[int, Completion]]:
+    """Answers of a batch, which must be those of each request alone and leave the memory empty."""
+    batch = DecodeBatch(memory, requests, TOKENIZER, {EOS}, **options)
+    answers = dict(batch.run())
+    assert {index: said(answer) for index, answer in answers.items()} == {
+        index: said(alone(request)) for index, request in enumerate(requests)
+    }
+    assert not memory.sequences
+    return batch, answers
 
 
 @settings(deadline=None)
@@ -98,16 +111,11 @@ def test_answers_are_those_of_one_at_a_time(
     cells = -(-(need + spare) // grain) * grain
     memory = ToyMemory(sequences, cells, step, pass_price=price, grain=grain, follow_limit=NO_LIMIT - 1)
     told: list[int] = []
-    batch = DecodeBatch(memory, requests, TOKENIZER, {EOS}, told.append, answers)
-    found = dict(batch.run())
-    assert {index: said(completion) for index, completion in found.items()} == {
-        index: said(alone(one)) for index, one in enumerate(requests)
-    }
+    batch, found = run_batch(memory, requests, computed=told.append, answers=answers)
     assert batch.prompt_tokens == batch.plan.computed_tokens
     assert memory.computed == batch.prompt_tokens + sum(c.output_tokens for c in found.values()) - uncounted(found)
     assert told == [sum(len(item.tokens) for item in items) for items in memory.passes]
     assert answers != 1 or all(len(items) == 1 for items in memory.passes)
-    assert not memory.sequences
 
 
 @settings(deadline=None)
@@ -117,7 +125,7 @@ def test_answers_are_those_of_one_at_a_time(
     st.integers(1, 8),
     st.integers(1, 8),
     st.integers(1, 20),
-    st.sampled_from([NOTHING_FOLLOWS, 0, 3, NO_LIMIT]),
+    st.sampled_from([NEVER_EXTENDS, 0, 3, NO_LIMIT]),
 )
 def test_answers_are_the_same_where_the_trunk_is_never_cut(
     prompts: list[list[int]], new: int, trunks: int, answers: int, step: int, follow: int
@@ -132,18 +140,13 @@ def test_answers_are_the_same_where_the_trunk_is_never_cut(
         forks_anywhere=False,
         follow_limit=follow,
     )
-    batch = DecodeBatch(memory, requests, TOKENIZER, {EOS})
-    found = dict(batch.run())
-    assert {index: said(completion) for index, completion in found.items()} == {
-        index: said(alone(one)) for index, one in enumerate(requests)
-    }
-    depth = max(map(len, batch.plan.returns()), default=0)
+    batch, found = run_batch(memory, requests)
+    depth = max(map(len, batch.plan.rewind_lengths()), default=0)
     if trunks > depth and follow == NO_LIMIT:
         assert batch.prompt_tokens == batch.plan.computed_tokens
     kept = sum(completion.cached_tokens for completion in found.values())
-    assert kept == 0 or follow != NOTHING_FOLLOWS
+    assert kept == 0 or follow != NEVER_EXTENDS
     assert batch.prompt_tokens == sum(map(len, prompts)) - kept >= batch.plan.computed_tokens
-    assert not memory.sequences
 
 
 def test_copies_make_room_for_a_longer_prompt() -> None:
@@ -151,18 +154,16 @@ def test_copies_make_room_for_a_longer_prompt() -> None:
     ends = {60: 1, 58: 32, 56: 1, 54: 1, 52: 1, 50: 1, 48: 1}
     requests = [request(n, [*[1] * begin, *[2] * rest], 10) for n, (begin, rest) in enumerate(ends.items())]
     memory = ToyMemory(max_cells=400, forks_anywhere=False, trunks=7, copies=True)
-    assert len(dict(DecodeBatch(memory, requests, TOKENIZER, {EOS}).run())) == len(requests)
-    assert not memory.sequences
+    run_batch(memory, requests)
 
 
 @pytest.mark.parametrize("cells", [81, 125, 150, 1000])
 def test_prompts_that_share_less_in_memory_than_in_text_do_not_overflow_it(cells: int) -> None:
     """Six lengths to return to, and three sequences for copies: what else prompts share is computed twice, and held."""
-    memory = ToyMemory(8, cells, pass_price=NO_FOREIGN_CELLS, forks_anywhere=False, trunks=4)
+    memory = ToyMemory(8, cells, pass_price=NO_CROSS_ATTENTION, forks_anywhere=False, trunks=4)
     prompts = [[*[1] * begin, 2] for begin in (60, 50, 40, 30, 20, 10)]
     requests = [replace(request(n, prompt, 20), stop=(), min_new_tokens=20) for n, prompt in enumerate(prompts)]
-    batch = DecodeBatch(memory, requests, TOKENIZER, {EOS})
-    assert len(dict(batch.run())) == len(requests)
+    batch, _ = run_batch(memory, requests)
     assert batch.prompt_tokens > batch.plan.computed_tokens
 
 
@@ -171,8 +172,8 @@ def test_where_tokens_follow_singly_long_texts_are_read_afresh() -> None:
     memory = ToyMemory(max_step=600, max_cells=4000, forks_anywhere=False, trunks=7, copies=True, follow_limit=50)
     requests = [request(n, [*[1] * 10, *[2 + n // 2] * 500, 7, n], 3) for n in range(5)]
     requests.append(request(5, [1] * 10 + [5] * 30, 3))
-    batch = DecodeBatch(memory, requests, TOKENIZER, {EOS})
-    assert sorted(completion.cached_tokens for _, completion in batch.run()) == [0, 0, 0, 0, 511, 511]
+    batch, answers = run_batch(memory, requests)
+    assert sorted(answer.cached_tokens for answer in answers.values()) == [0, 0, 0, 0, 511, 511]
     assert batch.plan.tree_tokens == 10 + 3 * 500 + 5 + 3 + 30
 
 
@@ -180,10 +181,10 @@ def test_long_prompts_share_what_is_long_itself_and_short_ones_with_each_other()
     begin = [1] * 20
     ends = [[2] * 5, [3], [4] * 30 + [5], [4] * 30 + [6], [4] * 5 + [7] * 30]
     prompts = [begin + end for end in ends]
-    kept = {branch.index: branch.kept for branch in plan_prefixes(prompts, long_from=30).branches}
+    kept = {branch.index: branch.reused for branch in plan_prefixes(prompts, long_from=30).branches}
     assert kept == {0: 0, 1: 20, 2: 0, 3: 50, 4: 0}
     equal = plan_prefixes([[1] * 31, [1] * 31, [1] * 32, [1] * 32], long_from=30).branches
-    assert [branch.kept for branch in equal] == [0, 0, 0, 31], "the last token of a prompt is its own"
+    assert [branch.reused for branch in equal] == [0, 0, 0, 31], "the last token of a prompt is its own"
 
 
 @pytest.mark.parametrize("trunks", [5, 7])
@@ -194,8 +195,7 @@ def test_two_documents_with_questions_that_share_their_words_are_read_once_witho
         for n, (document, end) in enumerate((document, end) for document in (1, 8) for end in ends)
     ]
     memory = ToyMemory(max_sequences=8, trunks=trunks, max_step=32, max_cells=2000, forks_anywhere=False)
-    batch = DecodeBatch(memory, requests, TOKENIZER, {EOS})
-    assert len(dict(batch.run())) == 8
+    batch, _ = run_batch(memory, requests)
     assert batch.prompt_tokens == batch.plan.computed_tokens == batch.plan.tree_tokens
 
 
@@ -209,7 +209,7 @@ def test_shuffled_requests_take_the_same_passes(
     def passes(given_prompts: Sequence[Sequence[int]]) -> list[tuple[Extend, ...]]:
         memory = ToyMemory(max_sequences=sequences, max_step=step, max_cells=need + spare, pass_price=100)
         requests = [request(n, prompt, 5) for n, prompt in enumerate(given_prompts)]
-        assert len(dict(DecodeBatch(memory, requests, TOKENIZER, {EOS}).run())) == len(requests)
+        run_batch(memory, requests)
         return memory.passes
 
     shuffled = list(prompts)
@@ -226,8 +226,7 @@ def test_questions_on_one_document_share_it() -> None:
     document = [1] * 100
     requests = [request(n, [*document, 2, n], 4) for n in range(20)]
     memory = ToyMemory(max_sequences=12, max_step=32, max_cells=400)
-    batch = DecodeBatch(memory, requests, TOKENIZER, {EOS})
-    assert len(dict(batch.run())) == 20
+    batch, _ = run_batch(memory, requests)
     assert batch.prompt_tokens == 100 + 1 + 20
     assert memory.most_cells <= 100 + 1 + 10 * 5
     assert memory.steps < 30  # ten answers grow at once
@@ -240,7 +239,7 @@ def test_questions_on_one_document_share_it() -> None:
     st.integers(4, 12),
     st.integers(4, 40),
     st.integers(0, 200),
-    st.sampled_from([0, 1_000, NO_FOREIGN_CELLS]),
+    st.sampled_from([0, 1_000, NO_CROSS_ATTENTION]),
     st.integers(1, 7),
 )
 def test_answers_that_were_thrown_out_are_those_of_one_at_a_time(
@@ -250,11 +249,7 @@ def test_answers_that_were_thrown_out_are_those_of_one_at_a_time(
     need = max(len(r.token_ids) + r.max_new_tokens for r in requests)
     cells = -(-(need + spare) // grain) * grain
     memory = ToyMemory(max_sequences=sequences, max_step=step, max_cells=cells, pass_price=price, grain=grain)
-    found = dict(DecodeBatch(memory, requests, TOKENIZER, {EOS}).run())
-    assert {index: said(completion) for index, completion in found.items()} == {
-        index: said(alone(one)) for index, one in enumerate(requests)
-    }
-    assert not memory.sequences
+    run_batch(memory, requests)
 
 
 class Walk(NamedTuple):
@@ -264,12 +259,11 @@ class Walk(NamedTuple):
 
 def walk_of(requests: Sequence[Request], *, cells: int, hopeful: bool, monkeypatch: pytest.MonkeyPatch) -> Walk:
     """How many passes and tokens the answers take, with room for what they are likely to take, or may."""
-    memory = ToyMemory(max_sequences=40, max_step=64, max_cells=cells, pass_price=NO_FOREIGN_CELLS)
+    memory = ToyMemory(max_sequences=40, max_step=64, max_cells=cells, pass_price=NO_CROSS_ATTENTION)
     with monkeypatch.context() as patch:
         if not hopeful:
             patch.setattr(MemoryTraits, "resumes", False)
-        found = dict(DecodeBatch(memory, requests, TOKENIZER, {EOS}).run())
-    assert {n: said(one) for n, one in found.items()} == {n: said(alone(one)) for n, one in enumerate(requests)}
+        run_batch(memory, requests)
     return Walk(memory.steps, memory.computed)
 
 
@@ -294,18 +288,17 @@ def test_answers_that_all_take_their_budget_come_to_their_end(monkeypatch: pytes
 def test_strangers_wait_where_attention_is_dear() -> None:
     requests = [request(n, [n] * 60, 8) for n in range(6)]
     dear = ToyMemory(max_step=64, pass_price=100)
-    assert len(dict(DecodeBatch(dear, requests, TOKENIZER, {EOS}).run())) == 6
+    run_batch(dear, requests)
     assert dear.most_cells <= 60 + 8
-    cheap = ToyMemory(max_step=64, pass_price=NO_FOREIGN_CELLS)
-    assert len(dict(DecodeBatch(cheap, requests, TOKENIZER, {EOS}).run())) == 6
+    cheap = ToyMemory(max_step=64, pass_price=NO_CROSS_ATTENTION)
+    run_batch(cheap, requests)
     assert cheap.most_cells > dear.most_cells
     assert cheap.steps < dear.steps
 
 
 def test_iterations_cost_a_token_each() -> None:
     requests = [request(n, [7] * 50, 3) for n in range(6)]
-    batch = DecodeBatch(ToyMemory(), requests, TOKENIZER, {EOS})
-    assert len(dict(batch.run())) == 6
+    batch, _ = run_batch(ToyMemory(), requests)
     assert batch.prompt_tokens == 50 + 5
 
 
@@ -318,7 +311,7 @@ CPU, GPU = 4 * 6 * WIDTH, 256 * 6 * WIDTH
     [
         (DOCUMENT, DOCUMENT, [ANSWER], CPU, False),  # another document: a third more work to read it
         (DOCUMENT, DOCUMENT, [ANSWER], GPU, True),  # where a step for one answer is as long as one for many
-        (DOCUMENT, DOCUMENT, [ANSWER], NO_FOREIGN_CELLS, True),
+        (DOCUMENT, DOCUMENT, [ANSWER], NO_CROSS_ATTENTION, True),
         (QUESTION, 15 * (QUESTION + ANSWER), [ANSWER] * 15, CPU, True),  # the next question on one document
         (QUESTION, 40 * (QUESTION + ANSWER), [ANSWER] * 40, CPU, False),  # one of many, better answered by half of them
         (QUESTION, 15 * (QUESTION + 2000), [ANSWER] * 15, CPU, False),  # beside answers that have become long
@@ -330,7 +323,7 @@ CPU, GPU = 4 * 6 * WIDTH, 256 * 6 * WIDTH
     ],
 )
 def test_when_joining_pays(new: int, strangers: int, growing: list[int], price: int, pays: bool) -> None:
-    assert pays is joining_pays(
+    assert pays is is_worth_joining(
         new=new, budget=ANSWER, strangers=strangers, growing=growing, max_step=256, pass_price=price
     )
 
@@ -368,17 +361,6 @@ def test_an_answer_that_ends_with_a_failure_is_asked_again(count: int) -> None:
     assert {n: said(one) for n, one in found.items() if isinstance(one, Completion)} == {
         n: said(alone(one)) for n, one in enumerate(requests)
     }
-
-
-class ToyBackend:
-    tokenizer, eos_ids = TOKENIZER, frozenset({EOS})
-    info = BackendInfo("toy", "1", "toy", 100)
-
-    def __init__(self, memory: ToyMemory) -> None:
-        self.sequences = lambda: memory
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.mark.parametrize("batching", [False, True])

@@ -12,7 +12,7 @@ from engine_parts import scripted
 from toy import EOS, TOKENIZER, ToyMemory, alone
 
 from lbx.base.records import Request, SampleKey
-from lbx.inference.model import NOTHING_FOLLOWS, BackendInfo, Extend
+from lbx.inference.model import NEVER_EXTENDS, BackendInfo, Extend
 from lbx.planning import calibration
 from lbx.planning.calibration import calibrate, room_of
 from lbx.planning.run_plan import RunPlan, TaskPlan
@@ -163,7 +163,7 @@ def test_prices_of_one_prompt_after_the_other(clock: Clock, caplog: pytest.LogCa
 
 def test_prices_where_every_prompt_is_computed_whole(clock: Clock) -> None:
     memory = TimedMemory(
-        clock, 1.0, max_sequences=2, max_cells=24_000, max_step=6000, forks_anywhere=False, follow_limit=NOTHING_FOLLOWS
+        clock, 1.0, max_sequences=2, max_cells=24_000, max_step=6000, forks_anywhere=False, follow_limit=NEVER_EXTENDS
     )
     backend = TimedBackend(clock, memory)
     costs = calibrate(backend, plan(), batching=True)

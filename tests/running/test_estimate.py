@@ -13,7 +13,7 @@ from toy import EOS, TOKENIZER, ToyMemory
 from lbx.base.records import Request, SampleKey
 from lbx.inference.batching import DecodeBatch
 from lbx.inference.model import Extend
-from lbx.inference.prefix import DecodeCapacity, capacity_of, plan_prefixes
+from lbx.inference.prefix import DecodeCapacity, decode_capacity, plan_prefixes
 from lbx.planning.estimate import Costs, costs_from, estimate
 from lbx.planning.run_plan import RunPlan, TaskPlan, Walk
 from lbx.store.sessions import History
@@ -26,7 +26,7 @@ TASK = "toy/task"
 
 def plan_of(prompts: Sequence[Sequence[int]], most: int | Sequence[int]) -> RunPlan:
     branches = plan_prefixes(prompts).branches
-    kept = [0, *(branch.kept for branch in branches[1:])]
+    kept = [0, *(branch.reused for branch in branches[1:])]
     longest = [most if isinstance(most, int) else most[branch.index] for branch in branches]
     arrays = ([0] * len(branches), [branch.length for branch in branches], kept, longest)
     walk = Walk(*(np.array(numbers, np.int64) for numbers in arrays))
@@ -117,7 +117,7 @@ def test_answers_far_below_their_budget_share_passes(documents: int, cells: int)
     answers = [answer for _, answer in DecodeBatch(memory, requests, TOKENIZER, {EOS}).run()]
     mean = sum(answer.output_tokens + 1 for answer in answers) / len(answers)
     assert mean < 70
-    expected = estimate(plan_of(prompts, 2_500), replace(PRICES, answers={TASK: mean}), capacity_of(memory))
+    expected = estimate(plan_of(prompts, 2_500), replace(PRICES, answers={TASK: mean}), decode_capacity(memory))
     assert 1 / 1.3 < expected.total_s / memory.seconds < 1.3
 
 

@@ -116,7 +116,7 @@ def test_distinct_tokens_are_the_prefix_tree(prompts: list[list[int]], chance: r
     assert plan_prefixes(prompts).tree_tokens == len(tree)
     chance.shuffle(prompts)
     plan = plan_prefixes([pack(prompt) for prompt in prompts])
-    assert plan.tree_tokens == len(tree) == sum(branch.length - branch.common for branch in plan.branches)
+    assert plan.tree_tokens == len(tree) == sum(branch.length - branch.shared_with_previous for branch in plan.branches)
 
 
 @pytest.fixture

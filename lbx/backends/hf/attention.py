@@ -8,10 +8,17 @@ together by their log-sum-exps, which gives the softmax over all of them. A sink
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lbx.inference.cell_table import AttentionWindow, CellTable
+    from lbx.inference.model import Extend
 
 PLAIN_ATTENTION, PACKED_ATTENTION = "sdpa", "lbx_packed"
 LAYOUT = "lbx_layout"
@@ -301,3 +308,76 @@ def make_mask(hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     # Kernels of a GPU want rows that begin at multiples of 16 bytes.
     mask = torch.zeros((1, 1, tokens, columns + -columns % 16), dtype=dtype, device=hidden.device)[..., :columns]
     return mask.masked_fill_(hidden, float("-inf"))
+
+
+def build_layout(
+    table: CellTable,
+    groups: Sequence[Sequence[Extend]],
+    cells: NDArray[np.int64],
+    positions: NDArray[np.int32],
+    window: AttentionWindow | None,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Layout:
+    """Layout of a pass for layers with this attention window.
+
+    Args:
+        groups: items of the row, those of each attention group adjacent.
+        cells, positions: of the row's tokens.
+    """
+    rows: list[QueryRows] = []
+    start = 0
+    for group in groups:
+        lengths = [len(item.tokens) for item in group]
+        stop = start + sum(lengths)
+        edges = None
+        if window:
+            last = start + np.cumsum(lengths) - 1
+            edges = window.first(np.stack([positions[last - lengths + 1], positions[last]]))
+        sequences = [item.sequence for item in group]
+        view = table.attention_view(sequences, cells[start:stop], edges, apart=device.type == "cpu")
+        parts = [Part(cell_index(piece, device)) for piece in view.shared_cells]
+        if view.masked_cells is not None:
+            mask = None
+            if not view.causal:
+                mask = sequence_mask(
+                    table, group, positions[start:stop], view.masked_cells, window, device=device, dtype=dtype
+                )
+            parts.append(Part(cell_index(view.masked_cells, device), mask, view.causal))
+        if view.private_cells is not None:
+            private = torch.from_numpy(view.private_cells).to(device)
+            parts.append(Part(private.clamp(0), make_mask(private < 0, dtype).transpose(0, 2)))
+        rows.append(QueryRows(slice(start, stop), parts))
+        start = stop
+    return Layout(rows)
+
+
+def cell_index(cells: tuple[int, int] | NDArray[np.int64], device: torch.device) -> slice | torch.Tensor:
+    """Index of a span, or an array, of cells."""
+    return slice(*cells) if isinstance(cells, tuple) else torch.from_numpy(cells).to(device)
+
+
+def sequence_mask(
+    table: CellTable,
+    items: Sequence[Extend],
+    positions: NDArray[np.int32],
+    cells: tuple[int, int] | NDArray[np.int64],
+    window: AttentionWindow | None = None,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """Additive mask of shape (1, 1, new tokens, columns): 0 for visible cells, minus infinity elsewhere.
+
+    It is made on the model's device, from one row per sequence. A boolean mask would be converted in every layer, and
+    "eager" would add it to the scores.
+    """
+    columns = table.mask_columns([item.sequence for item in items], cells)
+    owners, cell_positions = (torch.from_numpy(array).to(device) for array in columns)
+    row_of = np.repeat(np.arange(len(items)), [len(item.tokens) for item in items])
+    visible = owners[torch.from_numpy(row_of).to(device)]
+    visible &= cell_positions <= torch.from_numpy(positions).to(device)[:, None]
+    if window:
+        visible &= cell_positions >= torch.from_numpy(window.first(positions)).to(device)[:, None]
+    return make_mask(visible.logical_not_(), dtype)

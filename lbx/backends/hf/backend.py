@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard, window_notes, window_of
 from lbx.backends.fingerprints import weights_settings
-from lbx.backends.hf.files import refuse_unsound
+from lbx.backends.hf.files import refuse_foreign_tokenizer, refuse_unsound
 from lbx.backends.hf.footprint import kv_bytes_per_token
 from lbx.backends.hf.library import (
     attention_of,
@@ -22,14 +22,12 @@ from lbx.backends.hf.library import (
 )
 from lbx.backends.hf.loading import default_cells, load_model
 from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template, read_tokenizer
-from lbx.backends.hf.vocabulary import refuse_foreign_tokenizer
 from lbx.backends.options import AUTO, HfOptions, thread_count
 from lbx.backends.places import model_files
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
-from lbx.inference.endings import named_ends
-from lbx.inference.model import LEAST_SEQUENCES, BackendInfo
-from lbx.inference.sampling import left_out, recommended
+from lbx.inference.model import MIN_SEQUENCES, BackendInfo
+from lbx.inference.sampling import ignored_repetition_penalty, named_ends, recommended
 
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing
@@ -87,9 +85,7 @@ class HfBackend:
         if packing.reason is None:
             return sequence_memory.HfSequences(
                 self._model,
-                max_sequences=packing.sequences(
-                    max(LEAST_SEQUENCES, self._max_sequences), self.info.weights_bytes or 0
-                ),
+                max_sequences=packing.sequences(max(MIN_SEQUENCES, self._max_sequences), self.info.weights_bytes or 0),
                 max_cells=self._kv_cells,
                 max_step=self._chunk or self.info.context_window,
                 parts=packing.parts,
@@ -142,8 +138,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
             f"The config.json of {card.name} declares no context window.",
             fix="Set context_window in its card.",
         )
-    wishes = _generation_config(weights)
-    penalty, note = left_out(wishes.get("repetition_penalty"))
+    generation_config = _generation_config(weights)
+    penalty, note = ignored_repetition_penalty(generation_config.get("repetition_penalty"))
     kv_bytes = kv_bytes_per_token(model.config, model.dtype.itemsize)
     kv_cells = (
         max(window, options.kv_cells)
@@ -171,10 +167,10 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         | ({"rope_scaling": options.rope_scaling, "rope_factor": options.rope_factor} if options.rope_scaling else {}),
         hardware=_hardware(torch, device, model)
         | {"dtype_reason": dtype.reason, "architecture": str(model.config.model_type)}
-        | ({"stored_as": stored_as} if (stored_as := stored.described(dtype.name)) else {})
+        | ({"stored_as": stored_as} if (stored_as := stored.describe(dtype.name)) else {})
         | penalty,
         declared_context=declared.tokens if declared else 0,
-        default_sampling=recommended({name: wishes.get(name) for name in _SAMPLING}),
+        default_sampling=recommended({name: generation_config.get(name) for name in _SAMPLING}),
         weights_bytes=int(model.get_memory_footprint()),
         kv_bytes_per_token=kv_bytes,
         kv_cells=kv_cells,

@@ -1,8 +1,8 @@
-"""What a model of transformers keeps of many sequences: cells and states. Imported only where transformers already is.
+"""KV cells and recurrent states of many sequences of a transformers model. Imported only with transformers.
 
-Keys and values of all sequences lie in one store of cells. A recurrent state says nothing of how it was at an earlier
-token, and has the same size however long its sequence is. The states of sequences that grow in the same pass stand in
-the cache's layers as a batch, and stay there as long as the same ones grow; those of others wait.
+Keys and values of all sequences are in one store of cells. A recurrent state cannot be cut back to an earlier token.
+The states of sequences that grow in the same pass are a batch in the cache's layers as long as the same sequences grow;
+the others are kept apart.
 """
 
 from __future__ import annotations
@@ -25,56 +25,56 @@ from transformers.cache_utils import (
 )
 
 from lbx.backends.hf.attention import LAYOUT, Layout
-from lbx.inference.cell_table import Reach
+from lbx.inference.cell_table import AttentionWindow
 
 
 @dataclass(slots=True)
 class Pass:
-    """What one pass of the model writes and looks at.
+    """Cells that one pass of the model writes and attends to.
 
     Attributes:
-        room: how many cells every layer must have.
-        top: how many of them, from the first one, have ever been taken.
-        written: where the new tokens' states go: a slice, or indices of shape (tokens,).
-        seen: which cells attention is given: a slice, or indices of shape (columns,).
-        before: what a token's place in the row lacks to its position: one number, or shape (tokens,).
-        columns: how many cells hold something that it may look at.
-        layouts: what the new tokens see of them, for each reach, where attention is computed part by part.
+        capacity: cells that every layer must have.
+        high_water: number of leading cells that have ever been used.
+        write_slots: cells of the new tokens: a slice, or indices of shape (tokens,).
+        visible_cells: cells given to attention: a slice, or indices of shape (columns,).
+        position_offset: position of a token minus its index in the row: one number, or shape (tokens,).
+        n_columns: columns of the attention mask.
+        layouts: layout of each attention window, if attention is computed part by part.
     """
 
-    room: int
-    top: int
-    written: slice | torch.Tensor
-    seen: slice | torch.Tensor
-    before: int | torch.Tensor
-    columns: int
-    layouts: Mapping[Reach | None, Layout] = field(default_factory=dict)
+    capacity: int
+    high_water: int
+    write_slots: slice | torch.Tensor
+    visible_cells: slice | torch.Tensor
+    position_offset: int | torch.Tensor
+    n_columns: int
+    layouts: Mapping[AttentionWindow | None, Layout] = field(default_factory=dict)
 
     def on(self, device: torch.device) -> tuple[slice | torch.Tensor, slice | torch.Tensor]:
-        """``written`` and ``seen`` on a layer's device; copied there once a pass where that is not the model's."""
-        for name in ("written", "seen"):
-            where = getattr(self, name)
-            if isinstance(where, torch.Tensor) and where.device != device:
-                setattr(self, name, where.to(device))
-        return self.written, self.seen
+        """``write_slots`` and ``visible_cells`` on a layer's device, copied there at most once per pass."""
+        for name in ("write_slots", "visible_cells"):
+            cells = getattr(self, name)
+            if isinstance(cells, torch.Tensor) and cells.device != device:
+                setattr(self, name, cells.to(device))
+        return self.write_slots, self.visible_cells
 
 
 class CellLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not typed
-    """The cells of one layer: keys and values of shape (1, heads, cells, head size).
+    """Cells of one layer: keys and values of shape (1, heads, cells, head size).
 
-    New tokens may come as one row, or as a batch of rows of one token each.
+    New tokens are one row, or a batch of rows of one token each.
     """
 
     is_sliding = False
 
-    def __init__(self, store: CellStore, reach: Reach | None) -> None:
+    def __init__(self, store: CellStore, window: AttentionWindow | None) -> None:
         super().__init__()
-        self._store, self.reach = store, reach
+        self._store, self.window = store, window
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         both = (key_states, value_states)
         self.keys, self.values = (states.new_empty((*states.shape[:-2], 0, states.shape[-1])) for states in both)
-        self._defined = 0  # cells before this one hold numbers; the others' memory was never touched
+        self._defined = 0  # cells before this one are initialised
         self.is_initialized = True
 
     def update(
@@ -87,27 +87,27 @@ class CellLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not t
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         now = self._store.now
-        written, seen = now.on(key_states.device)
-        self.keys = _grown(self.keys, self._defined, now.room)
-        self.values = _grown(self.values, self._defined, now.room)
-        if now.top > self._defined:
-            # A cell that nobody has written yet may lie among those looked at. Its weight is 0, and 0 times NaN is NaN.
-            self.keys[..., self._defined : now.top, :] = 0
-            self.values[..., self._defined : now.top, :] = 0
-            self._defined = now.top
-        self.keys[..., written, :] = key_states
-        self.values[..., written, :] = value_states
-        keys, values = _selected(self.keys, seen), _selected(self.values, seen)
+        write_slots, visible_cells = now.on(key_states.device)
+        self.keys = _with_capacity(self.keys, self._defined, now.capacity)
+        self.values = _with_capacity(self.values, self._defined, now.capacity)
+        if now.high_water > self._defined:
+            # Attention may cover cells that were never written. Their weight is 0, but 0 times NaN is NaN.
+            self.keys[..., self._defined : now.high_water, :] = 0
+            self.values[..., self._defined : now.high_water, :] = 0
+            self._defined = now.high_water
+        self.keys[..., write_slots, :] = key_states
+        self.values[..., write_slots, :] = value_states
+        keys, values = _select_cells(self.keys, visible_cells), _select_cells(self.values, visible_cells)
         if now.layouts:
-            setattr(keys, LAYOUT, now.layouts[self.reach])
+            setattr(keys, LAYOUT, now.layouts[self.window])
         return keys, values
 
     def get_seq_length(self) -> int | torch.Tensor:
-        """How many of the tokens seen came before those of this pass."""
-        return self._store.now.before
+        """Number of visible tokens before this pass."""
+        return self._store.now.position_offset
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._store.now.columns, 0
+        return self._store.now.n_columns, 0
 
     def get_max_length(self) -> int:
         return -1
@@ -116,9 +116,9 @@ class CellLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not t
 class CellsAndStates(CellLayer, LinearAttentionAndFullAttentionLayer):  # type: ignore[misc]  # as above
     """A layer that has both attention and a recurrent state."""
 
-    def __init__(self, store: CellStore, reach: Reach | None, states: int) -> None:
+    def __init__(self, store: CellStore, window: AttentionWindow | None, states: int) -> None:
         LinearAttentionLayer.__init__(self, states)
-        CellLayer.__init__(self, store, reach)
+        CellLayer.__init__(self, store, window)
 
     def lazy_initialization(self, *keys_and_values: torch.Tensor, **states: Any) -> None:
         kind = CellLayer if keys_and_values else LinearAttentionLayer
@@ -126,9 +126,9 @@ class CellsAndStates(CellLayer, LinearAttentionAndFullAttentionLayer):  # type: 
 
 
 class CellStore(Cache):  # type: ignore[misc]  # transformers is not typed
-    """A cache whose places are handed out from outside: before each pass, ``begin`` says which.
+    """KV cache of cells that the caller allocates: ``begin`` sets those of the next pass.
 
-    Layers whose attention slides keep every cell, so that a sequence can begin anywhere in another one.
+    Layers with a sliding window keep every cell, so that sequences can fork anywhere.
 
     Raises:
         ValueError: the model has layers of another kind.
@@ -150,95 +150,97 @@ class CellStore(Cache):  # type: ignore[misc]  # transformers is not typed
 
     @property
     def states(self) -> list[LinearAttentionLayer]:
-        """The layers that keep a recurrent state of a sequence, whose batch is that of the pass."""
+        """Layers with a recurrent state for each sequence of the pass."""
         return [layer for layer in self.layers if isinstance(layer, LinearAttentionLayer)]
 
     @property
     def layouts(self) -> list[Layout | None]:
-        """What this pass's tokens see in each layer."""
+        """Layout of this pass in each layer."""
         layouts = self.now.layouts
-        return [layouts.get(layer.reach) if isinstance(layer, CellLayer) else None for layer in self.layers]
+        return [layouts.get(layer.window) if isinstance(layer, CellLayer) else None for layer in self.layers]
 
     @property
     def cell_bytes(self) -> int:
         """Size of a cell in all layers together; 0 before the first pass."""
         return sum(
-            room.element_size() * room.shape[1] * room.shape[3]
+            states.element_size() * states.shape[1] * states.shape[3]
             for layer in self.cells
             if layer.is_initialized
-            for room in (layer.keys, layer.values)
+            for states in (layer.keys, layer.values)
         )
 
     @property
     def bytes(self) -> int:
-        return sum(room.nbytes for layer in self.cells if layer.is_initialized for room in (layer.keys, layer.values))
+        return sum(
+            states.nbytes for layer in self.cells if layer.is_initialized for states in (layer.keys, layer.values)
+        )
 
 
 def _cells_for(layer: Any, store: CellStore, chunked: bool) -> Any:
-    """What takes the place of a layer of transformers' own cache."""
-    kind, window = type(layer), getattr(layer, "sliding_window", None)
-    reach = Reach(window, chunked) if window else None
+    """Replacement for a layer of transformers' own cache."""
+    kind, size = type(layer), getattr(layer, "sliding_window", None)
+    window = AttentionWindow(size, chunked) if size else None
     if kind in (DynamicLayer, DynamicSlidingWindowLayer):
-        return CellLayer(store, reach)
+        return CellLayer(store, window)
     if kind in (LinearAttentionAndFullAttentionLayer, LinearAttentionAndSlidingWindowAttentionLayer):
-        return CellsAndStates(store, reach, layer.number_of_states)
+        return CellsAndStates(store, window, layer.number_of_states)
     if kind not in (LinearAttentionLayer, DummyLayer):
         raise ValueError(f"its cache has layers of another kind ({kind.__name__})")
     return layer
 
 
-def _grown(room: torch.Tensor, defined: int, cells: int) -> torch.Tensor:
-    if room.shape[-2] >= cells:
-        return room
-    larger = room.new_empty((*room.shape[:-2], cells, room.shape[-1]))
-    larger[..., :defined, :] = room[..., :defined, :]
+def _with_capacity(states: torch.Tensor, defined: int, cells: int) -> torch.Tensor:
+    if states.shape[-2] >= cells:
+        return states
+    larger = states.new_empty((*states.shape[:-2], cells, states.shape[-1]))
+    larger[..., :defined, :] = states[..., :defined, :]
     return larger
 
 
-def _selected(room: torch.Tensor, seen: slice | torch.Tensor) -> torch.Tensor:
-    return room[..., seen, :] if isinstance(seen, slice) else room.index_select(-2, seen)
+def _select_cells(states: torch.Tensor, cells: slice | torch.Tensor) -> torch.Tensor:
+    return states[..., cells, :] if isinstance(cells, slice) else states.index_select(-2, cells)
 
 
 _State = list[list[torch.Tensor | None]]
-"""Of one sequence: for each layer what it keeps, each of shape (1, ...)."""
+"""Recurrent state of one sequence: the tensors of each layer, of shape (1, ...)."""
 
 
 class States:
-    """Who has which state.
+    """Recurrent states of all sequences.
 
     Args:
-        layers: where the states of a pass lie.
+        layers: cache layers that hold the states of the current pass.
     """
 
     def __init__(self, layers: Sequence[LinearAttentionLayer]) -> None:
         self._layers = layers
-        self._waiting: dict[int, _State] = {}  # never written to: several sequences may share one
-        self._growing: list[int | None] = []  # whose state is in which row of the layers; None: nobody's
+        self._waiting: dict[int, _State] = {}  # never modified: forks share them
+        self._active: list[int | None] = []  # sequence of each row of the layers; None: dropped
 
     @property
     def bytes(self) -> int:
-        """Of one sequence; 0 before the first pass."""
-        kept = (one for layer in self._layers for one in _kept(layer) if one is not None)
-        return sum(one.nbytes // len(one) for one in kept)
+        """Size of one sequence's state; 0 before the first pass."""
+        tensors = (tensor for layer in self._layers for tensor in _tensors_of(layer) if tensor is not None)
+        return sum(tensor.nbytes // len(tensor) for tensor in tensors)
 
     def begin(self, sequences: list[int]) -> None:
-        """Put the states of these sequences, or of one that is new, into the layers, in this order."""
-        if sequences == self._growing:
+        """Load the states of these sequences, or of a new sequence, into the layers in this order."""
+        if sequences == self._active:
             return
         states = [self._state(sequence) for sequence in sequences]
-        leaving = [one for one in self._growing if one is not None and one not in sequences]
-        self._waiting |= {sequence: _cloned(self._state(sequence)) for sequence in leaving}
-        self._growing = []
+        leaving = [number for number in self._active if number is not None and number not in sequences]
+        self._waiting |= {sequence: _clone(self._state(sequence)) for sequence in leaving}
+        self._active = []
         for at, layer in enumerate(self._layers):
-            _put(layer, [state[at] for state in states if state])
+            _set_states(layer, [state[at] for state in states if state])
         for sequence in sequences:
             self._waiting.pop(sequence, None)
-        self._growing = list(sequences)
+        self._active = list(sequences)
 
     def fork(self, source: int, targets: Sequence[int]) -> None:
         state = self._state(source)
-        if source in self._growing:
-            state = _cloned(state)
+        if source in self._active:
+            state = _clone(state)
         for target in targets:
             self.drop(target)
             if state:
@@ -246,32 +248,34 @@ class States:
 
     def drop(self, sequence: int) -> None:
         self._waiting.pop(sequence, None)
-        self._growing = [None if one == sequence else one for one in self._growing]
+        self._active = [None if number == sequence else number for number in self._active]
 
     def _state(self, sequence: int) -> _State:
-        """Of no layer where the sequence is new; of one that grows a view."""
-        if sequence not in self._growing:
+        """State of a sequence, a view if it is active; empty for a new sequence."""
+        if sequence not in self._active:
             return self._waiting.get(sequence, [])
-        at = self._growing.index(sequence)
-        return [[None if one is None else one[at : at + 1] for one in _kept(layer)] for layer in self._layers]
+        at = self._active.index(sequence)
+        return [
+            [None if tensor is None else tensor[at : at + 1] for tensor in _tensors_of(layer)] for layer in self._layers
+        ]
 
 
-def _kept(layer: LinearAttentionLayer) -> list[torch.Tensor | None]:
+def _tensors_of(layer: LinearAttentionLayer) -> list[torch.Tensor | None]:
     return [*layer.conv_states.values(), *layer.recurrent_states.values()]
 
 
-def _cloned(state: _State) -> _State:
-    return [[None if one is None else one.clone() for one in layer] for layer in state]
+def _clone(state: _State) -> _State:
+    return [[None if tensor is None else tensor.clone() for tensor in layer] for layer in state]
 
 
-def _put(layer: LinearAttentionLayer, rows: Sequence[Sequence[torch.Tensor | None]]) -> None:
-    """Let a layer go on from these states, or begin anew where there are none."""
+def _set_states(layer: LinearAttentionLayer, rows: Sequence[Sequence[torch.Tensor | None]]) -> None:
+    """Load states into a layer, or reset it if there are none."""
     number = layer.number_of_states
     LinearAttentionLayer.__init__(layer, number)
     if not rows:
         return
-    kept = [None if one[0] is None else torch.cat(one) for one in zip(*rows, strict=True)]
-    for at, (conv, recurrent) in enumerate(zip(kept[:number], kept[number:], strict=True)):
+    states = [None if column[0] is None else torch.cat(column) for column in zip(*rows, strict=True)]
+    for at, (conv, recurrent) in enumerate(zip(states[:number], states[number:], strict=True)):
         layer.conv_states[at], layer.recurrent_states[at] = conv, recurrent
         layer.is_conv_states_initialized[at] = conv is not None
         layer.is_recurrent_states_initialized[at] = recurrent is not None

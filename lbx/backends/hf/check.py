@@ -9,7 +9,6 @@ import numpy as np
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from lbx.backends.hf.attention import PLAIN_ATTENTION
-from lbx.backends.hf.cache import make_cache
 from lbx.backends.hf.copies import HfCopies
 from lbx.backends.hf.library import attention_of, first_line, length_dependent, model_tokens
 from lbx.backends.hf.sequence_memory import FORKS, HfSequences
@@ -19,6 +18,7 @@ from lbx.backends.hf.single import (
     goes_in_pieces,
     keeps_tokens,
     long_from,
+    make_cache,
     rounding,
     small_windows,
 )

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from lbx.backends.hf.cache import GrowingLayer, OwnCache, make_cache
 from lbx.backends.hf.library import first_line, forget_lengths, give_back_memory, length_dependent
-from lbx.backends.hf.single import Forward, long_from
+from lbx.backends.hf.single import Forward, GrowingLayer, OwnCache, long_from, make_cache
 from lbx.base.errors import BackendError
 from lbx.inference.model import (
-    NO_FOREIGN_CELLS,
+    NEVER_EXTENDS,
+    NO_CROSS_ATTENTION,
     NO_LIMIT,
-    NOTHING_FOLLOWS,
-    SINGLY,
+    ONE_BY_ONE_LIMIT,
     Extend,
     MemoryFullError,
     MemoryTraits,
@@ -67,11 +66,11 @@ class HfCopies:
         self.max_sequences = 2 if single_reason else SEQUENCES
         self.traits = MemoryTraits(
             cheap_cells=6 * int(getattr(model.config.get_text_config(), "hidden_size", 0)),
-            pass_price=NO_FOREIGN_CELLS,
+            pass_price=NO_CROSS_ATTENTION,
             forks_anywhere=False,
             trunks=self.max_sequences - 1,  # an answer's copy of a whole sequence is dear, and nothing is won by it
             copies=True,
-            follow_limit=NOTHING_FOLLOWS if single_reason else NO_LIMIT if pieces else SINGLY,
+            follow_limit=NEVER_EXTENDS if single_reason else NO_LIMIT if pieces else ONE_BY_ONE_LIMIT,
             long_from=long_from(model) or NO_LIMIT,
             single_reason=single_reason,
         )
@@ -168,7 +167,7 @@ def _copied(cache: DynamicCache | OwnCache) -> DynamicCache | OwnCache:
 def _copied_layer(layer: Any) -> Any:
     made = copy.copy(layer)
     if type(layer) is GrowingLayer and layer.is_initialized:
-        made._rooms = (layer.keys, layer.values)  # the room behind them is the other one's
+        made._buffers = (layer.keys, layer.values)  # the room behind them is the other one's
     if type(layer) not in _ADDED_TO:
         vars(made).update({name: _cloned(value) for name, value in vars(layer).items()})
     return made

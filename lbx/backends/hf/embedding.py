@@ -19,6 +19,7 @@ from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, batches, fingerprint_of, unit_rows
 from lbx.backends.embedding_options import SentenceTransformersOptions
 from lbx.backends.fingerprints import fingerprint
+from lbx.backends.hf.checkpoint import read_checkpoint
 from lbx.backends.hf.files import refuse_unsound
 from lbx.backends.hf.library import (
     choose_device,
@@ -31,7 +32,6 @@ from lbx.backends.hf.library import (
     refuse_without_tokenizer,
     warnings_if,
 )
-from lbx.backends.hf.stored import read_stored
 from lbx.backends.options import thread_count
 from lbx.backends.places import model_files
 from lbx.base.errors import BackendError
@@ -221,7 +221,7 @@ def _module_folders(folder: Path, options: SentenceTransformersOptions) -> set[s
 
 def _load_model(folder: Path, options: SentenceTransformersOptions, device: str, *, debug: bool) -> tuple[Any, Any]:
     """The library and the model in it."""
-    if title := read_stored(folder).title:
+    if title := read_checkpoint(folder).title:
         raise BackendError(
             f"The embedding model in {folder} is stored as {title}; lbx reads quantised folders of language models "
             "only.",

@@ -1,19 +1,22 @@
-"""A causal language model of transformers, from its files to the device or devices that it computes on."""
+"""Loading of causal language models of transformers, from files to the devices that compute.
+
+transformers initialises missing weights and ignores unknown ones, which it reports only in its log: ``check_complete``
+refuses both.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lbx.backends.hf.completeness import check_complete
+from lbx.backends.hf.checkpoint import OF_ACTIVATIONS, Checkpoint, DenseTensors, read_checkpoint
 from lbx.backends.hf.dtypes import Dtype, choose_dtype
 from lbx.backends.hf.footprint import free_bytes, freed_at_once, refuse_too_large
 from lbx.backends.hf.library import choose_device, first_line, out_of_memory, warnings_if
-from lbx.backends.hf.rope import stretch
-from lbx.backends.hf.stored import DenseTensors, StoredModel, read_stored
 from lbx.backends.memory import available_bytes
 from lbx.backends.options import AUTO, HfOptions
 from lbx.base.commands import as_command
@@ -29,18 +32,18 @@ _MOST_CELLS = 1 << 20
 
 
 class LoadedWeights(NamedTuple):
-    """A model, its number format, the device that takes its tokens, and how its files store it."""
+    """A model, its number format, the device that takes its tokens, and its checkpoint."""
 
     model: Any
     dtype: Dtype
     device: Any
-    stored: StoredModel
+    stored: Checkpoint
 
 
 def load_model(
     torch: Any, transformers: Any, name: str, folder: Path, options: HfOptions, *, debug: bool
 ) -> LoadedWeights:
-    """Load the weights where the card wants them, in the number format that it wants.
+    """Load the weights on the device and in the number format of the card.
 
     Raises:
         BackendError: a file is damaged or missing, the model does not fit, or a library is not installed.
@@ -48,7 +51,7 @@ def load_model(
     device = choose_device(torch, options.device)
     _refuse_without_libraries(options)
     dtype = choose_dtype(torch, options.dtype, device, folder)
-    stored = read_stored(folder)
+    stored = read_checkpoint(folder)
     _refuse_twice(stored, options, name)
     _refuse_too_large(torch, name, stored, options, dtype=dtype.name, device=device)
     torch.set_float32_matmul_precision("highest")  # float32 means float32 on a GPU, too, not TF32
@@ -64,9 +67,9 @@ def load_model(
 
 
 def default_cells(torch: Any, model: Any, *, window: int, max_sequences: int, kv_bytes: int | None) -> int:
-    """Tokens that the memory of many sequences may hold where the card does not say.
+    """Cells of the memory if the card does not set them.
 
-    On a CPU, as many as the context window. On GPUs, as many as what is free there has room for, but at least those.
+    On a CPU, the context window. On GPUs, what fits into their free memory, but at least the context window.
     """
     layers = _layer_devices(model)
     if not kv_bytes or not layers or any(device.type != "cuda" for device in layers):
@@ -93,7 +96,7 @@ def _free(torch: Any, device: Any, options: HfOptions) -> int | None:
 
 
 def _refuse_too_large(
-    torch: Any, name: str, stored: StoredModel, options: HfOptions, *, dtype: str, device: Any
+    torch: Any, name: str, stored: Checkpoint, options: HfOptions, *, dtype: str, device: Any
 ) -> None:
     """Look for room where the weights come to lie, and in RAM for those that are made dense or pass through it."""
     dense, unpacking = stored.dense_bytes(_BYTES[options.quantization or dtype]), stored.unpacking_bytes
@@ -129,7 +132,7 @@ def _refuse_without_libraries(options: HfOptions) -> None:
 
 
 def _from_files(
-    torch: Any, transformers: Any, name: str, stored: StoredModel, options: HfOptions, *, dtype: str, device: Any
+    torch: Any, transformers: Any, name: str, stored: Checkpoint, options: HfOptions, *, dtype: str, device: Any
 ) -> Any:
     folder = stored.folder
     number = getattr(torch, dtype)
@@ -211,7 +214,7 @@ def _concrete(kind: Any, config: Any) -> tuple[Any, Any]:
     return concrete, config.get_text_config() if of_text and concrete.config_class == of_text else config
 
 
-def _refuse_twice(stored: StoredModel, options: HfOptions, name: str) -> None:
+def _refuse_twice(stored: Checkpoint, options: HfOptions, name: str) -> None:
     if stored.weights and options.quantization:
         raise BackendError(
             f"{name} is stored as {stored.title}: quantization = {options.quantization!r} would round it once more.",
@@ -236,3 +239,106 @@ def _refuse_left_over(torch: Any, model: Any, name: str) -> None:
             f"e.g. {outside[0]}.",
             fix="Use a smaller dtype, quantization = '4bit', or more GPUs.",
         )
+
+
+def stretch(config: Any, options: HfOptions, name: str) -> None:
+    """Write the card's ``rope_scaling`` into a model's configuration, before the model is made.
+
+    Fixed NTK is no kind of transformers' own: it is the default one with the base times factor ** (d / (d - 2)), d the
+    rotated dimensions of a head.
+
+    Raises:
+        BackendError: the model has no rotary embedding, several, or one that its config.json scales already.
+    """
+    text = config.get_text_config(decoder=True)
+    rope = getattr(text, "rope_parameters", None)
+    if not isinstance(rope, dict) or "rope_theta" not in rope:
+        raise BackendError(
+            f"{name} has no rotary embedding that rope_scaling could stretch, or one for each kind of layer.",
+            fix="Remove rope_scaling and rope_factor from its card.",
+        )
+    kind, factor = rope.get("rope_type", "default"), options.rope_factor
+    if kind != "default":
+        raise BackendError(
+            f"The config.json of {name} scales its rotary embedding already ({kind}).",
+            fix="Remove rope_scaling and rope_factor from its card; context_window may be what config.json declares.",
+        )
+    if options.rope_scaling == "ntk":
+        size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        rotated = int(size * rope.get("partial_rotary_factor", 1.0))
+        scaled = {"rope_theta": rope["rope_theta"] * factor ** (rotated / (rotated - 2))}
+    else:
+        scaled = {"rope_type": options.rope_scaling, "factor": factor}
+    if options.rope_scaling == "yarn":
+        scaled["original_max_position_embeddings"] = text.max_position_embeddings
+    text.rope_parameters = rope | scaled
+
+
+_FIX_OTHER_MODEL = "config.json or the .safetensors files belong to another model: take all of one model's files."
+_LAYER = re.compile(r"(?:(?:model|language_model|transformer|backbone)\.)*(?:layers|h)\.(\d+)\.")
+# Computed anew (the rotary embedding's frequencies, positions, masks), or of parts that read no text and predict ahead.
+_NOT_NEEDED = re.compile(
+    r"(?:^|\.)(?:inv_freq|position_ids|masked_bias|attn\.bias|attention\.bias)$"
+    r"|(?:^|[._])(?:mtp|nextn|vision|visual|vit|audio|speech|image|video|multi_modal|multimodal|mm)(?:[._]|$)"
+)
+_OF_QUANTISED = re.compile(r"scale|zero|qweight|packed|g_idx|absmax|SCB|blocks|quant")
+
+
+def check_complete(model: Any, report: Mapping[str, Any], folder: Path) -> None:
+    """Refuse a model that is not wholly that of its files.
+
+    Args:
+        report: transformers' loading info: missing, mismatched and unexpected keys.
+
+    Raises:
+        BackendError: names the tensors.
+    """
+    if other := sorted(report.get("mismatched_keys", ()), key=str):
+        name, shape, wanted = other[0]
+        raise BackendError(
+            f"The weights in {folder} are not those of the model in its config.json: {len(other)} tensors have another "
+            f"shape, e.g. {name} {tuple(shape)}, not {tuple(wanted)}.",
+            fix=_FIX_OTHER_MODEL,
+        )
+    if lacking := sorted(map(str, report.get("missing_keys", ()))):
+        raise BackendError(
+            f"The weights in {folder} are incomplete: {len(lacking)} tensors are missing, e.g. {lacking[0]}.",
+            fix="A file of the model may be missing, or config.json belongs to another model.",
+        )
+    _refuse_unused(model.config, sorted(map(str, report.get("unexpected_keys", ()))), folder)
+
+
+def _refuse_unused(config: Any, unexpected: list[str], folder: Path) -> None:
+    text = config.get_text_config(decoder=True)
+    layers = getattr(text, "num_hidden_layers", None)
+    layers = layers if isinstance(layers, int) else None
+    ahead = getattr(text, "num_nextn_predict_layers", None) or 0
+    unused = []
+    for key in unexpected:
+        layer = _LAYER.match(key)
+        number = int(layer[1]) if layer and layers is not None else None
+        if number is not None and layers is not None and number >= layers:
+            if number < layers + ahead:  # it predicts several tokens ahead, behind the last layer
+                continue
+            raise BackendError(
+                f"The weights in {folder} are not those of the model in its config.json: it counts {layers} layers, "
+                f"and they have {number + 1}.",
+                fix=_FIX_OTHER_MODEL,
+            )
+        tied = key.endswith("lm_head.weight") and getattr(text, "tie_word_embeddings", False)
+        if not (tied or _NOT_NEEDED.search(key) or OF_ACTIVATIONS.search(key)):
+            unused.append(key)
+    if not unused:
+        return
+    count = f"{len(unused)} tensors, e.g. {unused[0]}," if len(unused) > 1 else unused[0]
+    if scales := [key for key in unused if _OF_QUANTISED.search(key)]:
+        raise BackendError(
+            f"The model in {folder} seems to be quantised, and what makes numbers of its weights would not be used: "
+            f"{scales[0]}.",
+            fix="Take the model as its authors released it in bfloat16, or another quantised folder of it.",
+        )
+    raise BackendError(
+        f"The model in {folder} would be loaded without a part of it: {count} of its files have no place in the model "
+        "that its config.json describes.",
+        fix=_FIX_OTHER_MODEL,
+    )

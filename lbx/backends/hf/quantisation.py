@@ -1,14 +1,20 @@
-"""What config.json says of how a folder stores its weights, in all and for each of them."""
+"""Formats of quantised weights, and their settings in config.json.
+
+The number formats of a weight's tensors select its format, and config.json must agree; a weight without a format is
+refused (``lbx.backends.hf.checkpoint``). The formats are decoded in ``lbx.backends.hf.dequantise``.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.hf.dequantise import UnreadableError
+from lbx.backends.hf import dequantise
+from lbx.backends.hf.dequantise import CheckpointFormatError, Parts, Shape, StoredWeight
 from lbx.base.inputs import SMALL, read_input
 
 _CLASSES = ("Linear", "FusedMoE")
@@ -17,7 +23,7 @@ _REPEATS, _NESTED = re.compile(r"[*+{]"), re.compile(r"\)[*+{]")
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
-    """What the folder says of its quantisation; None: nothing."""
+    """Quantisation settings of a folder, if it has any."""
     config = _json(folder / "config.json")
     text = config.get("text_config")
     for table in (config, text if isinstance(text, dict) else {}):
@@ -38,7 +44,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def method_of(settings: Mapping[str, Any] | None) -> str:
-    """The word for how a folder, or a weight of it, is stored; see ``Format.methods``."""
+    """Name of the method of a folder or a weight, as in ``Format.methods``."""
     settings = settings or {}
     name = str(settings.get("quant_method", "none")).lower().replace("_", "-").replace("fbgemm-fp8", "fbgemm_fp8")
     if name in ("modelopt", "modelopt-fp4", "modelopt-fp8"):
@@ -53,7 +59,6 @@ def method_of(settings: Mapping[str, Any] | None) -> str:
 
 
 def settings_of_weight(name: str, settings: Mapping[str, Any] | None, metadata: Mapping[str, str]) -> dict[str, Any]:
-    """The settings of one weight."""
     own_settings = dict(settings or {})
     module = name.removesuffix(".weight")
     groups = own_settings.get("config_groups")
@@ -91,7 +96,7 @@ def _names(target: str, module: str) -> bool:
     pattern = target[3:]
     # A pattern comes with the model: one that could be matched in very many ways would never come to an end.
     if len(pattern) > _LONGEST_PATTERN or len(_REPEATS.findall(pattern)) > _MOST_REPEATS or _NESTED.search(pattern):
-        raise UnreadableError(f"its config.json groups modules by {pattern[:_LONGEST_PATTERN]!r}")
+        raise CheckpointFormatError(f"its config.json groups modules by {pattern[:_LONGEST_PATTERN]!r}")
     return re.match(pattern, module) is not None
 
 
@@ -102,3 +107,176 @@ def rounds_activations(settings: Mapping[str, Any]) -> bool:
         ("FP8", "NVFP4")
     )
     return bool(inputs) or named
+
+
+_F8, _F8_E4M3 = frozenset({"F8_E4M3", "F8_E5M2"}), frozenset({"F8_E4M3"})
+_FLOATS, _E8M0 = frozenset({"F32", "F16", "BF16"}), frozenset({"F8_E8M0", "U8"})
+_U8, _I8, _I32 = frozenset({"U8"}), frozenset({"I8"}), frozenset({"I32"})
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How a weight is stored.
+
+    Attributes:
+        title: for people; ``weight.settings`` fill it in.
+        methods: values of ``quant_method`` that it goes with, with ":" and the format where the method has several.
+        parts: {part: number formats that it may have}; all must be there.
+        shape: of the dense weight. Raises CheckpointFormatError where parts do not fit together.
+        dense: the weight in float32.
+        more: the same of parts that may be there.
+    """
+
+    title: str
+    methods: frozenset[str]
+    parts: Mapping[str, frozenset[str]]
+    shape: Callable[[StoredWeight], Shape]
+    dense: Callable[[Parts, StoredWeight], Any]
+    more: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def claims(self, weight: StoredWeight) -> bool:
+        """Whether the weight's tensors are those of this format, in its number formats."""
+        known = {**self.parts, **self.more}
+        return (
+            self.parts.keys() <= weight.dtypes.keys() <= known.keys()
+            and all(weight.dtypes[part] in known[part] for part in weight.dtypes)
+            and weight.settings["quant_method"] in self.methods
+        )
+
+
+def require_parts(weight: StoredWeight) -> None:
+    """Raises CheckpointFormatError: config.json, or another part, says that there is a part which is not there.
+
+    Some parts a row can do without: the numbers would be read all the same, and wrongly.
+    """
+    settings, parts = weight.settings, weight.shapes.keys()
+    needed = set()
+    if settings.get("symmetric") is False:
+        needed.add("zero")
+    if settings.get("desc_act") is True or settings.get("actorder") in (True, "group"):
+        needed.add("order")
+    if weight.dtypes.get("absmax") == "U8" or parts & {"nested", "nested_map"}:
+        needed |= {"nested", "nested_map"}
+    if lacking := sorted(needed - parts):
+        raise CheckpointFormatError(f"its {' and '.join(lacking)} is missing")
+
+
+def _methods(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+_CT = "compressed-tensors:"
+FORMATS = (
+    Format(
+        "FP8",
+        _methods(
+            "fp8",
+            "fbgemm_fp8",
+            "modelopt:FP8",
+            _CT + "float-quantized",
+            _CT + "naive-quantized",
+        ),
+        {"weight": _F8, "scale": _FLOATS},
+        dequantise.scaled_shape,
+        dequantise.scaled,
+    ),
+    Format(
+        "FP8 with scales of 2^n",
+        _methods("fp8"),
+        {"weight": _F8, "scale": _E8M0},
+        dequantise.scaled_shape,
+        dequantise.scaled_by_power,
+    ),
+    Format(
+        "MXFP8",
+        _methods(_CT + "mxfp8-quantized"),
+        {"weight": _F8, "scale": _E8M0},
+        dequantise.scaled_shape,
+        dequantise.scaled_by_power,
+    ),
+    Format(
+        "int8",
+        _methods(_CT + "int-quantized", _CT + "naive-quantized"),
+        {"weight": _I8, "scale": _FLOATS},
+        dequantise.scaled_shape,
+        dequantise.scaled,
+        {"zero": _I8},
+    ),
+    Format(
+        "NVFP4",
+        _methods("modelopt:NVFP4", "modelopt:NVFP4_AWQ", "modelopt:W4A16_NVFP4"),
+        {"weight": _U8, "scale": _F8_E4M3, "scale_2": _FLOATS},
+        dequantise.fours_shape(16),
+        dequantise.nvfp4,
+        {"pre_quant": _FLOATS},
+    ),
+    Format(
+        "NVFP4",
+        _methods(_CT + "nvfp4-pack-quantized"),
+        {"weight": _U8, "scale": _F8_E4M3, "global": _FLOATS},
+        dequantise.fours_shape(16),
+        dequantise.nvfp4,
+    ),
+    Format(
+        "MXFP4",
+        _methods("fp8", _CT + "mxfp4-pack-quantized"),
+        {"weight": _I8 | _U8, "scale": _E8M0},
+        dequantise.fours_shape(32),
+        dequantise.mxfp4,
+    ),
+    Format("MXFP4", _methods("mxfp4"), {"blocks": _U8, "scales": _U8}, dequantise.gpt_oss_shape, dequantise.gpt_oss),
+    Format(
+        "int{num_bits}, packed",
+        _methods(_CT + "pack-quantized"),
+        {"weight": _I32, "scale": _FLOATS, "shape": frozenset({"I64", "I32"})},
+        dequantise.packed_shape,
+        dequantise.packed,
+        {"zero": _I32, "order": _I32},
+    ),
+    Format(
+        "AWQ int4",
+        _methods("awq:gemm"),
+        {"weight": _I32, "zero": _I32, "scale": _FLOATS},
+        dequantise.awq_shape,
+        dequantise.awq,
+    ),
+    Format(
+        "GPTQ int{bits}",
+        _methods("gptq"),
+        {"weight": _I32, "zero": _I32, "scale": _FLOATS},
+        dequantise.gptq_shape,
+        dequantise.gptq,
+        {"order": _I32},
+    ),
+    Format(
+        "bitsandbytes {quant_type}",
+        _methods("bitsandbytes"),
+        {"weight": _U8, "absmax": _U8 | _FLOATS, "map": _FLOATS, "state": _U8},
+        dequantise.nf4_shape,
+        dequantise.nf4,
+        {"nested": _FLOATS, "nested_map": _FLOATS},
+    ),
+    Format(
+        "bitsandbytes int8",
+        _methods("bitsandbytes"),
+        {"weight": _I8, "scale": _FLOATS},
+        dequantise.int8_shape,
+        dequantise.int8,
+        {"layout": _U8},
+    ),
+    Format(
+        "torchao FP8",
+        _methods("torchao:Float8Tensor"),
+        {"weight": _F8, "scale": _FLOATS},
+        dequantise.scaled_shape,
+        dequantise.scaled,
+    ),
+    Format(
+        "torchao int8",
+        _methods("torchao:Int8Tensor"),
+        {"weight": _I8, "scale": _FLOATS},
+        dequantise.scaled_shape,
+        dequantise.scaled,
+        {"zero": _I8},
+    ),
+)

@@ -1,4 +1,4 @@
-"""One sequence through a model of transformers, and whether it may go in pieces. Imported only with transformers."""
+"""One sequence with its own KV cache, and whether it may be computed in pieces. Imported only with transformers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,68 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from lbx.backends.hf.cache import OwnCache, make_cache
 from lbx.backends.hf.library import first_line, input_device, model_tokens
 from lbx.base.errors import BackendError
+
+_BLOCK = 256
+_OWN_CACHES = ("minimax", "rwkv", "xlstm")
+
+
+class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is not typed
+    """Keys and values of one layer in a buffer with spare capacity.
+
+    ``DynamicLayer`` copies all keys and values for each new token; at 100,000 tokens that is most of the work of a
+    decode step. Here they are copied only when the buffer is full. ``keys`` and ``values``, of shape (batch, heads,
+    tokens, head size), are the same.
+    """
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.keys, self.values = key_states[..., :0, :], value_states[..., :0, :]
+            self._buffers = (self.keys, self.values)
+        held = self.keys.shape[-2]
+        self._buffers = (
+            _append(self._buffers[0], self.keys, key_states),
+            _append(self._buffers[1], self.values, value_states),
+        )
+        self.keys, self.values = (buffer[..., : held + key_states.shape[-2], :] for buffer in self._buffers)
+        return self.keys, self.values
+
+
+def _append(buffer: torch.Tensor, states: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    """The buffer of ``states`` with the new ones appended; a larger buffer if they do not fit."""
+    before, needed = states.shape[-2], states.shape[-2] + new.shape[-2]
+    if needed > buffer.shape[-2]:
+        tokens = -(-max(needed, buffer.shape[-2] * 5 // 4) // _BLOCK) * _BLOCK
+        buffer = new.new_empty((*new.shape[:-2], tokens, new.shape[-1]))
+        buffer[..., :before, :] = states
+    buffer[..., before:needed, :] = new
+    return buffer
+
+
+class OwnCache:
+    """Cache of a model that only accepts the one it created in its first pass.
+
+    Attributes:
+        held: the cache; None before the first pass.
+    """
+
+    def __init__(self, held: Any = None) -> None:
+        self.held = held
+
+
+def make_cache(config: Any) -> DynamicCache | OwnCache:
+    """An empty cache for one sequence."""
+    if config.model_type in _OWN_CACHES:
+        return OwnCache()
+    cache = DynamicCache(config=config)
+    # Sliding windows and recurrent states keep their own kinds of layer.
+    cache.layers = [GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    return cache
+
 
 _CACHES = ("past_key_values", "cache_params", "state")
 """What models call the argument that takes their memory; by another name it is passed over in silence."""

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lbx.backends.llama.layout import CARRIER, FILLER, GRAIN, PADDING, SPARE_BLOCKS, Blocks
-from lbx.backends.llama.thread import compute
+from lbx.backends.llama.library import compute
 from lbx.base.errors import BackendError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lbx.backends.llama.thread import StepBatch
+    from lbx.backends.llama.library import StepBatch
 
 
 class AlignedCells:

@@ -37,7 +37,7 @@ from lbx.backends.places import shards
 from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.base.records import Sampling
 from lbx.inference.model import BackendInfo
-from lbx.inference.sampling import left_out, recommended
+from lbx.inference.sampling import ignored_repetition_penalty, recommended
 
 if TYPE_CHECKING:
     from lbx.backends.llama.sequence_memory import LlamaSequences
@@ -65,6 +65,8 @@ class LlamaBackend:
         self.eos_ids = self.tokenizer.eos_ids
 
     def sequences(self) -> LlamaSequences:
+        if self._model is None:
+            raise BackendError(f"The model {self.info.model} is closed.")
         return self._memory
 
     def close(self) -> None:
@@ -118,7 +120,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     }
     title, hardware, short = format_title(weights), _hardware(options, room), short_context(llama_cpp, model)
     slow = "" if on_gpu(llama_cpp, options) else slow_format(title, hardware["features"])
-    penalty, note = left_out(_recommended_number(llama_cpp, model, "penalty_repeat"))
+    penalty, note = ignored_repetition_penalty(_recommended_number(llama_cpp, model, "penalty_repeat"))
     info = BackendInfo(
         name="llamacpp",
         version=f"llama-cpp-python {llama_cpp.__version__}",

@@ -11,7 +11,7 @@ from lbx.backends.llama.tokenizer import metadata
 from lbx.backends.memory import available_bytes
 from lbx.backends.options import MOST_SEQUENCES, LlamaOptions, thread_count
 from lbx.base.errors import BackendError, DoesNotFitError
-from lbx.inference.model import LEAST_SEQUENCES
+from lbx.inference.model import MIN_SEQUENCES
 
 _TIP_ANSWERS = 8
 """Answers that grow at once where sequences are copied as they stand: each takes a whole state, or a window of every
@@ -96,7 +96,7 @@ def room_for(
     if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
         return ContextSize(window, window, as_it_stands, keeps_prefix=False, pass_size=None)
     if not _attends_by_mask(llama_cpp, model):
-        return ContextSize(window, window, LEAST_SEQUENCES, keeps_prefix=True, pass_size=None, stacked=True)
+        return ContextSize(window, window, MIN_SEQUENCES, keeps_prefix=True, pass_size=None, stacked=True)
     cells = options.kv_cells or window
     if cells < window:
         raise BackendError(
@@ -112,7 +112,7 @@ def room_for(
     if llama_cpp.llama_model_n_swa(model):
         room = ContextSize(cells, cells, as_it_stands, keeps_prefix=False, pass_size=None, slides=True)
         return room._replace(slides=_windows(llama_cpp, model, options, room) < cells)
-    sequences = min(max(LEAST_SEQUENCES, options.max_sequences), MOST_SEQUENCES - EXTRA_SEQUENCES)
+    sequences = min(max(MIN_SEQUENCES, options.max_sequences), MOST_SEQUENCES - EXTRA_SEQUENCES)
     whole = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
     # Kernels on a GPU depend on how many tokens there are.
     invariant = is_batch_invariant(llama_cpp, model, options, padding) and not on_gpu(llama_cpp, options)

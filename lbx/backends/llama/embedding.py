@@ -19,8 +19,7 @@ from lbx.backends.fingerprints import fingerprint
 from lbx.backends.headers import declared_window
 from lbx.backends.llama.context import kv_cache_bytes
 from lbx.backends.llama.formats import check_gguf
-from lbx.backends.llama.library import library, load_model, log
-from lbx.backends.llama.thread import StepBatch, compute
+from lbx.backends.llama.library import StepBatch, compute, library, load_model, log
 from lbx.backends.llama.tokenizer import tokenize
 from lbx.backends.memory import available_bytes
 from lbx.backends.options import LlamaOptions, thread_count

@@ -1,8 +1,12 @@
-"""llama.cpp's shared libraries: which CPU variant is used, and where their log goes.
+"""llama.cpp's shared libraries: their CPU variant, their log, and the thread in which they compute.
 
 The portable wheel (``.ci/llama-wheel.sh``) holds one ``libggml-cpu-NAME.so`` for each generation of processors, and
 registers none by itself. The best one that computes correctly on this machine is registered here (``variants.py``). A
 wheel that was built for one machine has its CPU code linked in, which is tried all the same.
+
+With AMX, ggml sets the shapes of a thread's tile registers at its first product only, and torch clears them: the next
+product in the same thread would end the process (SIGILL). So llama.cpp has a thread of its own, whose OpenMP threads
+are its own, too.
 """
 
 from __future__ import annotations
@@ -13,15 +17,26 @@ import os
 import re
 import sys
 from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from lbx.backends.llama.formats import tensor_types
 from lbx.backends.llama.variants import FOLDER_VARIABLE, VARIANT, Trial, choose
 from lbx.base.crash_report import farewell
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
+from lbx.base.interrupts import uninterrupted
 from lbx.base.visible import visible
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Numbers = Sequence[int] | NDArray[np.int64]
+
 
 _UNKNOWN_ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")
 _WARN, _ERROR, _CONTINUED = 3, 4, 5  # ggml.h; the comments in llama_cpp.py list older values
@@ -228,3 +243,57 @@ def _mapped_files() -> list[str]:
     except OSError:
         return []
     return sorted({parts[5] for line in lines if len(parts := line.split(maxsplit=5)) == 6})
+
+
+_thread = ThreadPoolExecutor(1, "llama.cpp")
+
+
+def compute(run: Callable[..., int], *arguments: Any) -> int:
+    """What ``llama_decode`` or ``llama_encode`` returns. Ctrl-C takes effect when it has come to its end."""
+    with uninterrupted():
+        return _thread.submit(run, *arguments).result()
+
+
+class StepBatch:
+    """A ``llama_batch`` over arrays of numpy: filled in a few copies, where one by one 512 tokens take milliseconds.
+
+    Args:
+        capacity: tokens.
+    """
+
+    def __init__(self, llama_cpp: Any, capacity: int) -> None:
+        self.capacity = capacity
+        self._token = np.zeros(capacity, np.int32)
+        self._position = np.zeros(capacity, np.int32)
+        self._count = np.ones(capacity, np.int32)
+        self._sequence = np.zeros(capacity, np.int32)
+        self._wanted = np.zeros(capacity, np.int8)
+        row = self._sequence.strides[0]
+        self._rows = self._sequence.ctypes.data + row * np.arange(capacity, dtype=np.uintp)
+        number, pointer = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))
+        self.native = llama_cpp.llama_batch(
+            n_tokens=0,
+            token=self._token.ctypes.data_as(number),
+            embd=None,
+            pos=self._position.ctypes.data_as(number),
+            n_seq_id=self._count.ctypes.data_as(number),
+            seq_id=self._rows.ctypes.data_as(pointer),
+            logits=self._wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
+        )
+
+    def fill(self, tokens: Numbers, positions: Numbers, sequences: int | Numbers, wanted: Sequence[int]) -> None:
+        """Hold these tokens.
+
+        Args:
+            tokens: at most the capacity.
+            positions: of each token in its sequence.
+            sequences: of each token, or one for all.
+            wanted: indices of the tokens whose logits are wanted.
+        """
+        count = len(tokens)
+        self._token[:count] = tokens
+        self._position[:count] = positions
+        self._sequence[:count] = sequences
+        self._wanted[:count] = 0
+        self._wanted[list(wanted)] = 1
+        self.native.n_tokens = count

@@ -12,9 +12,8 @@ import numpy as np
 
 from lbx.backends.llama.aligned import AlignedCells
 from lbx.backends.llama.layout import PADDING, TRUNKS, PassSize
-from lbx.backends.llama.library import log
+from lbx.backends.llama.library import StepBatch, compute, log
 from lbx.backends.llama.loose import LooseCells, SlidingCells, StackedCells
-from lbx.backends.llama.thread import StepBatch, compute
 from lbx.base.errors import BackendError
 from lbx.inference.model import Extend, MemoryFullError, MemoryTraits, check_items, check_number
 

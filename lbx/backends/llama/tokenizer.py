@@ -116,7 +116,7 @@ class LlamaTokenizer:
 
     @cached_property
     def eos_ids(self) -> frozenset[int]:
-        """Tokens that end an answer (``lbx.inference.endings``): end of sequence, of turn, of message."""
+        """Tokens that end an answer (``lbx.inference.sampling``): end of sequence, of turn, of message."""
         is_end, vocab = self._lib.llama_vocab_is_eog, self._vocab
         gaps = {getattr(self._lib, f"llama_vocab_fim_{part}")(vocab) for part in ("pad", "rep", "sep")}
         ends = {i for i in range(self.size) if is_end(vocab, i)}

@@ -20,7 +20,7 @@ from lbx.base.errors import BackendError
 from lbx.base.interrupts import LOOK_S
 from lbx.base.processes import DEVNULL, Popen, TimeoutExpired, start_python
 from lbx.base.records import SampleKey
-from lbx.inference.completing import nobody
+from lbx.inference.completing import ignore_tokens
 from lbx.planning.work import Job, PendingSample, Prepare, Work
 from lbx.running.workers.devices import share_out
 from lbx.running.workers.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Logged, Ready
@@ -134,7 +134,7 @@ class WorkerPool:
         while True:
             worker = next((one for one in self._workers if one.ready), self._workers[0])
             if not worker.ready:
-                for _ in self._hear(worker, nobody):
+                for _ in self._hear(worker, ignore_tokens):
                     pass
                 continue
             try:

@@ -1,7 +1,6 @@
-"""What a Hugging Face folder stores: plain tensors, and weights in fewer bits with the row that reads each.
+"""Checkpoint of a Hugging Face folder: plain tensors, and quantised weights with their formats.
 
-Looked at before anything is loaded, by names, shapes and number formats, so that no tensor is read wrongly or left out
-without a word.
+Names, shapes and number formats are checked before anything is loaded, so that no tensor is misread or ignored.
 """
 
 from __future__ import annotations
@@ -17,11 +16,17 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from lbx.backends.hf.dequantise import StoredWeight, UnreadableError
-from lbx.backends.hf.few_bits import Shape
+from lbx.backends.hf.dequantise import CheckpointFormatError, Shape, StoredWeight
 from lbx.backends.hf.library import first_line, out_of_memory
-from lbx.backends.hf.quantisation import method_of, read_settings, rounds_activations, settings_of_weight
-from lbx.backends.hf.quantised import FORMATS, Format, require_parts
+from lbx.backends.hf.quantisation import (
+    FORMATS,
+    Format,
+    method_of,
+    read_settings,
+    require_parts,
+    rounds_activations,
+    settings_of_weight,
+)
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input, require_file
 
@@ -65,57 +70,58 @@ class StoredTensor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DenseWeight:
-    """A weight, how it is stored, and the shape that it gets."""
+    """A quantised weight, its format and its dense shape."""
 
     weight: StoredWeight
     format: Format
     shape: Shape
 
     def read(self, get: Callable[[str], Any]) -> Any:
-        """The weight in float32; ``get`` reads a tensor. Raises UnreadableError: its numbers deny its shape."""
+        """The weight in float32; ``get`` reads a tensor. Raises CheckpointFormatError: its numbers deny its shape."""
         dense = self.format.dense({part: get(name) for part, name in self.weight.tensors.items()}, self.weight)
         if tuple(dense.shape) != self.shape:
-            raise UnreadableError(f"it is {list(dense.shape)}, and should be {list(self.shape)}")
+            raise CheckpointFormatError(f"it is {list(dense.shape)}, and should be {list(self.shape)}")
         return dense
 
 
 @dataclass(frozen=True, slots=True)
-class StoredModel:
-    """All tensors of a folder.
+class Checkpoint:
+    """Tensors of a folder.
 
     Attributes:
-        folder: where they lie.
-        tensors: all, by name.
-        plain: those that are taken as they are.
-        weights: those that are made dense; () for a folder that is not quantised.
-        rounds: whether the format's authors round activations, too.
+        tensors: all tensors by name.
+        plain: tensors that are not quantised.
+        weights: quantised weights.
+        rounds_activations: whether the format also rounds activations.
     """
 
     folder: Path
     tensors: Mapping[str, StoredTensor]
     plain: Mapping[str, StoredTensor]
     weights: Sequence[DenseWeight] = ()
-    rounds: bool = False
+    rounds_activations: bool = False
 
     @property
     def title(self) -> str:
-        """The formats for people; "" where nothing is quantised."""
+        """Names of the formats; "" if the folder is not quantised."""
         titles = (one.format.title.format_map(_Settings(one.weight.settings)) for one in self.weights)
         return " and ".join(dict.fromkeys(titles))
 
-    def described(self, dtype: str) -> str:
-        """What becomes of it in a number format, a clause; "" where nothing is quantised."""
-        rounds = "; activations are not rounded, as servers' kernels for it round them" if self.rounds else ""
+    def describe(self, dtype: str) -> str:
+        """Note on how it is computed in a number format, a clause; "" if the folder is not quantised."""
+        rounds = (
+            "; activations are not rounded, as servers' kernels for it round them" if self.rounds_activations else ""
+        )
         return f"{self.title}, and computed from its numbers in {dtype}{rounds}" if self.weights else ""
 
     def dense_bytes(self, bytes_per_number: float) -> float:
-        """What all weights take when they are dense."""
+        """Size of all weights after dequantisation."""
         made = sum(math.prod(one.shape) for one in self.weights)
         return (sum(tensor.numbers for tensor in self.plain.values()) + made) * bytes_per_number
 
     @property
     def unpacking_bytes(self) -> int:
-        """What the largest weight takes of RAM while it is made dense; 0 where nothing is quantised."""
+        """RAM that dequantising the largest weight takes; 0 if the folder is not quantised."""
         return _WHILE_MADE * max((math.prod(one.shape) for one in self.weights), default=0)
 
 
@@ -124,8 +130,8 @@ class _Settings(dict[str, Any]):
         return ""
 
 
-def read_stored(folder: Path) -> StoredModel:
-    """What a folder stores.
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Read names, shapes and settings of a folder's tensors.
 
     Raises:
         BackendError: a file cannot be read, its index is another model's, or a tensor is in a format that lbx does not
@@ -138,8 +144,8 @@ def read_stored(folder: Path) -> StoredModel:
     for name, parts in groups.items():
         try:
             weight = _stored_weight(name, parts, tensors, settings_of_weight(name, settings, metadata))
-            weights.append(_dense(folder, _with_state(folder, weight, tensors)))
-        except (UnreadableError, re.error) as exc:
+            weights.append(_match_format(folder, _with_state(folder, weight, tensors)))
+        except (CheckpointFormatError, re.error) as exc:
             raise BackendError(f"{folder} stores {name} in a way that cannot be read: {exc}.", fix=_FIX) from exc
     _refuse_uneven(folder, weights)
     _refuse_unclaimed(folder, plain, settings)
@@ -150,7 +156,7 @@ def read_stored(folder: Path) -> StoredModel:
         )
     kept = {name: tensor for name, tensor in plain.items() if not OF_ACTIVATIONS.search(name)}
     rounds = len(kept) < len(plain) or bool(settings and rounds_activations(settings))
-    return StoredModel(folder, tensors, kept, weights, rounds)
+    return Checkpoint(folder, tensors, kept, weights, rounds)
 
 
 # Files
@@ -254,7 +260,7 @@ def _with_state(folder: Path, weight: StoredWeight, tensors: Mapping[str, Stored
     return replace(weight, settings={**weight.settings, "state": state, **(state if isinstance(state, dict) else {})})
 
 
-def _dense(folder: Path, weight: StoredWeight) -> DenseWeight:
+def _match_format(folder: Path, weight: StoredWeight) -> DenseWeight:
     rows = [row for row in FORMATS if row.claims(weight)]
     if not rows:
         raise _unread(folder, weight)
@@ -262,7 +268,7 @@ def _dense(folder: Path, weight: StoredWeight) -> DenseWeight:
     try:
         return DenseWeight(weight, rows[0], rows[0].shape(weight))
     except (ValueError, KeyError, TypeError, IndexError, ZeroDivisionError) as exc:
-        raise UnreadableError(f"its tensors do not fit together ({exc})") from exc
+        raise CheckpointFormatError(f"its tensors do not fit together ({exc})") from exc
 
 
 def _unread(folder: Path, weight: StoredWeight) -> BackendError:
@@ -314,7 +320,7 @@ class DenseTensors:
     context: the files are open in it, and what went wrong with a weight is raised at its end.
     """
 
-    def __init__(self, stored: StoredModel, dtype: Any) -> None:
+    def __init__(self, stored: Checkpoint, dtype: Any) -> None:
         self._stored, self._dtype = stored, dtype
         self._open = ExitStack()
         self._one_at_a_time = Lock()
@@ -328,7 +334,7 @@ class DenseTensors:
             for file in sorted({tensor.file for tensor in tensors.values()})
         }
         plain = {name: self._files[tensors[name].file].get_slice(name) for name in self._stored.plain}
-        return plain | {one.weight.name: _Later(partial(self._dense, one)) for one in self._stored.weights}
+        return plain | {one.weight.name: _Later(partial(self._match_format, one)) for one in self._stored.weights}
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         """Raises BackendError: a weight's numbers deny its shape; or that there is no memory for one."""
@@ -336,13 +342,13 @@ class DenseTensors:
         if self._error is not None:
             raise self._error  # transformers tells of another one, or of none
 
-    def _dense(self, one: DenseWeight) -> Any:
+    def _match_format(self, one: DenseWeight) -> Any:
         with self._one_at_a_time:  # transformers takes several at once
             if self._error is not None:
                 raise self._error
             try:
                 return one.read(self._get).to(self._dtype)
-            except (UnreadableError, ValueError, TypeError, KeyError, IndexError, RuntimeError) as exc:
+            except (CheckpointFormatError, ValueError, TypeError, KeyError, IndexError, RuntimeError) as exc:
                 why = f"{self._stored.folder} stores {one.weight.name} in a way that cannot be read: {exc}."
                 self._error = exc if out_of_memory(exc) else BackendError(why, fix=_FIX)
                 raise self._error from exc

@@ -1,4 +1,4 @@
-"""A model whose next token depends on every token before it, so that a wrong cell changes the answer."""
+"""A model whose next token depends on every token before, so that a wrong cell changes the answer."""
 
 from __future__ import annotations
 
@@ -13,28 +13,36 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request
 from lbx.inference.decoding import Decoding
-from lbx.inference.model import NO_LIMIT, Extend, MemoryFullError, MemoryTraits
+from lbx.inference.model import (
+    NO_LIMIT,
+    BackendInfo,
+    Extend,
+    MemoryFullError,
+    MemoryTraits,
+    check_items,
+    check_number,
+)
 
 VOCABULARY = 258
 EOS = 257
 
 
 def logits_after(tokens: Sequence[int]) -> np.ndarray:
-    """Printable characters, and now and then the end, by a hash of everything said so far."""
+    """Printable characters, and now and then the end, by a hash of all tokens."""
     digest = hashlib.sha256(repr(list(tokens)).encode()).digest()
-    found = np.zeros(VOCABULARY, dtype=np.float32)
-    found[97 + digest[0] % 16] = 1
+    logits = np.zeros(VOCABULARY, dtype=np.float32)
+    logits[97 + digest[0] % 16] = 1
     if digest[1] < 24:
-        found[EOS] = 2
-    return found
+        logits[EOS] = 2
+    return logits
 
 
 @dataclass
 class ToyMemory:
-    """Sequences of cells that remember their token; counts what it computes and refuses what does not fit.
+    """Memory of cells that store their token; counts computed tokens and asserts that a batch stays in its limits.
 
-    With a grain above 1 a block that is not full is nobody else's, and there are two blocks for trunks. With
-    ``copies`` sequences share no cell. It holds no more than it was fitted for.
+    With a grain above 1 only full blocks are shared, and there are two more blocks for trunks. With ``copies``
+    sequences share no cell.
     """
 
     max_sequences: int = 8
@@ -72,6 +80,7 @@ class ToyMemory:
             self.limit = cells
 
     def length(self, sequence: int) -> int:
+        check_number(sequence, self.max_sequences)
         return len(self.sequences.get(sequence, ()))
 
     @property
@@ -85,7 +94,7 @@ class ToyMemory:
         for sequence, held in sequences.items():
             for at in range(0, len(held), self.grain):
                 full = at + self.grain <= len(held)
-                blocks.add(held[at][0] if full else (sequence, at))
+                blocks.add(tuple(held[at : at + self.grain]) if full else (sequence, at))
         return len(blocks) * self.grain
 
     def _take(self, changed: dict[int, list[tuple[int, int]]]) -> None:
@@ -96,13 +105,12 @@ class ToyMemory:
         self.sequences = after
 
     def extend(self, items: Sequence[Extend]) -> list[np.ndarray | None]:
-        assert items and len({item.sequence for item in items}) == len(items)
-        assert all(item.tokens and 0 <= item.sequence < self.max_sequences for item in items)
-        added = sum(len(item.tokens) for item in items)
-        assert added <= self.max_step
+        added = check_items(items, self.max_sequences, self.max_step)
+        if not items:
+            return []
         if any(self.fails_on in item.tokens for item in items):
-            for one in items:
-                self.drop(one.sequence)
+            for item in items:
+                self.drop(item.sequence)
             raise BackendError("the model failed")
         numbers = count(self._cell)
         self._take(
@@ -125,21 +133,37 @@ class ToyMemory:
         return len(self.passes)
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
-        assert all(0 <= one < self.max_sequences for one in (source, *targets))
-        assert length <= self.length(source) if self.forks_anywhere else length == self.length(source)
+        for sequence in (source, *targets):
+            check_number(sequence, self.max_sequences)
+        if source in targets or not (0 if self.forks_anywhere else self.length(source)) <= length <= self.length(
+            source
+        ):
+            raise ValueError(f"sequence {source} cannot fork at {length} to {targets}")
         for target in targets:
             self.drop(target)
         self._take({target: list(self.sequences.get(source, ())[:length]) for target in targets})
 
     def drop(self, sequence: int) -> None:
+        check_number(sequence, self.max_sequences)
         self.sequences.pop(sequence, None)
 
 
 TOKENIZER = ByteTokenizer()
 
 
+class ToyBackend:
+    tokenizer, eos_ids = TOKENIZER, frozenset({EOS})
+    info = BackendInfo("toy", "1", "toy", 100)
+
+    def __init__(self, memory: ToyMemory) -> None:
+        self.sequences = lambda: memory
+
+    def close(self) -> None:
+        pass
+
+
 def alone(request: Request) -> Completion:
-    """What the model answers where there is nothing else."""
+    """Answer of the model to this request alone."""
     decoding, tokens = Decoding(request, TOKENIZER, {EOS}), list(request.token_ids)
     while (token := decoding.take(logits_after(tokens))) is not None:
         tokens.append(token)

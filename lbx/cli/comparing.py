@@ -24,14 +24,14 @@ from lbx.parity.compared_prompts import ParityPrompt, built_in_prompts, bundle_p
 from lbx.parity.measuring import Parity as Measured
 from lbx.parity.measuring import Side, measure
 from lbx.parity.summary import by_task, excess, to_json
-from lbx.planning.choices import SampleChoice
-from lbx.planning.selection import select_samples
-from lbx.planning.settings import RunSettings
 from lbx.report.cells import cells
 from lbx.report.shapes import Column, Report
 from lbx.running.models import choose_tasks, load_model, server_of
 from lbx.running.offline import offline
 from lbx.running.templates import make_prompter
+from lbx.spec.choices import SampleChoice
+from lbx.spec.selection import select_samples
+from lbx.spec.settings import RunSettings
 from lbx.store import Table
 
 

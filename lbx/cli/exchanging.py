@@ -19,8 +19,8 @@ from lbx.exchange.importing import understand, write_predictions
 from lbx.exchange.judge_export import export_judgements
 from lbx.exchange.judged_export import export_judged
 from lbx.exchange.judgements import understand_judgements, write_judgements
-from lbx.planning.option import key_values
 from lbx.running.rescoring import score, score_with
+from lbx.spec.option import key_values
 from lbx.store import Store
 from lbx.store.runs import metadata as held
 from lbx.store.runs import only_run, runs_named, set_metadata

@@ -17,9 +17,9 @@ from lbx.cli.stopping import saying
 from lbx.cli.tables import show_table
 from lbx.report.fitness import Fitness, fitness
 from lbx.report.sheets import plain_columns
-from lbx.running.forecast import plan
 from lbx.running.judge_run import calibrating, judge_spec, with_baselines
 from lbx.running.judge_spec import JudgeSpec
+from lbx.running.plan import plan
 from lbx.running.running import run
 from lbx.store import Store, Table
 

@@ -9,10 +9,10 @@ from lbx.base.units import duration, size
 from lbx.cli.measure_options import Plan
 from lbx.cli.output import RunBar, answer_json, stdout
 from lbx.cli.tables import show_table
-from lbx.planning.outlook import Outlook
-from lbx.planning.run_plan import TaskPlan
+from lbx.forecast.outlook import Outlook
+from lbx.forecast.run_plan import TaskPlan
 from lbx.report.sheets import plain_columns
-from lbx.running.forecast import by_time, faster_line, memory_line, plan_each, sharing_lines, time_line
+from lbx.running.plan import by_time, faster_line, memory_line, plan_each, sharing_lines, time_line
 from lbx.store import Table
 
 

@@ -20,7 +20,7 @@ from lbx.cli.options import BUNDLE_VARIABLE, AskingHere
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.stopping import saying
 from lbx.cli.tables import show_table
-from lbx.planning.shards import ShardPlan, read_shards
+from lbx.forecast.shards import ShardPlan, read_shards
 from lbx.report import render
 from lbx.report.sheets import plain_columns
 from lbx.running.runner import Outcome

@@ -6,7 +6,7 @@ In sorted order a prompt shares more with the one before it than with any earlie
 enough to walk the tree: for each prompt it is cut back to what that shares with the one before, grows by what the
 next one will share too, and the rest of the prompt is a branch of its own. Where a sequence cannot be cut back, copies
 of the trunk are left behind while it grows, at the lengths that it is to be cut back to (``returns``). ``Admission``
-is the one rule of who joins, of the walk (``batching``) and of its estimate (``planning``). Pure arithmetic; no model
+is the one rule of who joins, of the walk (``batching``) and of its estimate (``forecast``). Pure arithmetic; no model
 is needed.
 """
 

@@ -9,7 +9,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Prompt, Sample, SampleKey, Task, Truncation
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.needle.benchmark import Needle, NeedleSettings, make_prompt, make_sample
-from lbx.planning.selection import Selection
+from lbx.spec.selection import Selection
 
 PLAIN = "plain"
 """The task of the built-in texts."""

@@ -14,7 +14,7 @@ from lbx.base.errors import LbxError, PromptError
 from lbx.base.records import Completion, Prompt, Request, Sample, SampleKey
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.inference.completing import TokenCounter, complete_all, nobody
-from lbx.planning.work import Job, PendingSample, Prepare, Work
+from lbx.spec.jobs import Job, PendingSample, Prepare, Work
 from lbx.store import GenerationRow, RunRow
 
 T = TypeVar("T")

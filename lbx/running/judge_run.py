@@ -21,12 +21,12 @@ from lbx.exchange.importing import published_run
 from lbx.judging.rounds import Questions, Rounds, RunAnswers, make_rounds, protocol, read_answers
 from lbx.judging.rubrics import read_rubric
 from lbx.judging.same_family import judged_models
-from lbx.planning.option import fields_of
-from lbx.planning.selection import select_samples
 from lbx.running.judge_spec import OFFICIAL, JudgeSpec
 from lbx.running.resolved import ResolvedRun
 from lbx.scoring.adding_up import add_up_completed
 from lbx.scoring.reading import say_moment
+from lbx.spec.option import fields_of
+from lbx.spec.selection import select_samples
 from lbx.store import Store
 
 log = logging.getLogger("lbx")

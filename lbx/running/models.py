@@ -14,16 +14,16 @@ from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.options import EndpointOptions
 from lbx.base.errors import UsageError
 from lbx.benchmarks import BENCHMARKS, select
-from lbx.planning.asking import ASKING
-from lbx.planning.choices import Retrieval
-from lbx.planning.retrieving import Finder, rules_of
-from lbx.planning.settings import MODES, RunSettings
+from lbx.running.retrieving import Finder, rules_of
+from lbx.spec.asking import ASKING
+from lbx.spec.choices import Retrieval
+from lbx.spec.settings import MODES, RunSettings
 
 if TYPE_CHECKING:
     from lbx.backends import Embedder
     from lbx.base.layout import Bundle
     from lbx.base.records import Task
-    from lbx.running.spec import RunSpec
+    from lbx.spec.run_spec import RunSpec
 
 log = logging.getLogger("lbx")
 

@@ -17,17 +17,17 @@ from lbx.base.version import __version__
 from lbx.benchmarks import BENCHMARKS
 from lbx.inference.model import Backend, BackendInfo
 from lbx.judging.same_family import same_family, tokenizer_sha256
-from lbx.planning.option import key_values
-from lbx.planning.selection import select_samples
-from lbx.planning.settings import RunSettings
-from lbx.planning.work import Work, not_shared
 from lbx.running.judge_run import resolve_judge
 from lbx.running.judge_spec import JudgeSpec
 from lbx.running.models import card_of, choose_tasks, finder_for, load_model
 from lbx.running.offline import block_network
 from lbx.running.resolved import ResolvedRun
-from lbx.running.spec import RunSpec
 from lbx.running.templates import has_reasoning_block, make_prompter
+from lbx.spec.jobs import Work, not_shared
+from lbx.spec.option import key_values
+from lbx.spec.run_spec import RunSpec
+from lbx.spec.selection import select_samples
+from lbx.spec.settings import RunSettings
 from lbx.store import RunRow
 from lbx.store.same_runs import WHOLE
 

@@ -10,11 +10,11 @@ from lbx.base.records import Chunk, Sample, Task
 from lbx.benchmarks import beside
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.judging.same_family import JudgedModel
-from lbx.planning.retrieving import Finder
-from lbx.planning.selection import Selection
-from lbx.planning.settings import RunSettings
-from lbx.planning.work import Agenda, nothing_retrieved
-from lbx.running.spec import RunSpec
+from lbx.running.retrieving import Finder
+from lbx.spec.jobs import Agenda, nothing_retrieved
+from lbx.spec.run_spec import RunSpec
+from lbx.spec.selection import Selection
+from lbx.spec.settings import RunSettings
 from lbx.store import SampleRow
 
 Chunks = Callable[[Benchmark, Sample], Sequence[Chunk]]

@@ -15,11 +15,11 @@ from typing import Self
 
 from lbx.base.interrupts import uninterrupted
 from lbx.base.records import SampleKey, encodable
-from lbx.planning.work import Agenda, JobSize, PendingSample, make_jobs
 from lbx.running.answering import Asker
 from lbx.running.watching import Watch
 from lbx.scoring.adding_up import add_up, add_up_completed
 from lbx.scoring.scores import catch_up, score_rows
+from lbx.spec.jobs import Agenda, JobSize, PendingSample, make_jobs
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store
 
 BATCH_ROWS = 64

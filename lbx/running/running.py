@@ -20,25 +20,25 @@ from lbx.base.layout import Bundle
 from lbx.base.outputs import sweep
 from lbx.benchmarks import BENCHMARKS, of_embedding
 from lbx.bundle import check_unchanged
-from lbx.planning.memory_use import Free
-from lbx.planning.retrieving import StoredChunks, find_all
-from lbx.planning.selection import EVERYTHING, Selection
-from lbx.planning.work import Agenda, JobSize
+from lbx.forecast.memory_use import Free
 from lbx.running.answering import Asker, LocalAsker
 from lbx.running.data_check import check_samples
-from lbx.running.forecast import look_ahead_of_run
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, embedding_servers, finder_for, server_of
 from lbx.running.offline import offline
+from lbx.running.plan import look_ahead_of_run
 from lbx.running.preparing import generated_names, prepare_runs, prepare_worker, resolve
 from lbx.running.rescoring import Embedding, score_with
 from lbx.running.resolved import ResolvedRun
+from lbx.running.retrieving import StoredChunks, find_all
 from lbx.running.runner import Outcome, Runner, closing
 from lbx.running.sharding import shard_of
-from lbx.running.spec import RunSpec
 from lbx.running.watching import RunMeter, Watch, log_beside, watched
 from lbx.running.workers.pool import WorkerPool
 from lbx.scoring.reading import add_up_unfinished
+from lbx.spec.jobs import Agenda, JobSize
+from lbx.spec.run_spec import RunSpec
+from lbx.spec.selection import EVERYTHING, Selection
 from lbx.store import RunRow, Store
 from lbx.store.caches import embedding_models
 from lbx.store.copies import copied
@@ -46,7 +46,7 @@ from lbx.store.same_runs import find_run
 from lbx.store.same_samples import refuse_other_samples
 
 if TYPE_CHECKING:
-    from lbx.planning.shards import ShardPlan
+    from lbx.forecast.shards import ShardPlan
 
 log = logging.getLogger("lbx")
 

@@ -12,12 +12,12 @@ from typing import Any
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.records import Prompt, Sample, SampleKey
 from lbx.inference.prefix import common_prefix
-from lbx.planning.work import Work
 from lbx.prompting.prompter import ReadPrompt
 from lbx.running.judge_spec import JudgeSpec
 from lbx.running.models import card_of, load_to_count
 from lbx.running.preparing import make_works, resolve, retrieving
-from lbx.running.spec import RunSpec
+from lbx.spec.jobs import Work
+from lbx.spec.run_spec import RunSpec
 
 FIRST_ANSWER = "<the first answer>"
 """Stands for what the model said where a second prompt repeats it."""

@@ -14,11 +14,10 @@ from lbx.backends.options import AUTO, MOST_THREADS, HfOptions
 from lbx.base.errors import BackendError, DoesNotFitError, UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
-from lbx.planning.calibration import calibrate, room_of
-from lbx.planning.estimate import Costs
-from lbx.planning.run_plan import make_plan
-from lbx.planning.selection import Selection
-from lbx.planning.shards import (
+from lbx.forecast.calibration import calibrate, room_of
+from lbx.forecast.estimate import Costs
+from lbx.forecast.run_plan import make_plan
+from lbx.forecast.shards import (
     Document,
     ShardPlan,
     documents_in_characters,
@@ -27,14 +26,15 @@ from lbx.planning.shards import (
     rule_of_thumb,
     seconds_of,
 )
-from lbx.planning.work import Work
 from lbx.running.data_check import check_samples
-from lbx.running.forecast import known_costs, share_of_one
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, load_model, load_to_count
+from lbx.running.plan import known_costs, share_of_one
 from lbx.running.preparing import make_works, resolve, retrieving
 from lbx.running.resolved import ResolvedRun
-from lbx.running.spec import RunSpec
+from lbx.spec.jobs import Work
+from lbx.spec.run_spec import RunSpec
+from lbx.spec.selection import Selection
 from lbx.store import RunRow, Store
 
 log = logging.getLogger("lbx")

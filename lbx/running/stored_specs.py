@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lbx.base.inputs import is_results_file
 from lbx.running.judge_spec import read_spec, spec_of
-from lbx.running.spec import RunSpec
+from lbx.spec.run_spec import RunSpec
 from lbx.store.runs import named_in
 from lbx.store.sessions import newest_spec
 

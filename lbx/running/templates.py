@@ -10,11 +10,11 @@ from lbx.backends import Backend, ModelCard
 from lbx.backends.options import ScriptedOptions
 from lbx.base.errors import UsageError
 from lbx.inference.model import AnsweringBackend
-from lbx.planning.asking import EFFORTS
-from lbx.planning.settings import RunSettings
 from lbx.prompting.marks import THINK
 from lbx.prompting.prompter import ChatTemplate, Prompter, Tokenizer
 from lbx.prompting.template_reasoning import ReasoningSwitch, Values, find_levels, find_switch
+from lbx.spec.asking import EFFORTS
+from lbx.spec.settings import RunSettings
 
 log = logging.getLogger("lbx")
 

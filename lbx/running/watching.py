@@ -16,9 +16,9 @@ from typing import Any, Self
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.outputs import appended_file
 from lbx.base.visible import one_line
-from lbx.planning.memory_use import gpu_memory, memory_in_use, peak_of_this_process
-from lbx.planning.outlook import Outlook
-from lbx.planning.run_plan import added
+from lbx.forecast.memory_use import gpu_memory, memory_in_use, peak_of_this_process
+from lbx.forecast.outlook import Outlook
+from lbx.forecast.run_plan import added
 from lbx.running.listening import Listener, RunProgress
 from lbx.store import GenerationRow, RunRow, SessionRow, Store
 from lbx.store.sessions import keep_sessions, next_session

@@ -8,7 +8,7 @@ from killing import watched
 from ledger import Held, rows_in
 
 from lbx.cluster.folder import RunFolder
-from lbx.planning.shards import read_shards
+from lbx.forecast.shards import read_shards
 
 
 class Merges(Files):

@@ -43,10 +43,10 @@ from lbx.bundle.signing.signature import load_keys
 from lbx.cli.spec_options import names_of_samples
 from lbx.cluster import status
 from lbx.cluster.folder import RunFolder
+from lbx.forecast.shards import read_shards
 from lbx.judging.people.journal import Journal, read_journal
-from lbx.planning.shards import read_shards
 from lbx.report.reference import read_reference
-from lbx.running.spec import RunSpec
+from lbx.spec.run_spec import RunSpec
 from lbx.store.opening import connect
 
 Verdict = Callable[[str], None]

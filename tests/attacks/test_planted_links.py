@@ -21,10 +21,10 @@ from lbx.bundle.making import request
 from lbx.cli import showing
 from lbx.cluster.folder import RunFolder, Submitted
 from lbx.exchange.exporting import write_files
+from lbx.forecast.shards import ShardPlan
 from lbx.judging.people.journal import Journal
-from lbx.planning.shards import ShardPlan
-from lbx.running.spec import RunSpec
 from lbx.running.watching import log_beside
+from lbx.spec.run_spec import RunSpec
 from lbx.store import Store, copies, queries
 
 Verdict = Callable[[str], None]

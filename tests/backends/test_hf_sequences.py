@@ -25,7 +25,7 @@ from lbx.inference.batching import DecodeBatch
 from lbx.inference.completing import complete, complete_all
 from lbx.inference.decoding import Decoding
 from lbx.inference.model import NO_FOREIGN_CELLS, Extend
-from lbx.planning.work import not_shared
+from lbx.spec.jobs import not_shared
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 

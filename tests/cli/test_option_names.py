@@ -23,9 +23,9 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.cli import completing, submitting
 from lbx.cli.loading import resolve
 from lbx.cli.main import COMMANDS, load
-from lbx.planning.option import fields_of
 from lbx.running.judge_spec import JudgeSpec
-from lbx.running.spec import RunSpec
+from lbx.spec.option import fields_of
+from lbx.spec.run_spec import RunSpec
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.imports import refuse_other_content
 

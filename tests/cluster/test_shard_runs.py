@@ -16,7 +16,7 @@ from same_rows import same_rows
 
 from lbx.base.database import files_of
 from lbx.cluster.folder import RunFolder, Submitted
-from lbx.planning.shards import read_shards
+from lbx.forecast.shards import read_shards
 from lbx.store import Store
 
 Answers = Callable[[float], Path]

@@ -6,7 +6,7 @@ import pytest
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Prompt, Sampling, Truncation
-from lbx.planning.settings import RunSettings
+from lbx.spec.settings import RunSettings
 
 
 def test_settings_refuse_nonsense() -> None:

@@ -12,11 +12,11 @@ from lbx.cli import loading
 from lbx.cli.loading import Row
 from lbx.cli.main import load
 from lbx.cli.spec_options import OfRun, run_options
-from lbx.planning.asking import ASKING, OF_LENGTH, AskingOptions
-from lbx.planning.option import Option, fields_of
-from lbx.planning.settings import MODES, RunSettings
 from lbx.running.judge_spec import JudgeSpec
-from lbx.running.spec import ChoosingOptions, RunSpec
+from lbx.spec.asking import ASKING, OF_LENGTH, AskingOptions
+from lbx.spec.option import Option, fields_of
+from lbx.spec.run_spec import ChoosingOptions, RunSpec
+from lbx.spec.settings import MODES, RunSettings
 
 GIVEN = {"bundle": "b", "model": "m", "tasks": ("needle",)}
 

@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 from lbx.base.errors import UsageError
 from lbx.base.records import Task
 from lbx.benchmarks import BENCHMARKS
-from lbx.planning.estimate import Costs, DecodeCapacity
-from lbx.planning.run_plan import Walk
-from lbx.planning.selection import EVERYTHING, Selection
-from lbx.planning.settings import RunSettings
-from lbx.planning.shards import (
+from lbx.forecast.estimate import Costs, DecodeCapacity
+from lbx.forecast.run_plan import Walk
+from lbx.forecast.shards import (
     Document,
     PlannedSample,
     ShardPlan,
@@ -30,7 +28,9 @@ from lbx.planning.shards import (
     rule_of_thumb,
     seconds_of,
 )
-from lbx.planning.work import Agenda
+from lbx.spec.jobs import Agenda
+from lbx.spec.selection import EVERYTHING, Selection
+from lbx.spec.settings import RunSettings
 
 TASKS = ("longbench/a", "longbench/b", "leval/c")
 

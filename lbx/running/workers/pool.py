@@ -21,9 +21,9 @@ from lbx.base.interrupts import LOOK_S
 from lbx.base.processes import DEVNULL, Popen, TimeoutExpired, start_python
 from lbx.base.records import SampleKey
 from lbx.inference.completing import nobody
-from lbx.planning.work import Job, PendingSample, Prepare, Work
 from lbx.running.workers.devices import share_out
 from lbx.running.workers.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Logged, Ready
+from lbx.spec.jobs import Job, PendingSample, Prepare, Work
 from lbx.store import GenerationRow, RunRow
 from lbx.store.rows import unequal
 

@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from lbx.base.errors import LbxError
-from lbx.planning.work import Job, PendingSample, Prepare, Work
 from lbx.running.answering import answer_job
+from lbx.spec.jobs import Job, PendingSample, Prepare, Work
 from lbx.store import GenerationRow, RunRow
 
 TOLD_EVERY_S = 0.5

@@ -13,9 +13,9 @@ from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Request, Sample, SampleKey, Task, sha256_text
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.inference.model import Backend, LocalBackend
-from lbx.planning.selection import EVERYTHING, Selection
-from lbx.planning.settings import RunSettings
 from lbx.prompting.prompter import Prompter, ReadPrompt
+from lbx.spec.selection import EVERYTHING, Selection
+from lbx.spec.settings import RunSettings
 from lbx.store import RunRow
 
 

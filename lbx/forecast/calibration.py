@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from lbx.base.records import Completion, Request
+from lbx.forecast.estimate import BATCH_ANSWERS, Costs, fit_costs
+from lbx.forecast.run_plan import RunPlan, nothing_told
 from lbx.inference.completing import complete_all
 from lbx.inference.model import NOTHING_FOLLOWS, Backend, Extend, LocalBackend, SequenceMemory
 from lbx.inference.prefix import DecodeCapacity, capacity_of
-from lbx.planning.estimate import BATCH_ANSWERS, Costs, fit_costs
-from lbx.planning.run_plan import RunPlan, nothing_told
 
 log = logging.getLogger("lbx")
 

@@ -17,18 +17,18 @@ from lbx.base.counts import counted
 from lbx.base.errors import BackendError, DoesNotFitError, EndpointError
 from lbx.base.records import SampleKey
 from lbx.base.units import duration, size
-from lbx.planning.asking import OF_LENGTH
-from lbx.planning.estimate import Costs, TimeEstimate, costs_from
-from lbx.planning.memory_use import Free, MemoryFit
-from lbx.planning.outlook import Outlook, look_ahead
+from lbx.forecast.estimate import Costs, TimeEstimate, costs_from
+from lbx.forecast.memory_use import Free, MemoryFit
+from lbx.forecast.outlook import Outlook, look_ahead
 from lbx.running.answering import Asker
 from lbx.running.data_check import check_samples
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, load_model, load_to_count
 from lbx.running.preparing import make_works, resolve, retrieving
 from lbx.running.resolved import ResolvedRun
-from lbx.running.spec import RunSpec
 from lbx.running.workers.devices import share_out
+from lbx.spec.asking import OF_LENGTH
+from lbx.spec.run_spec import RunSpec
 from lbx.store import RunRow, Store
 from lbx.store.sessions import answer_lengths, history
 

@@ -13,14 +13,14 @@ from lbx.base.inputs import SMALL, read_input
 from lbx.base.limits import SAMPLE_IDS, WORKERS
 from lbx.base.outputs import answer_file
 from lbx.base.tables import nearest
-from lbx.planning.asking import ASKING, AskingOptions
-from lbx.planning.choices import Retrieval, SampleChoice
-from lbx.planning.option import Option, fields_of, key_values
-from lbx.planning.settings import RunSettings
 from lbx.retrieval.names import BM25
+from lbx.spec.asking import ASKING, AskingOptions
+from lbx.spec.choices import Retrieval, SampleChoice
+from lbx.spec.option import Option, fields_of, key_values
+from lbx.spec.settings import RunSettings
 
 if TYPE_CHECKING:
-    from lbx.planning.settings import RunSettings
+    from lbx.spec.settings import RunSettings
 
 FORMAT = 1
 _MARK = "lbx_run"

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lbx.base.records import SampleKey
+from lbx.forecast.calibration import calibrate, room_of
+from lbx.forecast.estimate import Costs, TimeEstimate, estimate
+from lbx.forecast.memory_use import Free, MemoryFit, fit_of
+from lbx.forecast.run_plan import RunPlan, TaskPlan, make_plan, nothing_told
 from lbx.inference.model import NO_LIMIT
-from lbx.planning.calibration import calibrate, room_of
-from lbx.planning.estimate import Costs, TimeEstimate, estimate
-from lbx.planning.memory_use import Free, MemoryFit, fit_of
-from lbx.planning.run_plan import RunPlan, TaskPlan, make_plan, nothing_told
-from lbx.planning.work import JobSize, Work, not_shared
+from lbx.spec.jobs import JobSize, Work, not_shared
 
 
 @dataclass(frozen=True, slots=True)

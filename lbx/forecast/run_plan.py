@@ -1,6 +1,6 @@
 """What a run would read, counted before any model computes: pure arithmetic on token ids.
 
-Prompts are counted in the pieces in which a run asks them (``lbx.planning.work``), so that token ids of one piece are
+Prompts are counted in the pieces in which a run asks them (``lbx.spec.jobs``), so that token ids of one piece are
 held at a time, and what is counted as shared is what the run can share.
 """
 
@@ -19,7 +19,7 @@ from lbx.base.errors import PromptError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.model import NO_LIMIT
 from lbx.inference.prefix import pack, plan_prefixes
-from lbx.planning.work import JobSize, PendingSample, Work, make_jobs
+from lbx.spec.jobs import JobSize, PendingSample, Work, make_jobs
 
 Numbers = NDArray[np.int64]
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.records import Chunk, Sample
-from lbx.planning.choices import Retrieval
-from lbx.planning.selection import EVERYTHING, Selection
 from lbx.retrieval.chunks import split_between_words
 from lbx.retrieval.names import BM25
 from lbx.retrieval.retriever import (
@@ -23,6 +21,8 @@ from lbx.retrieval.retriever import (
     embedding_retriever,
 )
 from lbx.retrieval.tokens import ChunkTokenizer
+from lbx.spec.choices import Retrieval
+from lbx.spec.selection import EVERYTHING, Selection
 from lbx.store import Store
 from lbx.store.caches import all_retrieved, chunks_key, keep_retrieved, retrieved
 

@@ -22,12 +22,12 @@ import numpy as np
 from lbx.base.errors import PromptError, UsageError
 from lbx.base.inputs import LARGE, read_input
 from lbx.base.outputs import write_whole
+from lbx.forecast.calibration import room_of
+from lbx.forecast.estimate import Costs, estimate
+from lbx.forecast.run_plan import RunPlan, TaskPlan, Walk, nothing_told
 from lbx.inference.prefix import DecodeCapacity, plan_prefixes
-from lbx.planning.calibration import room_of
-from lbx.planning.estimate import Costs, estimate
-from lbx.planning.run_plan import RunPlan, TaskPlan, Walk, nothing_told
-from lbx.planning.selection import Selection
-from lbx.planning.work import Agenda, JobSize, PendingSample, Work, make_jobs
+from lbx.spec.jobs import Agenda, JobSize, PendingSample, Work, make_jobs
+from lbx.spec.selection import Selection
 
 FORMAT = 1
 _MOST = 1 << 31

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lbx.forecast.run_plan import RunPlan, TaskPlan, Walk
 from lbx.inference.prefix import Admission, AnswerLengths, DecodeCapacity
-from lbx.planning.run_plan import RunPlan, TaskPlan, Walk
 from lbx.store.sessions import History
 
 

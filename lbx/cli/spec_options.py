@@ -81,8 +81,7 @@ def run_options(spec: type[RunSpec]) -> Several:
             read: Callable[[Path, str | None], RunSpec] = resolve("running.stored_specs:read_any_spec")
             return dataclasses.replace(read(file, values["stored"]), **typed)
         if values["stored"]:
-            resolve("running.stored_specs:say_new_name")(values["stored"])
-            typed.setdefault("name", values["stored"])
+            raise UsageError("--run names a run of --spec RESULTS.", fix="To name a new run, give --name.")
         for name, field in fields_of(spec).items():
             if field.default is MISSING and name not in typed:
                 spelled = " / ".join(field.names)

@@ -154,9 +154,8 @@ def test_a_new_run_is_named_by_name(lbx: Lbx, monkeypatch: pytest.MonkeyPatch) -
     common = ("submit", "slurm", "-b", "b", "-m", "m", "-t", "needle", "--shards", 2, "-o", "d")
     done = lbx(*common, "--name", "mine")
     assert (done.returncode, seen[-1].spec.name, seen[-1].job_name) == (0, "mine", None)
-    done = lbx(*common, "--run=mine")
-    assert seen[-1].spec.name == "mine"
-    assert "name new ones with --name" in done.stderr
+    fails(lbx(*common, "--run=mine"), 2, "--run names a run of --spec RESULTS", "--name")
+    assert len(seen) == 1
 
 
 def test_tasks_without_a_bundle_are_those_that_lbx_knows(lbx: Lbx) -> None:

@@ -22,7 +22,6 @@ ALLOWED = {
     "report/reports.py": NEEDLES,
     "report/score_reports.py": NEEDLES,
     "running/judge_spec.py": "the options of `lbx judge`: help and the rubric's default",
-    "spec/asking.py": "the options of a run: their help",
     "spec/run_spec.py": "the options of a run: their help",
 }
 ROOT = Path(lbx.__file__).parent

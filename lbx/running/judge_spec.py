@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
+from lbx.base.option import Option, fields_of
 from lbx.base.outputs import write_whole
 from lbx.spec.choices import SampleChoice
-from lbx.spec.option import Option, fields_of
 from lbx.spec.run_spec import JUDGE_MARK, RunSpec, read_values
 
 OFFICIAL = "leval"

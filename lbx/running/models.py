@@ -13,9 +13,9 @@ from lbx.backends.counting import CountingBackend, with_small_cache
 from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.options import EndpointOptions
 from lbx.base.errors import UsageError
+from lbx.base.run_options import ASKING
 from lbx.benchmarks import BENCHMARKS, select
 from lbx.running.retrieving import Finder, rules_of
-from lbx.spec.asking import ASKING
 from lbx.spec.choices import Retrieval
 from lbx.spec.settings import MODES, RunSettings
 

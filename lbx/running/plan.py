@@ -16,6 +16,7 @@ from lbx.backends.options import AUTO, HfOptions
 from lbx.base.counts import counted
 from lbx.base.errors import BackendError, DoesNotFitError, EndpointError
 from lbx.base.records import SampleKey
+from lbx.base.run_options import OF_LENGTH
 from lbx.base.units import duration, size
 from lbx.forecast.estimate import Costs, TimeEstimate, costs_from
 from lbx.forecast.memory_use import Free, MemoryFit
@@ -27,7 +28,6 @@ from lbx.running.models import card_of, load_model, load_to_count
 from lbx.running.preparing import make_works, resolve, retrieving
 from lbx.running.resolved import ResolvedRun
 from lbx.running.workers.devices import share_out
-from lbx.spec.asking import OF_LENGTH
 from lbx.spec.run_spec import RunSpec
 from lbx.store import RunRow, Store
 from lbx.store.sessions import answer_lengths, history

@@ -12,6 +12,7 @@ from typing import Any
 from lbx.backends import ModelCard
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
+from lbx.base.option import key_values
 from lbx.base.records import canonical_json, sha256_text
 from lbx.base.version import __version__
 from lbx.benchmarks import BENCHMARKS
@@ -24,7 +25,6 @@ from lbx.running.offline import block_network
 from lbx.running.resolved import ResolvedRun
 from lbx.running.templates import has_reasoning_block, make_prompter
 from lbx.spec.jobs import Work, not_shared
-from lbx.spec.option import key_values
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import select_samples
 from lbx.spec.settings import RunSettings

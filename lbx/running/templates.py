@@ -9,11 +9,11 @@ from typing import Any
 from lbx.backends import Backend, ModelCard
 from lbx.backends.options import ScriptedOptions
 from lbx.base.errors import UsageError
+from lbx.base.run_options import EFFORTS
 from lbx.inference.model import AnsweringBackend
 from lbx.prompting.marks import THINK
 from lbx.prompting.prompter import ChatTemplate, Prompter, Tokenizer
 from lbx.prompting.template_reasoning import ReasoningSwitch, Values, find_levels, find_switch
-from lbx.spec.asking import EFFORTS
 from lbx.spec.settings import RunSettings
 
 log = logging.getLogger("lbx")

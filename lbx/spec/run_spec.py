@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.limits import SAMPLE_IDS, WORKERS
+from lbx.base.option import Option, fields_of, key_values
 from lbx.base.outputs import answer_file
+from lbx.base.run_options import ASKING, AskingOptions
 from lbx.base.tables import nearest
 from lbx.retrieval.names import BM25
-from lbx.spec.asking import ASKING, AskingOptions
 from lbx.spec.choices import Retrieval, SampleChoice
-from lbx.spec.option import Option, fields_of, key_values
 from lbx.spec.settings import RunSettings
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Mode, Prompt, Sampling
-from lbx.spec.asking import ASKING, EFFORTS, AskingOptions
+from lbx.base.run_options import ASKING, EFFORTS, AskingOptions
 
 LONG_WINDOW = 262_144
 """A context window from which on a reasoning budget is 32k tokens instead of 8k."""

@@ -18,13 +18,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
 from store_rows import RUN
 
 from lbx.base.errors import StoreError
+from lbx.base.option import fields_of
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
 from lbx.cli import completing, submitting
 from lbx.cli.loading import resolve
 from lbx.cli.main import COMMANDS, load
 from lbx.running.judge_spec import JudgeSpec
-from lbx.spec.option import fields_of
 from lbx.spec.run_spec import RunSpec
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.imports import refuse_other_content

@@ -8,13 +8,13 @@ import pytest
 from typer.exceptions import TyperException
 
 from lbx.base.errors import UsageError
+from lbx.base.option import Option, fields_of
+from lbx.base.run_options import ASKING, OF_LENGTH, AskingOptions
 from lbx.cli import loading
 from lbx.cli.loading import Row
 from lbx.cli.main import load
 from lbx.cli.spec_options import OfRun, run_options
 from lbx.running.judge_spec import JudgeSpec
-from lbx.spec.asking import ASKING, OF_LENGTH, AskingOptions
-from lbx.spec.option import Option, fields_of
 from lbx.spec.run_spec import ChoosingOptions, RunSpec
 from lbx.spec.settings import MODES, RunSettings
 

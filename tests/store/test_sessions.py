@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from store_rows import RUN, generation, sample
 
+from lbx.base.run_options import OF_LENGTH as ALIKE
 from lbx.report import render
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
-from lbx.spec.asking import OF_LENGTH as ALIKE
 from lbx.store import RunRow, SessionRow, Store
 from lbx.store.sessions import answer_lengths, history, keep_sessions, next_session
 

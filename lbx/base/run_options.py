@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from lbx.base.limits import ITERATIONS
-from lbx.spec.option import Option, fields_of
+from lbx.base.option import Option, fields_of
 
 Effort = Literal["low", "medium", "high"]
 """How much a model may be asked to reason."""

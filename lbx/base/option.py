@@ -32,6 +32,7 @@ class Option:
         judges: True: ``lbx judge`` takes it, too; False: a judge's spec refuses it; None: neither.
         lengthens: it bears on how long answers are.
         most: the largest number, or the most texts of a list.
+        label: in the views' column ``mode``, where the value is not the default; a number or text follows it.
     """
 
     panel: str
@@ -42,6 +43,7 @@ class Option:
     judges: bool | None = None
     lengthens: bool = False
     most: int | None = None
+    label: str = ""
 
 
 class Field(NamedTuple):

@@ -13,11 +13,11 @@ from lbx.backends.counting import CountingBackend, with_small_cache
 from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.options import EndpointOptions
 from lbx.base.errors import UsageError
-from lbx.base.run_options import ASKING
+from lbx.base.run_options import ASKING, MODES
 from lbx.benchmarks import BENCHMARKS, select
 from lbx.running.retrieving import Finder, rules_of
 from lbx.spec.choices import Retrieval
-from lbx.spec.settings import MODES, RunSettings
+from lbx.spec.settings import RunSettings
 
 if TYPE_CHECKING:
     from lbx.backends import Embedder

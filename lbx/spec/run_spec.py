@@ -157,7 +157,8 @@ class RunSpec(AskingOptions, ChoosingOptions):
         for name in ("ids", "metadata"):
             object.__setattr__(self, name, _tuple(getattr(self, name)))
         for name, field in fields_of(type(self)).items():
-            field.check(getattr(self, name))
+            if name not in ASKING:  # RunSettings checks the others
+                field.check(getattr(self, name))
         if not self.tasks:
             raise UsageError("A run needs tasks.", fix="Give benchmarks or tasks; `lbx tasks` lists what a bundle has.")
         key_values("--metadata", self.metadata)

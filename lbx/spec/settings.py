@@ -7,13 +7,11 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Mode, Prompt, Sampling
-from lbx.base.run_options import ASKING, EFFORTS, AskingOptions
+from lbx.base.run_options import ASKING, EFFORTS, MODES, AskingOptions
 
 LONG_WINDOW = 262_144
 """A context window from which on a reasoning budget is 32k tokens instead of 8k."""
 _ALWAYS = ("sampling", "model_sampling", "chat", "seed")
-MODES = tuple(field.name for field in fields(Mode) if field.name in ASKING and not field.name.startswith("thinking"))
-"""The options that benchmarks know or do not: ``Benchmark.modes``."""
 
 
 @dataclass(frozen=True)

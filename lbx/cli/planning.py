@@ -11,8 +11,9 @@ from lbx.cli.output import RunBar, answer_json, stdout
 from lbx.cli.tables import show_table
 from lbx.forecast.outlook import Outlook
 from lbx.forecast.run_plan import TaskPlan
+from lbx.forecast.summary import by_time, faster_line, memory_line, sharing_lines, time_line
 from lbx.report.sheets import plain_columns
-from lbx.running.plan import by_time, faster_line, memory_line, plan_each, sharing_lines, time_line
+from lbx.running.plan import plan_each
 from lbx.store import Table
 
 

@@ -26,12 +26,10 @@ from lbx.parity.measuring import Side, measure
 from lbx.parity.summary import by_task, excess, to_json
 from lbx.report.cells import cells
 from lbx.report.shapes import Column, Report
-from lbx.running.models import choose_tasks, load_model, server_of
+from lbx.running.models import choose_tasks, load_model, make_prompter, server_of
 from lbx.running.offline import offline
-from lbx.running.templates import make_prompter
-from lbx.spec.choices import SampleChoice
 from lbx.spec.selection import select_samples
-from lbx.spec.settings import RunSettings
+from lbx.spec.settings import RunSettings, SampleChoice
 from lbx.store import Table
 
 

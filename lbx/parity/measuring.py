@@ -21,8 +21,7 @@ from lbx.inference.completing import complete
 from lbx.inference.model import Backend, BackendInfo, LocalBackend
 from lbx.inference.prefix import common_prefix
 from lbx.parity.compared_prompts import ParityPrompt
-from lbx.parity.differences import NO_DIFFERENCE, LogitDifference, compare, merge
-from lbx.parity.tracing import Flip, FlipWatch, forced
+from lbx.parity.differences import NO_DIFFERENCE, Flip, FlipWatch, LogitDifference, compare, forced, merge
 from lbx.prompting.prompter import Prompter
 
 if TYPE_CHECKING:

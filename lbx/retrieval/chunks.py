@@ -19,7 +19,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from lbx.base.errors import UsageError
-from lbx.retrieval.words import word_spans, words
 
 if TYPE_CHECKING:
     from lbx.retrieval.tokens import ChunkTokenizer
@@ -29,7 +28,7 @@ _NO_SPACES = re.compile("[^ ]+")
 
 
 def split(text: str, size: int) -> list[str]:
-    """Chunks of at most ``size`` words (see ``lbx.retrieval.words``), in the document's order.
+    """Chunks of at most ``size`` words (see ``lbx.retrieval.chunks``), in the document's order.
 
     Put together they are the text again, to the character. An empty text has none; one without a word has one.
 
@@ -98,3 +97,16 @@ def split_between_words(text: str, size: int, tokenizer: ChunkTokenizer) -> list
             groups.append([word])
             total = count
     return [chunk for group in groups if (chunk := " ".join(group).strip())]
+
+
+_WORD = re.compile(r"[\u4e00-\u9fa5]|[^\W\u4e00-\u9fa5]+")
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Where each word begins and ends, in characters."""
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+def words(text: str) -> list[str]:
+    """The text's words in lower case."""
+    return _WORD.findall(text.lower())

@@ -21,11 +21,10 @@ from lbx.forecast.memory_use import Free
 from lbx.forecast.outlook import Outlook, look_ahead
 from lbx.forecast.summary import summary_lines
 from lbx.running.answering import Asker
-from lbx.running.data_check import check_samples
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, load_model, load_to_count
 from lbx.running.preparing import make_works, resolve, retrieving
-from lbx.running.resolved import ResolvedRun
+from lbx.running.resolved import ResolvedRun, check_samples
 from lbx.running.workers.devices import share_out
 from lbx.spec.run_spec import RunSpec
 from lbx.store import RunRow, Store

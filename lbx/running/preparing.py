@@ -20,10 +20,9 @@ from lbx.inference.model import Backend, BackendInfo
 from lbx.judging.same_family import same_family, tokenizer_sha256
 from lbx.running.judge_run import resolve_judge
 from lbx.running.judge_spec import JudgeSpec
-from lbx.running.models import card_of, choose_tasks, finder_for, load_model
+from lbx.running.models import card_of, choose_tasks, finder_for, has_reasoning_block, load_model, make_prompter
 from lbx.running.offline import block_network
 from lbx.running.resolved import ResolvedRun
-from lbx.running.templates import has_reasoning_block, make_prompter
 from lbx.spec.jobs import Work, not_shared
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import select_samples

@@ -1,9 +1,11 @@
-"""A run whose names have been looked up: what there is to ask, before there is a model to ask it."""
+"""A run with its tasks and samples looked up in the bundle, and the comparison of its samples with a results file."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Sample, Task
@@ -15,7 +17,8 @@ from lbx.spec.jobs import Agenda, nothing_retrieved
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import Selection
 from lbx.spec.settings import RunSettings
-from lbx.store import SampleRow
+from lbx.store import SampleRow, Store
+from lbx.store.same_samples import refuse_other_samples
 
 Chunks = Callable[[Benchmark, Sample], Sequence[Chunk]]
 """A sample's retrieved chunks, in document order."""
@@ -72,3 +75,21 @@ class ResolvedRun:
         return [
             Agenda(self.bundle, self.tasks, self.benchmarks, settings, self.selection) for settings in self.settings
         ]
+
+
+def check_samples(run: ResolvedRun, results: Path, shown_as: Path | None = None) -> None:
+    """Read every sample of a run, and compare it with a results file if there is one.
+
+    Args:
+        shown_as: the name of the file in the message.
+
+    Raises:
+        ConflictError: the file holds another revision of some samples.
+        BundleError: a data file is damaged.
+    """
+    samples = run.sample_rows()
+    if not results.is_file() or not results.stat().st_size:
+        deque(samples, maxlen=0)
+        return
+    with Store(results, read_only=True) as store:
+        refuse_other_samples(store, samples, shown_as or results)

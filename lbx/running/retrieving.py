@@ -21,8 +21,8 @@ from lbx.retrieval.retriever import (
     embedding_retriever,
 )
 from lbx.retrieval.tokens import ChunkTokenizer
-from lbx.spec.choices import Retrieval
 from lbx.spec.selection import EVERYTHING, Selection
+from lbx.spec.settings import Retrieval
 from lbx.store import Store
 from lbx.store.caches import all_retrieved, chunks_key, keep_retrieved, retrieved
 

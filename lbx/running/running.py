@@ -22,14 +22,13 @@ from lbx.benchmarks import BENCHMARKS, of_embedding
 from lbx.bundle import check_unchanged
 from lbx.forecast.memory_use import Free
 from lbx.running.answering import Asker, LocalAsker
-from lbx.running.data_check import check_samples
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, embedding_servers, finder_for, server_of
 from lbx.running.offline import offline
 from lbx.running.plan import look_ahead_of_run
 from lbx.running.preparing import generated_names, prepare_runs, prepare_worker, resolve
 from lbx.running.rescoring import Embedding, score_with
-from lbx.running.resolved import ResolvedRun
+from lbx.running.resolved import ResolvedRun, check_samples
 from lbx.running.retrieving import StoredChunks, find_all
 from lbx.running.runner import Outcome, Runner, closing
 from lbx.running.sharding import shard_of

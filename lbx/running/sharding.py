@@ -26,12 +26,11 @@ from lbx.forecast.shards import (
     rule_of_thumb,
     seconds_of,
 )
-from lbx.running.data_check import check_samples
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, load_model, load_to_count
 from lbx.running.plan import known_costs, share_of_one
 from lbx.running.preparing import make_works, resolve, retrieving
-from lbx.running.resolved import ResolvedRun
+from lbx.running.resolved import ResolvedRun, check_samples
 from lbx.spec.jobs import Work
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import Selection

@@ -16,8 +16,7 @@ from lbx.base.outputs import answer_file
 from lbx.base.run_options import ASKING, AskingOptions
 from lbx.base.tables import nearest
 from lbx.retrieval.names import BM25
-from lbx.spec.choices import Retrieval, SampleChoice
-from lbx.spec.settings import RunSettings
+from lbx.spec.settings import Retrieval, RunSettings, SampleChoice
 
 if TYPE_CHECKING:
     from lbx.spec.settings import RunSettings

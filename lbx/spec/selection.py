@@ -17,7 +17,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Task, sha256_text
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.spec.choices import SampleChoice
+from lbx.spec.settings import SampleChoice
 
 
 @dataclass(frozen=True, slots=True)

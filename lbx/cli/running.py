@@ -84,7 +84,7 @@ def ask(options: Run) -> None:
 
 
 def how(options: AskingHere) -> dict[str, Any]:
-    """What ``lbx.running.running.run`` takes of the options of a command that asks a model."""
+    """Arguments of ``lbx.running.running.run`` that the options of a command give."""
     return {
         "retry_failed": options.retry_failed,
         "retry_empty": options.retry_empty,
@@ -97,7 +97,7 @@ def how(options: AskingHere) -> dict[str, Any]:
 
 
 def left_in(output: Path) -> str:
-    """What an interruption leaves behind, a sentence."""
+    """A sentence about the answers that an interruption leaves."""
     return f"Every answer so far is in {output}." if output.is_file() else "Nothing was asked yet."
 
 
@@ -175,7 +175,6 @@ def show_plan(options: Plan) -> None:
 
 
 def show_outlook(outlook: Outlook) -> None:
-    """On standard output, a line a task."""
     title = "Characters (this model has no tokenizer here)" if outlook.in_characters else "Tokens"
     names = [
         "task", "samples", "prompt", "distinct", "shared", "longest", "truncated", "refused", "answers at most",
@@ -191,7 +190,6 @@ def show_outlook(outlook: Outlook) -> None:
 
 
 def _compare(outlooks: Sequence[Outlook]) -> None:
-    """The models beside each other, the fastest first, on standard output."""
     names = ["model", "backend", "dtype", "weights", "reading", "answers", "time", "x fastest"]
     ordered = by_time(outlooks)
     rows = [

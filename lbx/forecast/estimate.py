@@ -216,7 +216,7 @@ def estimate(
 
 
 def _one_by_one(walk: Walk, new: list[int], costs: Costs, piece: int, total: _Sum) -> None:
-    """Kept prefixes are reused in pieces of so many tokens; 0: not at all."""
+    """Kept prefixes are reused in whole pieces; 0: not at all."""
     for length, kept, tokens in zip(walk.length.tolist(), walk.kept.tolist(), new, strict=True):
         reused = min(kept, max(0, length - 1)) // piece * piece if piece else 0
         computed = length - reused
@@ -227,7 +227,7 @@ def _one_by_one(walk: Walk, new: list[int], costs: Costs, piece: int, total: _Su
 
 
 class _Together:
-    """One piece of a plan, answered many prompts at a time."""
+    """One piece of a plan, many prompts at a time."""
 
     def __init__(self, walk: Walk, new: list[int], costs: Costs, room: DecodeCapacity, total: _Sum) -> None:
         # The last token is computed for each of several equal prompts.
@@ -250,12 +250,11 @@ class _Together:
             self._decode()
 
     def _used(self) -> int:
-        """Tokens in the memory."""
         held = sum(self._rule.length[place] + made for place, made in self._made.items())
         return held - sum(self._rule.shared(a, b) for a, b in pairwise(self._made))
 
     def _read(self, place: int) -> None:
-        """Compute what is new of a prompt; answers that grow take a token in each pass meanwhile."""
+        """Compute the new tokens of a prompt; answers in progress take a token in each pass."""
         costs, used, kept = self._costs, self._used(), self._rule.kept[place]
         computed = self._rule.length[place] - kept
         self._total.computed += computed

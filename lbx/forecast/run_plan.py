@@ -55,7 +55,7 @@ class TaskPlan:
 
     @property
     def shared_factor(self) -> float:
-        """How often a token is read for once that it is computed."""
+        """Prompt tokens per computed token."""
         return self.prompt_tokens / self.distinct_tokens if self.distinct_tokens else 1.0
 
     def to_json(self) -> dict[str, Any]:
@@ -106,7 +106,6 @@ class RunPlan:
 
 
 def added(name: str, plans: Sequence[TaskPlan]) -> TaskPlan:
-    """The sums, and the longest of all."""
     sums = {column: sum(getattr(one, column) for one in plans) for column in _COUNTED[:-1]}
     return TaskPlan(name, **sums, longest=max((one.longest for one in plans), default=0))
 
@@ -150,7 +149,7 @@ def make_plan(
 
 
 class _CountedPrompt(NamedTuple):
-    """One prompt of the piece that is being counted, packed."""
+    """One packed prompt of the current piece."""
 
     ids: bytes
     run: int
@@ -159,7 +158,7 @@ class _CountedPrompt(NamedTuple):
 
 
 class _Counting:
-    """The figures as they grow, and the prompts of one piece."""
+    """Figures so far, and the prompts of one piece."""
 
     def __init__(self, works: Sequence[Work], follow_limit: int) -> None:
         self._works, self._follow_limit = works, follow_limit
@@ -171,7 +170,7 @@ class _Counting:
         self._trials: list[list[Request]] = [[] for _ in names]
 
     def add(self, item: PendingSample) -> None:
-        """Count one sample, as often as it is to be asked."""
+        """Count one sample once for each iteration."""
         work, sample, times = self._works[item.run], item.sample, len(item.iterations)
         index = self._index[sample.benchmark, sample.task]
         count = self._counts[item.run][index]
@@ -194,7 +193,7 @@ class _Counting:
             self._trials[index] = sorted(best, key=lambda one: len(one.token_ids))[:_TRIALS]
 
     def end_job(self) -> None:
-        """Find out what the piece's prompts share, and forget them."""
+        """Plan the shared prefixes of the piece, and forget its prompts."""
         prompts, self._prompts = self._prompts, []
         branches = plan_prefixes([prompt.ids for prompt in prompts], self._follow_limit).branches
         ordered = [prompts[branch.index] for branch in branches]

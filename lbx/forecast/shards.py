@@ -41,7 +41,7 @@ _CHARACTERS_A_TOKEN = {"en": 4.0, "zh": 1.5}
 
 
 class PlannedSample(NamedTuple):
-    """A sample: its task's place among the tasks, its own in the data, its name."""
+    """A sample: index of its task, position in the data, id."""
 
     task: int
     position: int
@@ -168,7 +168,7 @@ def _walk(rows: Sequence[tuple[int, int, int, int]]) -> Walk:
 
 
 def rule_of_thumb(document: Document) -> float:
-    """What a document costs where nothing is known of the model's speed, in tokens of a short prompt."""
+    """Cost of a document in tokens of a short prompt, for a model of unknown speed."""
     cost = 0.0
     for walk in document.walks:
         computed, seen = walk.length - walk.kept, walk.kept + (walk.length - walk.kept) / 2
@@ -177,7 +177,7 @@ def rule_of_thumb(document: Document) -> float:
 
 
 def seconds_of(documents: Iterable[Document], tasks: Sequence[str], costs: Costs, room: DecodeCapacity) -> float:
-    """What documents take, one after the other in this order."""
+    """Seconds of documents one after the other, in this order."""
     walks = [walk for document in documents for walk in document.walks]
     return estimate(RunPlan([[TaskPlan(name) for name in tasks]], walks), costs, room).total_s
 
@@ -241,12 +241,12 @@ class ShardPlan:
     shards: tuple[Shard, ...]
 
     def expected(self, shard: int) -> int:
-        """How many answers a shard gives."""
+        """Number of answers of a shard."""
         samples = self.shards[shard].samples
         return len(self.runs) * sum(self.iterations[task] * len(places) for task, places in samples.items())
 
     def check(self, bundle_digest: str, tasks: Sequence[str]) -> None:
-        """Raise UsageError where the plan was made for another bundle or other tasks."""
+        """Raise UsageError if the plan was made for another bundle or other tasks."""
         if bundle_digest != self.bundle_digest:
             raise UsageError("The shard plan was made for another bundle.", fix="Plan again: lbx submit.")
         if set(tasks) != set(self.iterations):
@@ -277,7 +277,6 @@ class ShardPlan:
         }
 
     def write(self, path: Path) -> None:
-        """Complete or not at all."""
         write_whole(path, json.dumps(self.to_json(), ensure_ascii=False))
 
 
@@ -306,7 +305,7 @@ def make_shards(
 
 
 def read_shards(path: Path) -> ShardPlan:
-    """Raises UsageError where the file is missing or is not a shard plan."""
+    """Raises UsageError if the file is missing or no shard plan."""
     try:
         data = json.loads(read_input(path, LARGE))
     except OSError as exc:

@@ -48,7 +48,7 @@ NO_DIFFERENCE = LogitDifference()
 
 
 def compare(a: Logits, b: Logits) -> LogitDifference:
-    """One position. Shapes (vocabulary,); where one model has more tokens (padding), those that both have count."""
+    """One position. Shapes (vocabulary,); of vocabularies of different sizes (padding), the common tokens count."""
     import numpy as np
 
     size = min(len(a), len(b))
@@ -62,7 +62,6 @@ def compare(a: Logits, b: Logits) -> LogitDifference:
 
 
 def merge(parts: Iterable[LogitDifference]) -> LogitDifference:
-    """The differences of several sets of positions together."""
     measured = [part for part in parts if part.positions]
     total = sum(part.positions for part in measured)
     if not total:
@@ -78,7 +77,6 @@ def merge(parts: Iterable[LogitDifference]) -> LogitDifference:
 
 
 def _log_softmax(logits: Any) -> Any:
-    """Of float64 logits, shape (vocabulary,)."""
     import numpy as np
 
     shifted = logits - logits.max()

@@ -33,14 +33,14 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two models, loaded, and what makes its prompts."""
+    """A loaded model and its prompter."""
 
     backend: Backend
     prompter: Prompter
 
     @property
     def has_tokenizer(self) -> bool:
-        """Not so of a server without one: its prompts are counted in characters."""
+        """False for a server without one: its prompts are counted in characters."""
         return self.backend.info.counts_tokens
 
 
@@ -180,7 +180,7 @@ def _ask_first(side: Side, prompt: ParityPrompt, place: Path, positions: int) ->
 
 
 def _same_vocabulary(side: Side, prompts: Sequence[ParityPrompt], firsts: Sequence[_First]) -> bool | None:
-    """Two vocabularies agree on hardly any text; one vocabulary, read by two programs, on all but odd ones."""
+    """Two vocabularies agree on hardly any text; one vocabulary, read by two programs, on nearly all."""
     if not side.has_tokenizer or any(one.plain is None for one in firsts):
         return None
     agreeing = sum(_plain(side, prompt) == one.plain for prompt, one in zip(prompts, firsts, strict=True))

@@ -43,7 +43,6 @@ def split(text: str, size: int) -> list[str]:
 
 
 def _cuts(text: str, size: int) -> list[int]:
-    """Where chunks end inside the text."""
     starts = [start for start, _ in word_spans(text)]
     ends = [match.end() for match in _SENTENCE_END.finditer(text)] or [len(text)]
     if ends[-1] != len(text):
@@ -103,10 +102,10 @@ _WORD = re.compile(r"[\u4e00-\u9fa5]|[^\W\u4e00-\u9fa5]+")
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Where each word begins and ends, in characters."""
+    """(start, end) of each word, in characters."""
     return [match.span() for match in _WORD.finditer(text)]
 
 
 def words(text: str) -> list[str]:
-    """The text's words in lower case."""
+    """Words of the text in lower case."""
     return _WORD.findall(text.lower())

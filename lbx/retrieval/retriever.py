@@ -63,14 +63,14 @@ class RetrievalRules:
 
 
 class Cut(NamedTuple):
-    """How documents are cut; the name says it, size included."""
+    """A rule to cut documents; its name includes the size."""
 
     name: str
     split: Callable[[str], list[str]]
 
 
 class Embed(Protocol):
-    """What an embedding model does: shape (texts, dimensions), float32."""
+    """An embedding function: texts to float32 vectors of shape (texts, dimensions)."""
 
     def __call__(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]: ...
 

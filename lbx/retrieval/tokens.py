@@ -48,7 +48,6 @@ class ChunkTokenizer:
         self.fingerprint = hashlib.sha256(data).hexdigest()
 
     def counts(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text."""
         new = [text for text in dict.fromkeys(texts) if text not in self._counts]
         encoded = self._tokenizer.encode_batch([encodable(text) for text in new], add_special_tokens=False)
         self._counts |= {text: len(one) for text, one in zip(new, encoded, strict=True)}

@@ -34,7 +34,6 @@ _NAMED = 3
 
 
 def debugging() -> bool:
-    """Whether libraries' own logs are wanted."""
     return bool(os.environ.get("LBX_DEBUG"))
 
 
@@ -63,7 +62,7 @@ def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) ->
 
 
 def server_of(card: ModelCard) -> tuple[str, int] | None:
-    """Host and port of the server that runs the model, all that a run may reach; None where the model runs here."""
+    """Host and port of the server that runs the model, the one address that a run may reach; None for a local model."""
     options = card.options
     if isinstance(options, EndpointEmbeddingOptions):
         options = options.connection
@@ -84,12 +83,11 @@ def embedding_servers(spec: RunSpec, bundle: Bundle) -> list[tuple[str, int] | N
 
 
 def card_of(spec: RunSpec, bundle: Bundle) -> ModelCard:
-    """The card that the spec's model means."""
     return resolve_model(spec.model, backend=spec.backend, bundle=bundle, threads=spec.threads)
 
 
 def load_model(card: ModelCard, bundle: Bundle | None) -> Backend:
-    """Load a model, and log what is worth knowing about how it is computed here."""
+    """Load a model and log its notes."""
     loaded = load(card, bundle=bundle, debug=debugging())
     for text in loaded.info.notes:
         log.info(text)
@@ -106,7 +104,6 @@ def load_to_count(card: ModelCard, bundle: Bundle) -> Backend:
 
 
 def load_embedding_model(name: str, bundle: Bundle | None, threads: int | None = None) -> Embedder:
-    """Load the embedding model whose card is named."""
     return load_embedder(resolve_embedder(name, bundle=bundle, threads=threads), bundle=bundle, debug=debugging())
 
 
@@ -130,7 +127,7 @@ def finder_for(retrieval: Retrieval, bundle: Bundle, tasks: Sequence[Task]) -> F
 
 
 def has_reasoning_block(card: ModelCard, backend: Backend) -> bool:
-    """Whether the model reasons in a block of its own: its template has a switch for it, or the marks are known."""
+    """Whether the model reasons in a block of its own: its template has a switch for it, or its tags are known."""
     source = card.chat.choose(backend.tokenizer.chat_template) or ""
     if _knows_marks(card, backend.tokenizer, source):
         return True
@@ -140,7 +137,6 @@ def has_reasoning_block(card: ModelCard, backend: Backend) -> bool:
 
 
 def _knows_marks(card: ModelCard, tokenizer: Tokenizer, source: str) -> bool:
-    """Whether the marks of the reasoning are known, and not assumed for want of any."""
     marks = tokenizer.reasoning_marks
     if card.chat.reasoning is not None or marks != THINK:
         return True
@@ -170,7 +166,7 @@ def make_prompter(card: ModelCard, backend: Backend, settings: RunSettings) -> P
 
 
 def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatTemplate | None:
-    """None where prompts go to the model as they are, or a server wraps them."""
+    """None if prompts go to the model unchanged or a server wraps them."""
     tokenizer, chat = backend.tokenizer, card.chat
     if backend.info.wraps_prompts:
         _say_unreached(
@@ -230,7 +226,7 @@ def _effort_option(settings: RunSettings) -> str:
 def _switch_values(
     switch: ReasoningSwitch, levels: Mapping[str, Sequence[str]], given: Mapping[str, Any], settings: RunSettings
 ) -> Values:
-    """Values of the template's switch as the settings want it; logs where it has none for that."""
+    """Values of the template's switch for the settings; logs if it has none."""
     if settings.thinking is None and not settings.thinks:
         if switch.on is not None and switch.off is not None and not given.keys() & {*switch.on, *switch.off}:
             log.info(

@@ -95,7 +95,7 @@ def plan_each(
 
 
 def _in_other_dtype(card: ModelCard, planned: Outlook) -> list[ModelCard]:
-    """The card with the other of a CPU's two formats, where it leaves the choice."""
+    """The card with the other number format of a CPU, if it leaves the choice."""
     options = card.options
     if not isinstance(options, HfOptions) or options.dtype != AUTO or planned.memory.device != "RAM":
         return []
@@ -142,7 +142,6 @@ def _known(results: str | os.PathLike[str] | None, row: RunRow, workers: int) ->
 
 @contextlib.contextmanager
 def share_of_one(workers: int) -> Iterator[None]:
-    """Limit this process to the share of the first of several workers, for a block."""
     if not workers:
         yield
         return
@@ -194,6 +193,6 @@ def look_ahead_of_run(
 
 
 def known_costs(store: Store, run: RunRow, workers: int) -> Costs | None:
-    """What earlier sessions in a results file say of a model's speed; None: nothing."""
+    """Costs from earlier sessions in a results file; None without any."""
     costs = history(store, run, workers=workers)
     return None if costs is None else costs_from(costs, answer_lengths(store, run, OF_LENGTH))

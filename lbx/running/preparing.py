@@ -81,7 +81,6 @@ def make_works(run: ResolvedRun, card: ModelCard, backend: Backend) -> list[Work
 
 
 def prepare_runs(run: ResolvedRun) -> list[Work]:
-    """Load the model."""
     card = replace(card_of(run.spec, run.bundle), hash_weights=run.spec.hash_weights)
     if card.hash_weights:
         log.info(f"--hash-weights: every byte of {card.name}'s weights is read once more.")
@@ -94,7 +93,6 @@ def prepare_runs(run: ResolvedRun) -> list[Work]:
 
 
 def prepare_worker(run: ResolvedRun) -> list[Work]:
-    """Load the model in a worker process, which is offline from then on."""
     block_network(run.server)
     return prepare_runs(run)
 

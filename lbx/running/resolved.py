@@ -54,24 +54,23 @@ class ResolvedRun:
 
     @property
     def benchmarks(self) -> Mapping[str, Benchmark]:
-        """By name."""
         return beside(self.own)
 
     def sample_rows(self) -> Iterator[SampleRow]:
-        """The samples to be asked, as the results file stores them. Raises BundleError: a data file is damaged."""
+        """Rows of the selected samples. Raises BundleError: a data file is damaged."""
         for task in self.tasks:
             samples = self.benchmarks[task.benchmark].samples(self.bundle, task.name)
             for position, sample in self.selection.of(task, samples):
                 yield SampleRow(sample, position)
 
     def reading(self, finder: Finder, chunks: Chunks) -> ResolvedRun:
-        """The run with a retriever's chunks in place of documents; its name is part of what the run is."""
+        """The run with a retriever's chunks in place of documents; the retriever's name is part of its settings."""
         settings = [replace(one, retriever=finder.name) for one in self.settings]
         return replace(self, settings=settings, chunks=chunks)
 
     @property
     def agendas(self) -> list[Agenda]:
-        """What each of the runs asks."""
+        """The agenda of each run."""
         return [
             Agenda(self.bundle, self.tasks, self.benchmarks, settings, self.selection) for settings in self.settings
         ]

@@ -74,15 +74,13 @@ class Finder:
 
     @property
     def name(self) -> str:
-        """What identifies it, its settings included: equal names find equal chunks."""
+        """Its identity, settings included: equal names find equal chunks."""
         return f"{self._retriever.name}, best {self._best}"
 
     def find(self, benchmark: Benchmark, sample: Sample) -> Sequence[Chunk]:
-        """A sample's best chunks, in document order."""
         return self._retriever.retrieve(sample.context, benchmark.query(sample, self._bundle), self._best)
 
     def close(self) -> None:
-        """Free the embedding model's memory."""
         if self._embedder is not None:
             self._embedder.close()
 
@@ -157,7 +155,7 @@ def find_all(
 
 
 class StoredChunks:
-    """Samples' chunks from the results file, for ``Work.chunks``. They travel to worker processes."""
+    """Chunks from the results file, for ``Work.chunks``. They travel to worker processes."""
 
     def __init__(self, store: Store, retriever: str) -> None:
         self._chunks = all_retrieved(store, retriever)

@@ -126,7 +126,7 @@ def run(
 def _place_to_write(
     output: Path, scratch: Path | None, minutes: float
 ) -> Iterator[tuple[Path, Callable[[Store], None] | None]]:
-    """Where to write, and what to call after each commit: with a ``scratch`` folder, see ``lbx.store.copies``."""
+    """Path to write to, and the callback after each commit; with a ``scratch`` folder, see ``lbx.store.copies``."""
     if output.parent.is_dir() and (left := sweep(output.resolve())):
         log.info(f"Removed what killed processes have left: {', '.join(map(str, left))}")
     if scratch is None:
@@ -167,7 +167,7 @@ def _ask(
     retry_empty: bool,
     log_file: Path,
 ) -> dict[str, Outcome]:
-    """Ask what is not done. With what memory was ``free`` before the model was loaded, count and estimate first."""
+    """Ask the remaining samples. With the memory that was ``free`` before the model was loaded, forecast first."""
     workers = run.spec.workers
     if store.query("FROM samples LIMIT 1").rows:  # another session may have written while the model was loaded
         refuse_other_samples(store, run.sample_rows(), store.path)
@@ -215,7 +215,7 @@ def _warn_of_no_reasoning(agendas: Sequence[Agenda], outcomes: Sequence[Outcome]
 
 
 def _extent(agenda: Agenda) -> str:
-    """How much is asked: "3 of 269 samples of 1 task, 9 answers"."""
+    """ "3 of 269 samples of 1 task, 9 answers"."""
     n_asked, n_all = (sum(map(count, agenda.tasks)) for count in (agenda.samples_in, lambda task: task.samples))
     of = f" of {n_all:,}" if n_asked < n_all else ""
     tasks = counted(len(agenda.tasks), "task")

@@ -58,7 +58,7 @@ class Counting:
 
 @dataclass(frozen=True, slots=True)
 class _Costed:
-    """Documents, what each costs in ``unit``, how that is known, and how many processes share the costs."""
+    """Documents with their costs in ``unit``, the basis of the costs, and the processes that share them."""
 
     documents: Sequence[Document]
     costs: Sequence[float]
@@ -130,7 +130,7 @@ def shard_of(plan: ShardPlan, number: int, run: ResolvedRun) -> Selection:
 
 
 def _tell_of_unlike_machines(run: ResolvedRun) -> None:
-    """Each node decides by its own processor what "auto" is, and shards of two number formats are never merged."""
+    """Each node resolves "auto" for its own processor, and shards of two number formats are never merged."""
     options = card_of(run.spec, run.bundle).options
     if isinstance(options, HfOptions) and options.dtype == AUTO:
         log.info(
@@ -167,7 +167,7 @@ def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _Costed:
 
 
 def _load(run: ResolvedRun, how: Counting) -> tuple[ModelCard, Backend, bool] | None:
-    """The model, and whether it is whole, to be measured, or there to count; None where it cannot be loaded here."""
+    """The model, and whether it can be measured or only counts; None if it cannot be loaded here."""
     try:
         card = card_of(run.spec, run.bundle)
         if how.calibrate and how.like is None:
@@ -195,7 +195,7 @@ def _costs(run: ResolvedRun, works: Sequence[Work], how: Counting, *, measured: 
 
 
 def _costs_like(results: Path, row: RunRow, workers: int) -> Costs | None:
-    """What a results file of another machine says: of the hardware that its newest session ran on."""
+    """Costs in a results file of another machine, for its newest session's hardware."""
     with Store(results, read_only=True) as store:
         hardware = store.query(
             "SELECT s.hardware::VARCHAR FROM sessions s JOIN runs r USING (run_id) WHERE r.model = ? AND r.backend = ? "

@@ -58,11 +58,11 @@ class RunSettings(AskingOptions):
 
     @property
     def thinks(self) -> bool:
-        """Whether the model is asked to reason; a budget for it or how much asks, too."""
+        """Whether the model is asked to reason; a budget or an effort asks, too."""
         return bool(self.thinking or self.thinking_tokens or self.reasoning_effort)
 
     def mode(self, context_window: int) -> Mode:
-        """The way to ask, as benchmarks take it."""
+        """The options as benchmarks take them."""
         modes = {name: getattr(self, name) for name in MODES}
         return Mode(
             **modes, thinking=self.thinks, thinking_tokens=self.thinking_tokens or 0, context_window=context_window
@@ -78,7 +78,7 @@ class RunSettings(AskingOptions):
         return self.thinking_tokens or min(32_768 if context_window >= LONG_WINDOW else 8_192, context_window // 4)
 
     def sampling_for(self, prompt: Prompt, iteration: int) -> Sampling:
-        """How the answer to one prompt is sampled."""
+        """Sampling of the answer to one prompt."""
         recommended = self.model_sampling
         if self.sampling == "model":
             chosen = recommended or Sampling()
@@ -89,7 +89,7 @@ class RunSettings(AskingOptions):
         return replace(chosen, seed=self.seed + iteration)
 
     def to_json(self) -> dict[str, Any]:
-        """For ``runs.settings``: what differs from the plain way, and the sampling that some benchmarks take."""
+        """For ``runs.settings``: values other than the defaults, and the sampling that some benchmarks take."""
         plain = {field.name: field.default for field in fields(self)}
         return {name: value for name, value in asdict(self).items() if name in _ALWAYS or value != plain[name]}
 
@@ -146,11 +146,10 @@ class Retrieval(NamedTuple):
 
     @property
     def embeds(self) -> bool:
-        """Whether an embedding model ranks."""
         return self.retriever not in (BM25, BM25_CHARACTERS)
 
     def check(self) -> None:
-        """Raise UsageError where it says how to find chunks and none are asked for, or how large they are twice."""
+        """Raise UsageError if a way to retrieve is given without --rag, or two sizes of chunks."""
         for option, value in (
             ("--retriever", self.retriever != BM25),
             ("--chunk-words", self.words),

@@ -21,10 +21,9 @@ from lbx.cli.options import BUNDLE_VARIABLE, AskingHere
 from lbx.cli.output import RunBar, answer, answer_json, note, stdout
 from lbx.cli.stopping import saying
 from lbx.cli.tables import show_table
-from lbx.forecast.outlook import Outlook
+from lbx.forecast.outlook import Outlook, by_time, faster_line, memory_line, sharing_lines, time_line
 from lbx.forecast.run_plan import TaskPlan
 from lbx.forecast.shards import ShardPlan, read_shards
-from lbx.forecast.summary import by_time, faster_line, memory_line, sharing_lines, time_line
 from lbx.report import render
 from lbx.report.sheets import plain_columns
 from lbx.running.plan import plan_each

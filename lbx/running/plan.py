@@ -18,8 +18,7 @@ from lbx.base.records import SampleKey
 from lbx.base.run_options import OF_LENGTH
 from lbx.forecast.estimate import Costs, costs_from
 from lbx.forecast.memory_use import Free
-from lbx.forecast.outlook import Outlook, look_ahead
-from lbx.forecast.summary import summary_lines
+from lbx.forecast.outlook import Outlook, look_ahead, summary_lines
 from lbx.running.answering import Asker
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, load_model, load_to_count

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.records import Chunk, Sample
-from lbx.retrieval.chunks import split_between_words
-from lbx.retrieval.names import BM25
+from lbx.retrieval import BM25
+from lbx.retrieval.chunks import ChunkTokenizer, split_between_words
 from lbx.retrieval.retriever import (
     BM25_SIZE,
     EMBEDDING_SIZE,
@@ -20,7 +20,6 @@ from lbx.retrieval.retriever import (
     cut_words,
     embedding_retriever,
 )
-from lbx.retrieval.tokens import ChunkTokenizer
 from lbx.spec.selection import EVERYTHING, Selection
 from lbx.spec.settings import Retrieval
 from lbx.store import Store

@@ -15,7 +15,7 @@ from lbx.base.option import Option, fields_of, key_values
 from lbx.base.outputs import answer_file
 from lbx.base.run_options import ASKING, AskingOptions
 from lbx.base.tables import nearest
-from lbx.retrieval.names import BM25
+from lbx.retrieval import BM25
 from lbx.spec.settings import Retrieval, RunSettings, SampleChoice
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from lbx.base.errors import UsageError
 from lbx.base.records import Mode, Prompt, Sampling
 from lbx.base.run_options import ASKING, EFFORTS, MODES, AskingOptions
-from lbx.retrieval.names import BM25, BM25_CHARACTERS
+from lbx.retrieval import BM25, BM25_CHARACTERS
 
 LONG_WINDOW = 262_144
 """A context window from which on a reasoning budget is 32k tokens instead of 8k."""

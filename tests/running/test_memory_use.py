@@ -11,7 +11,7 @@ import pytest
 
 from lbx.forecast import memory_use
 from lbx.forecast.memory_use import Free, GpuMemory, fit_of, gpu_memory, memory_in_use, peak_of_this_process
-from lbx.forecast.summary import memory_line
+from lbx.forecast.outlook import memory_line
 from lbx.inference.model import BackendInfo
 
 MIB = 1 << 20

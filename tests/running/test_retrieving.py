@@ -18,8 +18,8 @@ from lbx.base.records import Chunk, Sample, Task
 from lbx.benchmarks import BENCHMARKS, LongBenchV2
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
+from lbx.retrieval.chunks import ChunkTokenizer
 from lbx.retrieval.retriever import RetrievalRules
-from lbx.retrieval.tokens import ChunkTokenizer
 from lbx.running.retrieving import Finder, Retrieval, StoredChunks, find_all, rules_of
 from lbx.spec.selection import EVERYTHING
 from lbx.spec.settings import RunSettings

@@ -135,7 +135,7 @@ def make_plan(
         BundleError: a data file is damaged.
     """
     start = time.perf_counter()
-    counting = _Counting(works, follow_limit)
+    counting = PromptCounter(works, follow_limit)
     samples = sum(works[0].samples_in(task) for task in works[0].tasks) * len(works)
     counted = 0
     left = done or [set() for _ in works]
@@ -157,17 +157,16 @@ class _CountedPrompt(NamedTuple):
     most: int
 
 
-class _Counting:
+class PromptCounter:
     """Figures so far, and the prompts of one piece."""
 
     def __init__(self, works: Sequence[Work], follow_limit: int) -> None:
         self._works, self._follow_limit = works, follow_limit
-        names = [(task.benchmark, task.name) for task in works[0].tasks]
-        self._index = {name: index for index, name in enumerate(names)}
-        self._counts = [[dict.fromkeys(_COUNTED, 0) for _ in names] for _ in works]
+        self._index = works[0].task_index
+        self._counts = [[dict.fromkeys(_COUNTED, 0) for _ in self._index] for _ in works]
         self._prompts: list[_CountedPrompt] = []
-        self._walks: list[Walk] = []
-        self._trials: list[list[Request]] = [[] for _ in names]
+        self.walks: list[Walk] = []
+        self._trials: list[list[Request]] = [[] for _ in self._index]
 
     def add(self, item: PendingSample) -> None:
         """Count one sample once for each iteration."""
@@ -205,7 +204,7 @@ class _Counting:
             [branch.kept for branch in branches],
             [one.most for one in ordered],
         )
-        self._walks.append(Walk(*(np.array(column, np.int64) for column in columns)))
+        self.walks.append(Walk(*(np.array(column, np.int64) for column in columns)))
 
     def plan(self, seconds: float) -> RunPlan:
         tasks = self._works[0].tasks
@@ -213,4 +212,4 @@ class _Counting:
             [TaskPlan(task.full_name, **count) for task, count in zip(tasks, counts, strict=True)]
             for counts in self._counts
         ]
-        return RunPlan(runs, self._walks, [request for trials in self._trials for request in trials], seconds)
+        return RunPlan(runs, self.walks, [request for trials in self._trials for request in trials], seconds)

@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lbx.base.errors import PromptError, UsageError
+from lbx.base.errors import UsageError
 from lbx.base.inputs import LARGE, read_input
 from lbx.base.outputs import write_whole
 from lbx.forecast.calibration import room_of
 from lbx.forecast.estimate import Costs, estimate
-from lbx.forecast.run_plan import RunPlan, TaskPlan, Walk, nothing_told
-from lbx.inference.prefix import DecodeCapacity, plan_prefixes
+from lbx.forecast.run_plan import PromptCounter, RunPlan, TaskPlan, Walk, nothing_told
+from lbx.inference.prefix import DecodeCapacity
 from lbx.spec.jobs import Agenda, JobSize, PendingSample, Work, make_jobs
 from lbx.spec.selection import Selection
 
@@ -80,8 +80,8 @@ def documents_in_tokens(works: Sequence[Work], progress: Callable[[int, int], No
     Raises:
         BundleError: a data file is damaged.
     """
-    index = _task_index(works[0])
-    return _documents(works, lambda items: _tokens(works, items, index), index, progress)
+    follow_limit = room_of(works[0].backend, batching=works[0].settings.batching).follow_limit
+    return _documents(works, lambda items: _tokens(works, items, follow_limit), progress)
 
 
 def documents_in_characters(
@@ -92,20 +92,16 @@ def documents_in_characters(
     Raises:
         BundleError: a data file is damaged.
     """
-    index = _task_index(agendas[0])
-    return _documents(agendas, lambda items: _characters(agendas, items, index), index, progress)
-
-
-def _task_index(agenda: Agenda) -> dict[tuple[str, str], int]:
-    return {(task.benchmark, task.name): index for index, task in enumerate(agenda.tasks)}
+    index = agendas[0].task_index
+    return _documents(agendas, lambda items: _characters(agendas, items, index), progress)
 
 
 def _documents(
     agendas: Sequence[Agenda],
     measure: Measure,
-    index: Mapping[tuple[str, str], int],
     progress: Callable[[int, int], None],
 ) -> list[Document]:
+    index = agendas[0].task_index
     total = sum(agendas[0].samples_in(task) for task in agendas[0].tasks) * len(agendas)
     shards_of: dict[str, _GrowingShard] = {}
     counted = 0
@@ -125,21 +121,12 @@ def _documents(
     return [Document(tuple(one.places), tuple(one.walks)) for one in shards_of.values()]
 
 
-def _tokens(works: Sequence[Work], items: Sequence[PendingSample], index: Mapping[tuple[str, str], int]) -> Walk:
-    prompts: list[tuple[int, Sequence[int], int]] = []
+def _tokens(works: Sequence[Work], items: Sequence[PendingSample], follow_limit: int) -> Walk:
+    counter = PromptCounter(works, follow_limit)
     for item in items:
-        work, sample = works[item.run], item.sample
-        prompt = work.prompt(sample)
-        try:
-            request = work.request(sample.key, prompt)
-        except PromptError:
-            continue  # it fails at once
-        if request.token_ids:
-            most = request.max_new_tokens + request.thinking_tokens
-            prompts += [(index[sample.benchmark, sample.task], request.token_ids, most)] * len(item.iterations)
-    follow_limit = room_of(works[0].backend, batching=works[0].settings.batching).follow_limit
-    branches = plan_prefixes([ids for _, ids, _ in prompts], follow_limit).branches
-    return _walk([(prompts[one.index][0], one.length, one.kept, prompts[one.index][2]) for one in branches])
+        counter.add(item)
+    counter.end_job()
+    return counter.walks[0]
 
 
 def _characters(

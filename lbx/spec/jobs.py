@@ -47,6 +47,11 @@ class Agenda:
         return self.benchmarks[sample.benchmark].cluster(sample, "") or str(sample.key)
 
     @property
+    def task_index(self) -> dict[tuple[str, str], int]:
+        """{(benchmark, task): index in ``tasks``}."""
+        return {(task.benchmark, task.name): index for index, task in enumerate(self.tasks)}
+
+    @property
     def total(self) -> int:
         return sum(self.samples_in(task) * self.iterations_of(task) for task in self.tasks)
 

@@ -253,8 +253,8 @@ def _try_answers(backend: Backend, plan: RunPlan, costs: Costs, *, batching: boo
     seconds = clock.for_answers()
     for request in sorted(plan.trials, key=lambda one: len(one.token_ids)):
         length = len(request.token_ids)
-        seconds -= length * (costs.token_s + costs.seen_s * length / 2)
-        seconds -= _TRIAL_TOKENS * (costs.answer_s + costs.answer_seen_s * length + (0 if chosen else costs.step_s))
+        seconds -= costs.prefill_s(length, 0)
+        seconds -= _TRIAL_TOKENS * (costs.decode_rate(1, length) - (costs.step_s if chosen else 0))
         if seconds < 0:
             break
         chosen.append(replace(request, max_new_tokens=min(_TRIAL_TOKENS, request.max_new_tokens)))

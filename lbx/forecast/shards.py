@@ -33,10 +33,13 @@ FORMAT = 1
 _MOST = 1 << 31
 """The results file's column has no more."""
 
-# Where nothing is known of the model's speed, costs are in tokens of a prompt that attends to little. Rules of thumb
-# for dense models of some 7 billion parameters: they decide how even the shards are, never what is asked.
-_ANSWER_TOKEN = 8.0
-_ATTENTION_DOUBLES_AT = 50_000
+RULE_OF_THUMB = Costs(
+    token_s=1.0, seen_s=1 / 50_000, step_s=0.0, answer_s=8.0, answer_seen_s=0.0, wall_factor=1.0, answers={},
+    basis="a rule of thumb",
+)  # fmt: skip
+"""Costs of a model of unknown speed, in tokens of a short prompt, for dense models of some 7 billion parameters. They
+decide how even shards are, never which samples are asked."""
+ONE_BY_ONE = DecodeCapacity(1, 0, 0, 1)
 _CHARACTERS_A_TOKEN = {"en": 4.0, "zh": 1.5}
 
 
@@ -154,17 +157,8 @@ def _walk(rows: Sequence[tuple[int, int, int, int]]) -> Walk:
 # Costs
 
 
-def rule_of_thumb(document: Document) -> float:
-    """Cost of a document in tokens of a short prompt, for a model of unknown speed."""
-    cost = 0.0
-    for walk in document.walks:
-        computed, seen = walk.length - walk.kept, walk.kept + (walk.length - walk.kept) / 2
-        cost += float((computed * (1 + seen / _ATTENTION_DOUBLES_AT) + walk.most * _ANSWER_TOKEN).sum())
-    return cost
-
-
-def seconds_of(documents: Iterable[Document], tasks: Sequence[str], costs: Costs, room: DecodeCapacity) -> float:
-    """Seconds of documents one after the other, in this order."""
+def cost_of(documents: Iterable[Document], tasks: Sequence[str], costs: Costs, room: DecodeCapacity) -> float:
+    """Cost of documents one after the other, in this order."""
     walks = [walk for document in documents for walk in document.walks]
     return estimate(RunPlan([[TaskPlan(name) for name in tasks]], walks), costs, room).total_s
 

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from lbx.backends import Backend, ModelCard
 from lbx.backends.options import AUTO, MOST_THREADS, HfOptions
@@ -18,13 +19,14 @@ from lbx.forecast.calibration import calibrate, room_of
 from lbx.forecast.estimate import Costs
 from lbx.forecast.run_plan import make_plan
 from lbx.forecast.shards import (
+    ONE_BY_ONE,
+    RULE_OF_THUMB,
     Document,
     ShardPlan,
+    cost_of,
     documents_in_characters,
     documents_in_tokens,
     make_shards,
-    rule_of_thumb,
-    seconds_of,
 )
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, load_model, load_to_count
@@ -65,6 +67,11 @@ class _Costed:
     unit: str
     basis: str
     processes: int = 1
+
+    @classmethod
+    def by_rule_of_thumb(cls, documents: Sequence[Document], tasks: Sequence[str], counted: str) -> Self:
+        costs = [cost_of([document], tasks, RULE_OF_THUMB, ONE_BY_ONE) for document in documents]
+        return cls(documents, costs, "tokens", f"{RULE_OF_THUMB.basis}, from {counted}")
 
 
 def deal(
@@ -142,26 +149,24 @@ def _tell_of_unlike_machines(run: ResolvedRun) -> None:
 def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _Costed:
     progress = functools.partial(listener.counted, "counted")
     loaded = _load(run, how) if how.tokens else None
+    names = [task.full_name for task in run.tasks]
     if loaded is None:
         documents = documents_in_characters(run.agendas, progress)
-        costs = [rule_of_thumb(one) for one in documents]
-        return _Costed(documents, costs, "tokens", "a rule of thumb, from characters")
+        return _Costed.by_rule_of_thumb(documents, names, "characters")
     card, backend, measured = loaded
     try:
         with retrieving(run) as reading:
             works = make_works(reading, card, backend)
             documents = documents_in_tokens(works, progress)
-            counted_costs = _costs(run, works, how, measured=measured)
-            if counted_costs is None:
-                costs = [rule_of_thumb(one) for one in documents]
-                return _Costed(documents, costs, "tokens", "a rule of thumb, from tokens")
+            costs = _costs(run, works, how, measured=measured)
+            if costs is None:
+                return _Costed.by_rule_of_thumb(documents, names, "tokens")
             room = room_of(backend, batching=run.spec.batching)
-            names = [task.full_name for task in run.tasks]
-            seconds = [seconds_of([one], names, counted_costs, room) for one in documents]
-            # What earlier sessions say is of as many workers; a calibration is of one of them.
+            seconds = [cost_of([document], names, costs, room) for document in documents]
+            # Costs of earlier sessions are of as many workers; a calibration is of one of them.
             processes = max(1, run.spec.workers) if how.like is None else 1
             longest = max((int(walk.length.max(initial=0)) for one in documents for walk in one.walks), default=0)
-            return _Costed(documents, seconds, "s", counted_costs.basis_for(names, longest), processes)
+            return _Costed(documents, seconds, "s", costs.basis_for(names, longest), processes)
     finally:
         backend.close()
 

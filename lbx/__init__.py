@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from lbx.base.errors import LbxError as LbxError
     from lbx.bundle import unpack as unpack
     from lbx.bundle import verify as verify
-    from lbx.running.forecast import plan as plan
     from lbx.running.listening import Listener as Listener
+    from lbx.running.plan import plan as plan
     from lbx.running.rescoring import score as score
     from lbx.running.running import run as run
-    from lbx.running.spec import RunSpec as RunSpec
     from lbx.scoring.reading import open_results as open_results
+    from lbx.spec.run_spec import RunSpec as RunSpec
 
 _WHERE = {
     "LbxError": "lbx.base.errors",
     "Listener": "lbx.running.listening",
-    "RunSpec": "lbx.running.spec",
+    "RunSpec": "lbx.spec.run_spec",
     "open_results": "lbx.scoring.reading",
-    "plan": "lbx.running.forecast",
+    "plan": "lbx.running.plan",
     "run": "lbx.running.running",
     "score": "lbx.running.rescoring",
     "unpack": "lbx.bundle",

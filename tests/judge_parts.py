@@ -96,7 +96,7 @@ def make_home(lbx: Lbx, folder: Path) -> Path:
     assert lbx("unpack", folder / "judged.tar", "--allow-unsigned", "--to", folder / "b").returncode == 0
     for name, more in (("x", ()), ("y", ()), ("hintless", ("--no-length-hint",))):
         model = table(folder, name, {"*": f"{name} answers"})
-        what = ["--bundle", folder / "b", "--model", model, "--tasks", "leval", "--run", name, *more]
+        what = ["--bundle", folder / "b", "--model", model, "--tasks", "leval", "--name", name, *more]
         done = lbx("run", *what, "-o", folder / "runs.duckdb", "--no-plan")
         assert done.returncode == 0, done.stderr
     return folder

@@ -12,20 +12,19 @@ from lbx.benchmarks import BENCHMARKS, official_judges
 from lbx.running.judge_spec import OFFICIAL
 
 ROOMS = tuple(
-    "cluster exchange inference judging planning prompting report running scoring statistics store web".split()  # noqa: SIM905
+    "cluster exchange forecast inference judging prompting report running scoring spec statistics store web".split()  # noqa: SIM905
 )
 NAMES = re.compile(r"l-?eval|longbench|lv-?eval|needle|fastchat|mt.?bench", re.IGNORECASE)
 NEEDLES = "the report needles, of any benchmark that says how deep one stands"
 ALLOWED = {
     "exchange/annotation": "datasets in L-Eval's form, and the pages of its own tool",
     "exchange/ratings": "the files of L-Eval's rating page",
-    "planning/asking.py": "the options of a run: their help",
     "prompting/template_process.py": "jinja2's drop_needle",
     "report/needles.py": NEEDLES,
     "report/reports.py": NEEDLES,
     "report/score_reports.py": NEEDLES,
     "running/judge_spec.py": "the options of `lbx judge`: help and the rubric's default",
-    "running/spec.py": "the options of a run: their help",
+    "spec/run_spec.py": "the options of a run: their help",
 }
 ROOT = Path(lbx.__file__).parent
 

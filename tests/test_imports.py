@@ -16,7 +16,7 @@ LBX = Path(__file__).resolve().parents[1] / "lbx"
 MOST = 40
 HEAVY = {"torch", "transformers", "llama_cpp", "duckdb", "numpy", "httpx2", "jinja2", "starlette", "uvicorn"}
 REASONS = {
-    ("running/spec.py", "lbx.backends.weights"): "a tenth of what `lbx run --help` takes, and only shards need it",
+    ("spec/run_spec.py", "lbx.backends.weights"): "a tenth of what `lbx run --help` takes, and only shards need it",
     ("base/crash_report.py", "lbx.base.processes"): "the module is also a script that starts without lbx",
 }
 

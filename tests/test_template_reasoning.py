@@ -9,7 +9,7 @@ import pytest
 
 from lbx.backends.scripted import ByteTokenizer
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
-from lbx.planning.asking import EFFORTS
+from lbx.base.run_options import EFFORTS
 from lbx.prompting.chat_template import ChatTemplate
 from lbx.prompting.marks import THINK, Marks
 from lbx.prompting.prompter import Prompter

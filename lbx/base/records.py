@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lbx.base.run_options import PromptOptions
+
 if TYPE_CHECKING:
     from lbx.statistics.estimates import Estimate
 
@@ -114,16 +116,12 @@ class Truncation(StrEnum):
     REFUSE = "refuse"
 
 
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """Which of the ways to ask, where a benchmark knows several. The defaults are every benchmark's plain way.
+@dataclass(frozen=True, kw_only=True)
+class Mode(PromptOptions):
+    """The options of a run as benchmarks take them. The defaults are every benchmark's plain way.
 
     Attributes:
         thinking: the model is to reason first: prompts and budgets for that, where the benchmark has its own.
-        cot: LongBench v2's chain of thought: the model reasons on the document, then answers from its reasoning.
-        no_context: LongBench v2's question without the document.
-        length_hint: L-Eval's open questions say how many words the reference has; False asks them as before they did.
-        rag: how many retrieved chunks stand in place of the document; 0 means the document itself.
         thinking_tokens: a reasoning budget apart from the answer's; 0 means that one budget serves both.
         context_window: of the model, in tokens; 0 where there is no model.
         reasoning_block: whether the model reasons in a block of its own, whatever the prompt says; LongBench Pro
@@ -131,10 +129,6 @@ class Mode:
     """
 
     thinking: bool = False
-    cot: bool = False
-    no_context: bool = False
-    length_hint: bool = True
-    rag: int = 0
     thinking_tokens: int = 0
     context_window: int = 0
     reasoning_block: bool = False

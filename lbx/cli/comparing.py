@@ -20,18 +20,15 @@ from lbx.cli.options import BUNDLE_VARIABLE
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.spec_options import names_of_samples
 from lbx.cli.tables import show_table
-from lbx.parity.compared_prompts import ParityPrompt, built_in_prompts, bundle_prompts
 from lbx.parity.measuring import Parity as Measured
-from lbx.parity.measuring import Side, measure
+from lbx.parity.measuring import ParityPrompt, Side, built_in_prompts, bundle_prompts, measure
 from lbx.parity.summary import by_task, excess, to_json
-from lbx.planning.choices import SampleChoice
-from lbx.planning.selection import select_samples
-from lbx.planning.settings import RunSettings
 from lbx.report.cells import cells
 from lbx.report.shapes import Column, Report
-from lbx.running.models import choose_tasks, load_model, server_of
+from lbx.running.models import choose_tasks, load_model, make_prompter, server_of
 from lbx.running.offline import offline
-from lbx.running.templates import make_prompter
+from lbx.spec.selection import select_samples
+from lbx.spec.settings import RunSettings, SampleChoice
 from lbx.store import Table
 
 

@@ -10,6 +10,7 @@ from lbx.base.counts import counted
 from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
+from lbx.base.option import key_values
 from lbx.benchmarks import judge_forms, official_judges
 from lbx.cli.exchange_options import Export, Import, Metadata, Score
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
@@ -20,7 +21,6 @@ from lbx.exchange.judge_export import export_judgements
 from lbx.exchange.judged_export import export_judged
 from lbx.exchange.judgements import understand_judgements, write_judgements
 from lbx.exchange.ratings.pages import RATING_FORMAT
-from lbx.planning.option import key_values
 from lbx.running.rescoring import score, score_with
 from lbx.store import Store
 from lbx.store.runs import metadata as held

@@ -11,15 +11,14 @@ from lbx.base.commands import as_command
 from lbx.base.counts import counted
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.people_options import Judge
-from lbx.cli.planning import show_outlook
-from lbx.cli.running import finish, how, left_in
+from lbx.cli.running import finish, how, left_in, show_outlook
 from lbx.cli.stopping import saying
 from lbx.cli.tables import show_table
 from lbx.report.fitness import Fitness, fitness
 from lbx.report.sheets import plain_columns
-from lbx.running.forecast import plan
 from lbx.running.judge_run import calibrating, judge_spec, with_baselines
 from lbx.running.judge_spec import JudgeSpec
+from lbx.running.plan import plan
 from lbx.running.running import run
 from lbx.store import Store, Table
 

@@ -88,7 +88,7 @@ COMMANDS = {
         "Measure",
         "Count what a run would read and take: tokens, shared prefixes, truncation, memory, time.",
         "cli.measure_options:Plan",
-        "cli.planning:show_plan",
+        "cli.running:show_plan",
         loads_model=True,
     ),
     "run": Row(

@@ -16,7 +16,7 @@ from lbx.cluster.folder import RunFolder
 from lbx.cluster.merge import Merged
 from lbx.cluster.merge import merge as join
 from lbx.cluster.status import status as look
-from lbx.planning.shards import read_shards
+from lbx.forecast.shards import read_shards
 from lbx.report.sheets import plain_columns
 from lbx.store import Table
 

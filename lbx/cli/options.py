@@ -1,6 +1,6 @@
 """Options and arguments that several commands share. What says what a run is is a field of ``RunSpec`` instead.
 
-Modules of options do without ``from __future__ import annotations``: see ``lbx.planning.option``.
+Modules of options do without ``from __future__ import annotations``: see ``lbx.base.option``.
 """
 
 import functools

@@ -1,10 +1,10 @@
-"""What ``lbx tasks`` and ``lbx run`` do."""
+"""Work of ``lbx tasks``, ``lbx plan`` and ``lbx run``."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,19 @@ from lbx.base.commands import as_command
 from lbx.base.counts import counted
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
+from lbx.base.units import duration, size
 from lbx.benchmarks import BENCHMARKS, everything
-from lbx.cli.measure_options import Run, Tasks
+from lbx.cli.measure_options import Plan, Run, Tasks
 from lbx.cli.options import BUNDLE_VARIABLE, AskingHere
-from lbx.cli.output import RunBar, answer, answer_json, note
+from lbx.cli.output import RunBar, answer, answer_json, note, stdout
 from lbx.cli.stopping import saying
 from lbx.cli.tables import show_table
-from lbx.planning.shards import ShardPlan, read_shards
+from lbx.forecast.outlook import Outlook, by_time, faster_line, memory_line, sharing_lines, time_line
+from lbx.forecast.run_plan import TaskPlan
+from lbx.forecast.shards import ShardPlan, read_shards
 from lbx.report import render
 from lbx.report.sheets import plain_columns
+from lbx.running.plan import plan_each
 from lbx.running.runner import Outcome
 from lbx.running.running import run as run_spec
 from lbx.store import Table
@@ -79,7 +83,7 @@ def ask(options: Run) -> None:
 
 
 def how(options: AskingHere) -> dict[str, Any]:
-    """What ``lbx.running.running.run`` takes of the options of a command that asks a model."""
+    """Arguments of ``lbx.running.running.run`` that the options of a command give."""
     return {
         "retry_failed": options.retry_failed,
         "retry_empty": options.retry_empty,
@@ -92,7 +96,7 @@ def how(options: AskingHere) -> dict[str, Any]:
 
 
 def left_in(output: Path) -> str:
-    """What an interruption leaves behind, a sentence."""
+    """A sentence about the answers that an interruption leaves."""
     return f"Every answer so far is in {output}." if output.is_file() else "Nothing was asked yet."
 
 
@@ -152,3 +156,53 @@ def finish(
             "the same command with --retry-failed asks again."
         )
         raise typer.Exit(_EXIT_SOME_FAILED)
+
+
+def show_plan(options: Plan) -> None:
+    """See ``lbx plan``."""
+    with RunBar() as bar:
+        outlook, *others = plan_each(
+            options.spec, options.against, options.output, calibrate=options.calibrate, listener=bar
+        )
+    if options.as_json:
+        document = outlook.to_json() | ({"against": [other.to_json() for other in others]} if others else {})
+        answer_json(json.dumps(document, ensure_ascii=False))
+        return
+    show_outlook(outlook)
+    if others:
+        _compare([outlook, *others])
+
+
+def show_outlook(outlook: Outlook) -> None:
+    title = "Characters (this model has no tokenizer here)" if outlook.in_characters else "Tokens"
+    names = [
+        "task", "samples", "prompt", "distinct", "shared", "longest", "truncated", "refused", "answers at most",
+    ]  # fmt: skip
+    rows = [_row(task) for task in [*outlook.tasks, outlook.total]]
+    show_table(title, plain_columns(Table(names, rows)))
+    for line in sharing_lines(outlook):
+        stdout().print(line, highlight=False)
+    if outlook.memory.weights_bytes is not None:
+        stdout().print(memory_line(outlook.memory), highlight=False)
+    stdout().print(time_line(outlook.time), highlight=False)
+    stdout().print(f"Counted in {duration(outlook.counting_s)}", highlight=False)
+
+
+def _compare(outlooks: Sequence[Outlook]) -> None:
+    names = ["model", "backend", "dtype", "weights", "reading", "answers", "time", "x fastest"]
+    ordered = by_time(outlooks)
+    rows = [
+        (
+            one.model, one.backend, one.dtype or "", size(one.memory.weights_bytes), duration(time.prefill_s),
+            duration(time.decode_s), duration(time.total_s), f"{time.total_s / ordered[0][1].total_s:.1f}",
+        )
+        for one, time in ordered
+    ]  # fmt: skip
+    show_table("The same run on this machine", plain_columns(Table(names, rows)))
+    stdout().print(faster_line(outlooks), highlight=False)
+
+
+def _row(task: TaskPlan) -> tuple[str, ...]:
+    counts = (f"{n:,}" for n in (task.longest, task.truncated, task.refused, task.new_tokens))
+    before = (f"{n:,}" for n in (task.samples, task.prompt_tokens, task.distinct_tokens))
+    return (task.task, *before, f"{task.shared_factor:.2f}", *counts)

@@ -10,12 +10,12 @@ import typer
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_handed
+from lbx.base.option import Field, fields_of
 from lbx.base.paths import expanded
 from lbx.cli.loading import REQUIRED, Several, Shown, completed_by, resolve
 from lbx.cli.options import A_RUN, BUNDLE_VARIABLE
-from lbx.planning.option import Field, fields_of
 from lbx.running.judge_spec import JudgeSpec
-from lbx.running.spec import RunSpec
+from lbx.spec.run_spec import RunSpec
 
 SpecFile = Annotated[
     Path | None,
@@ -34,7 +34,7 @@ _COMPLETED = {"tasks": "tasks", "model": "models", "embedding": "models", "runs"
 
 
 def of_run(name: str) -> Any:
-    """What the command line shows of an option of a run, for the annotation of another command's field."""
+    """Typer's option of a field of a run, for another command."""
     return _option(fields_of(RunSpec)[name])
 
 
@@ -49,7 +49,7 @@ def _option(field: Field) -> Any:
 
 
 def _shown(field: Field, *, required: bool) -> Shown:
-    """A field as Typer takes it; one that need not be given is None where it is not."""
+    """A field as a parameter of Typer; None if it need not be given."""
     listed = get_origin(field.kind) is tuple
     kind = Path if field.option and field.option.path else list[str] if listed else field.kind
     if listed or (field.default is MISSING and not required):
@@ -65,14 +65,13 @@ def _of_judges() -> Iterator[Field]:
 
 
 def given(names: Mapping[str, object], values: Mapping[str, Any], context: typer.Context) -> dict[str, Any]:
-    """What was given of these options; a spec's file goes before the environment."""
+    """Values that were given; a spec's file goes before the environment."""
     unsaid = ("DEFAULT", "ENVIRONMENT") if values.get("spec_file") else ("DEFAULT",)
     typed = [name for name in names if str(getattr(context.get_parameter_source(name), "name", "")) not in unsaid]
     return {name: names_of_samples(values[name]) if name == "ids" else values[name] for name in typed}
 
 
 def run_options(spec: type[RunSpec]) -> Several:
-    """The options of a run's spec, which make one, together with --spec."""
     options = {name: _shown(field, required=False) for name, field in fields_of(spec).items()}
 
     def make(values: Mapping[str, Any], context: typer.Context) -> RunSpec:
@@ -81,8 +80,7 @@ def run_options(spec: type[RunSpec]) -> Several:
             read: Callable[[Path, str | None], RunSpec] = resolve("running.stored_specs:read_any_spec")
             return dataclasses.replace(read(file, values["stored"]), **typed)
         if values["stored"]:
-            resolve("running.stored_specs:say_new_name")(values["stored"])
-            typed.setdefault("name", values["stored"])
+            raise UsageError("--run names a run of --spec RESULTS.", fix="To name a new run, give --name.")
         for name, field in fields_of(spec).items():
             if field.default is MISSING and name not in typed:
                 spelled = " / ".join(field.names)
@@ -101,7 +99,7 @@ Judging = Annotated[Mapping[str, Any], Several(_OF_JUDGES, lambda values, contex
 
 @dataclass(frozen=True, kw_only=True)
 class OfRun:
-    """What a run is: the options of every command that takes a whole spec."""
+    """Options of every command that takes a whole spec."""
 
     BRIEF: ClassVar[Sequence[str]] = ("bundle", "model", "tasks", "limit", "name", "output")
 

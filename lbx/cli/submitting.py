@@ -17,9 +17,9 @@ from lbx.cli.output import RunBar, answer, answer_json, answer_text, note
 from lbx.cluster import kubernetes, slurm
 from lbx.cluster.folder import RunFolder, Submitted
 from lbx.cluster.launch import Launch, Runtime, expanded_by_bash
-from lbx.planning.shards import ShardPlan
+from lbx.forecast.shards import ShardPlan
 from lbx.running.sharding import Counting, deal, with_threads
-from lbx.running.spec import RunSpec
+from lbx.spec.run_spec import RunSpec
 
 
 def submit_to_slurm(options: SubmitSlurm) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.outputs import write_whole
-from lbx.planning.shards import ShardPlan, read_shards
+from lbx.forecast.shards import ShardPlan, read_shards
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from lbx.base.inputs import open_input
 from lbx.base.outputs import passing_folder
 from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
+from lbx.forecast.shards import ShardPlan
 from lbx.judging.people.journal import journal_of
-from lbx.planning.shards import ShardPlan
 from lbx.scoring.adding_up import add_up, add_up_completed
 from lbx.store import Store, opinions
 from lbx.store.copies import alone

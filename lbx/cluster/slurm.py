@@ -17,7 +17,7 @@ from lbx.base.inputs import SMALL, read_input
 from lbx.base.processes import CompletedProcess, TimeoutExpired, find_tool, run_tool
 from lbx.cluster.folder import RunFolder
 from lbx.cluster.launch import Launch
-from lbx.planning.shards import ShardPlan
+from lbx.forecast.shards import ShardPlan
 
 MARKS: Mapping[str, str] = {
     "directives": "the #SBATCH lines",

@@ -10,7 +10,7 @@ from lbx.base.errors import LbxError
 from lbx.base.inputs import open_input
 from lbx.cluster import slurm
 from lbx.cluster.folder import RunFolder
-from lbx.planning.shards import ShardPlan
+from lbx.forecast.shards import ShardPlan
 from lbx.store.snapshots import read_committed
 
 _GOING = {"RUNNING": "running", "COMPLETING": "running", "PENDING": "waiting", "REQUEUED": "waiting"}

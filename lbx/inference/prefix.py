@@ -4,7 +4,7 @@ The tree is walked so that every distinct prefix is computed once. In sorted ord
 previous prompt than with any earlier one, so one sequence, the trunk, is enough: for each prompt it is cut back to the
 prefix shared with the previous prompt and extended by the prefix shared with the next; the rest of the prompt is a
 branch. If sequences cannot be cut back, snapshots of the trunk are kept at the lengths that are needed again
-(``PrefixPlan.rewind_lengths``). ``Admission`` is used by the batch (``batching``) and by its forecast (``planning``).
+(``PrefixPlan.rewind_lengths``). ``Admission`` is used by the batch (``batching``) and by its forecast (``forecast``).
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""How far two models' next-token distributions lie apart: pure arithmetic on logits."""
+"""Differences of two models: their logits after a given text, and the first token in which their answers differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lbx.inference.model import Extend, LocalBackend
 
 if TYPE_CHECKING:
     from lbx.inference.model import Logits
@@ -46,7 +48,7 @@ NO_DIFFERENCE = LogitDifference()
 
 
 def compare(a: Logits, b: Logits) -> LogitDifference:
-    """One position. Shapes (vocabulary,); where one model has more tokens (padding), those that both have count."""
+    """One position. Shapes (vocabulary,); of vocabularies of different sizes (padding), the common tokens count."""
     import numpy as np
 
     size = min(len(a), len(b))
@@ -60,7 +62,6 @@ def compare(a: Logits, b: Logits) -> LogitDifference:
 
 
 def merge(parts: Iterable[LogitDifference]) -> LogitDifference:
-    """The differences of several sets of positions together."""
     measured = [part for part in parts if part.positions]
     total = sum(part.positions for part in measured)
     if not total:
@@ -76,8 +77,58 @@ def merge(parts: Iterable[LogitDifference]) -> LogitDifference:
 
 
 def _log_softmax(logits: Any) -> Any:
-    """Of float64 logits, shape (vocabulary,)."""
     import numpy as np
 
     shifted = logits - logits.max()
     return shifted - np.log(np.sum(np.exp(shifted)))
+
+
+class Flip(NamedTuple):
+    """Where two answers to one prompt part.
+
+    Attributes:
+        place: index of the first differing token.
+        gap: how far the logit of the token chosen there lies above that of the other answer's; None where the model
+            has no such token.
+    """
+
+    place: int
+    gap: float | None
+
+
+class FlipWatch:
+    """Watches an answer for the first token that is not another answer's.
+
+    Attributes:
+        flip: where they part; None as long as they do not.
+    """
+
+    def __init__(self, other: Sequence[int]) -> None:
+        self._other = other
+        self.flip: Flip | None = None
+
+    def __call__(self, place: int, logits: Logits, token: int) -> None:
+        if self.flip is None and place < len(self._other) and token != (other := self._other[place]):
+            self.flip = Flip(place, float(logits[token] - logits[other]) if other < len(logits) else None)
+
+
+def forced(backend: LocalBackend, prompt: Sequence[int], tokens: Sequence[int]) -> Iterator[Logits]:
+    """The logits after a prompt, and after each of the tokens that are put behind it.
+
+    Raises:
+        BackendError: the model failed.
+    """
+    memory = backend.sequences()
+
+    def after(ids: Sequence[int]) -> Logits:
+        (logits,) = memory.extend([Extend(0, ids, wants_logits=True)])
+        assert logits is not None
+        return logits
+
+    try:
+        for at in range(0, len(prompt), memory.max_step):
+            logits = after(prompt[at : at + memory.max_step])
+        yield logits
+        yield from (after((token,)) for token in tokens)
+    finally:
+        memory.drop(0)

@@ -49,7 +49,7 @@ class TaskParity:
 
     @property
     def difference(self) -> float | None:
-        """Score of the second model less that of the first."""
+        """Score of the second model minus that of the first."""
         return None if self.score_first is None or self.score_second is None else self.score_second - self.score_first
 
     def to_json(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def _count(flags: Sequence[bool | None]) -> int | None:
 
 
 def _scores(prompts: Sequence[PromptParity]) -> tuple[str, float | None, float | None]:
-    """The task's headline number for either model, by the official way to add up."""
+    """The task's headline number of either model, by the official aggregation."""
     both = [one for one in prompts if one.outputs is not None and one.prompt.benchmark is not None]
     if not both:
         return "", None, None
@@ -116,7 +116,7 @@ def _score(prompts: Sequence[PromptParity], side: int) -> tuple[str, float]:
 
 
 def excess(parity: Parity, bound: float) -> str:
-    """Why two models are not the same within a bound on the difference of logits; "" where they are."""
+    """Why the difference of two models exceeds a bound on logits; "" if it does not."""
     (*_, whole) = by_task(parity)
     if whole.compared < whole.prompts:
         return f"{whole.prompts - whole.compared} of {whole.prompts} prompts were not answered by both"
@@ -130,7 +130,6 @@ def excess(parity: Parity, bound: float) -> str:
 
 
 def to_json(parity: Parity) -> dict[str, Any]:
-    """Everything, down to the prompt."""
     *tasks, whole = by_task(parity)
     return {
         "first": _info(parity.first),

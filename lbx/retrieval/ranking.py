@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Chunk
-from lbx.retrieval.words import words
+from lbx.retrieval.chunks import words
 
 if TYPE_CHECKING:
     import numpy as np

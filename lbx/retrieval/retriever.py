@@ -21,8 +21,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from lbx.base.records import Chunk
+from lbx.retrieval import BM25, BM25_CHARACTERS, BM25_ELASTICSEARCH
 from lbx.retrieval.chunks import split, split_as_published
-from lbx.retrieval.names import BM25, BM25_CHARACTERS, BM25_ELASTICSEARCH
 from lbx.retrieval.ranking import best, bm25, bm25_characters, bm25_elasticsearch, cosine
 
 if TYPE_CHECKING:
@@ -63,14 +63,14 @@ class RetrievalRules:
 
 
 class Cut(NamedTuple):
-    """How documents are cut; the name says it, size included."""
+    """A rule to cut documents; its name includes the size."""
 
     name: str
     split: Callable[[str], list[str]]
 
 
 class Embed(Protocol):
-    """What an embedding model does: shape (texts, dimensions), float32."""
+    """An embedding function: texts to float32 vectors of shape (texts, dimensions)."""
 
     def __call__(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]: ...
 

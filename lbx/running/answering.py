@@ -14,7 +14,7 @@ from lbx.base.errors import LbxError, PromptError
 from lbx.base.records import Completion, Prompt, Request, Sample, SampleKey
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.inference.completing import TokenCounter, complete_all, ignore_tokens
-from lbx.planning.work import Job, PendingSample, Prepare, Work
+from lbx.spec.jobs import Job, PendingSample, Prepare, Work
 from lbx.store import GenerationRow, RunRow
 
 T = TypeVar("T")
@@ -25,12 +25,12 @@ class Asker(Protocol):
 
     @property
     def rows(self) -> Sequence[RunRow]:
-        """The rows of the runs that are made together."""
+        """Rows of the runs that are made together."""
         ...
 
     @property
     def process_ids(self) -> Sequence[int]:
-        """Of the processes that hold the model, this one not counted."""
+        """Processes that hold the model, without this one."""
         ...
 
     def call(self, function: Callable[[Sequence[Work]], T]) -> T:
@@ -50,9 +50,7 @@ class Asker(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Free the model's memory."""
-        ...
+    def close(self) -> None: ...
 
 
 class LocalAsker:
@@ -89,7 +87,7 @@ class LocalAsker:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One prompt as the model reads it, and what it said."""
+    """A prompt, its request and its completion."""
 
     prompt: Prompt
     request: Request
@@ -97,12 +95,11 @@ class Step:
 
     @property
     def prompt_tokens(self) -> int:
-        """As a server counts them, where lbx cannot."""
+        """As the server counts them if lbx cannot."""
         counted = self.completion.prompt_tokens
         return len(self.request.token_ids) if counted is None else counted
 
     def to_json(self) -> dict[str, Any]:
-        """For ``generations.steps``."""
         ids = self.completion.output_ids
         return {
             "output": self.completion.text,
@@ -148,14 +145,13 @@ def make_prompt(work: Work, sample: Sample, iteration: int) -> PendingAnswer | G
 
 
 def again(work: Work, question: PendingAnswer, iteration: int) -> PendingAnswer:
-    """The same question for another iteration, which differs in its seed only."""
+    """The same question for another iteration, with its own seed."""
     sampling = work.settings.sampling_for(question.prompt, iteration)
     request = replace(question.request, key=question.request.key._replace(iteration=iteration), sampling=sampling)
     return PendingAnswer(question.benchmark, question.sample, question.prompt, request)
 
 
 def failed(work: Work, key: SampleKey, prompt: Prompt, error: LbxError) -> GenerationRow:
-    """The row of a sample that has no answer."""
     return GenerationRow(
         work.run_id, *key, prompt_source=prompt.source, error=str(error), error_type=type(error).__name__
     )
@@ -202,7 +198,7 @@ def answer_job(
 
 
 def _take(work: Work, question: PendingAnswer, completion: Completion | LbxError) -> GenerationRow | None:
-    """The row, where that was the last step; otherwise the question has its next one."""
+    """The row if that was the last step; otherwise the question gets its next one."""
     key = question.request.key
     if isinstance(completion, LbxError):
         return failed(work, key, question.prompt, completion)
@@ -222,7 +218,7 @@ def _take(work: Work, question: PendingAnswer, completion: Completion | LbxError
 
 
 def _row(run_id: str, steps: Sequence[Step], answer: str, cut: bool | None) -> GenerationRow:
-    """The answer; the first step's prompt, which has the document; everybody's tokens and seconds."""
+    """The answer, with the first step's prompt and all steps' tokens and seconds."""
     first, last = steps[0], steps[-1]
     completions = [step.completion for step in steps]
     read = [step.request for step in steps]
@@ -277,5 +273,5 @@ def reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) -> 
 
 
 def _agreeing(one: Iterable[str], other: Iterable[str]) -> int:
-    """How many first characters are equal."""
+    """Length of the common prefix."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

@@ -12,6 +12,7 @@ from typing import Any
 from lbx.base.counts import counted
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
+from lbx.base.option import fields_of
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS, official_judges, official_rubric, rubric_file
 from lbx.benchmarks.base.official_judge import PUBLISHED, published_run_id
@@ -21,12 +22,11 @@ from lbx.exchange.importing import published_run
 from lbx.judging.rounds import Questions, Rounds, RunAnswers, make_rounds, protocol, read_answers
 from lbx.judging.rubrics import read_rubric
 from lbx.judging.same_family import judged_models
-from lbx.planning.option import fields_of
-from lbx.planning.selection import select_samples
 from lbx.running.judge_spec import OFFICIAL, JudgeSpec
 from lbx.running.resolved import ResolvedRun
 from lbx.scoring.adding_up import add_up_completed
 from lbx.scoring.reading import say_moment
+from lbx.spec.selection import select_samples
 from lbx.store import Store
 
 log = logging.getLogger("lbx")

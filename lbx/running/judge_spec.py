@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
+from lbx.base.option import Option, fields_of
 from lbx.base.outputs import write_whole
-from lbx.planning.choices import SampleChoice
-from lbx.planning.option import Option, fields_of
-from lbx.running.spec import JUDGE_MARK, RunSpec, read_values
+from lbx.spec.run_spec import JUDGE_MARK, RunSpec, read_values
+from lbx.spec.settings import SampleChoice
 
 OFFICIAL = "leval"
 """Whose rubric a judge goes by where none is named: said here, where help and completion read it."""

@@ -1,29 +1,32 @@
-"""Models and tasks by the names that a spec gives them."""
+"""Models and tasks by name, and the prompter of a run: chat template, reasoning switches, limits."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from lbx.backends import Backend, ModelCard, load, load_embedder, resolve_embedder, resolve_model
 from lbx.backends.counting import CountingBackend, with_small_cache
 from lbx.backends.embedding_options import EndpointEmbeddingOptions
-from lbx.backends.options import EndpointOptions
+from lbx.backends.options import EndpointOptions, ScriptedOptions
 from lbx.base.errors import UsageError
+from lbx.base.run_options import ASKING, EFFORTS, MODES
 from lbx.benchmarks import BENCHMARKS, select
-from lbx.planning.asking import ASKING
-from lbx.planning.choices import Retrieval
-from lbx.planning.retrieving import Finder, rules_of
-from lbx.planning.settings import MODES, RunSettings
+from lbx.inference.model import AnsweringBackend
+from lbx.prompting.marks import THINK
+from lbx.prompting.prompter import ChatTemplate, Prompter, Tokenizer
+from lbx.prompting.template_reasoning import ReasoningSwitch, Values, find_levels, find_switch
+from lbx.running.retrieving import Finder, rules_of
+from lbx.spec.settings import Retrieval, RunSettings
 
 if TYPE_CHECKING:
     from lbx.backends import Embedder
     from lbx.base.layout import Bundle
     from lbx.base.records import Task
-    from lbx.running.spec import RunSpec
+    from lbx.spec.run_spec import RunSpec
 
 log = logging.getLogger("lbx")
 
@@ -31,7 +34,6 @@ _NAMED = 3
 
 
 def debugging() -> bool:
-    """Whether libraries' own logs are wanted."""
     return bool(os.environ.get("LBX_DEBUG"))
 
 
@@ -60,7 +62,7 @@ def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) ->
 
 
 def server_of(card: ModelCard) -> tuple[str, int] | None:
-    """Host and port of the server that runs the model, all that a run may reach; None where the model runs here."""
+    """Host and port of the server that runs the model, the one address that a run may reach; None for a local model."""
     options = card.options
     if isinstance(options, EndpointEmbeddingOptions):
         options = options.connection
@@ -81,12 +83,11 @@ def embedding_servers(spec: RunSpec, bundle: Bundle) -> list[tuple[str, int] | N
 
 
 def card_of(spec: RunSpec, bundle: Bundle) -> ModelCard:
-    """The card that the spec's model means."""
     return resolve_model(spec.model, backend=spec.backend, bundle=bundle, threads=spec.threads)
 
 
 def load_model(card: ModelCard, bundle: Bundle | None) -> Backend:
-    """Load a model, and log what is worth knowing about how it is computed here."""
+    """Load a model and log its notes."""
     loaded = load(card, bundle=bundle, debug=debugging())
     for text in loaded.info.notes:
         log.info(text)
@@ -103,7 +104,6 @@ def load_to_count(card: ModelCard, bundle: Bundle) -> Backend:
 
 
 def load_embedding_model(name: str, bundle: Bundle | None, threads: int | None = None) -> Embedder:
-    """Load the embedding model whose card is named."""
     return load_embedder(resolve_embedder(name, bundle=bundle, threads=threads), bundle=bundle, debug=debugging())
 
 
@@ -124,3 +124,163 @@ def finder_for(retrieval: Retrieval, bundle: Bundle, tasks: Sequence[Task]) -> F
         if embedder:
             embedder.close()
         raise
+
+
+def has_reasoning_block(card: ModelCard, backend: Backend) -> bool:
+    """Whether the model reasons in a block of its own: its template has a switch for it, or its tags are known."""
+    source = card.chat.choose(backend.tokenizer.chat_template) or ""
+    if _knows_marks(card, backend.tokenizer, source):
+        return True
+    template = ChatTemplate(source, kwargs=card.chat.kwargs)
+    switch = find_switch(template, backend.tokenizer.reasoning_marks, EFFORTS)
+    return switch != ReasoningSwitch(None, None) or bool(find_levels(template, EFFORTS))
+
+
+def _knows_marks(card: ModelCard, tokenizer: Tokenizer, source: str) -> bool:
+    marks = tokenizer.reasoning_marks
+    if card.chat.reasoning is not None or marks != THINK:
+        return True
+    return any(mark in source for mark in THINK[:2]) or len(tokenizer.encode(THINK.close, special=True)) == 1
+
+
+def make_prompter(card: ModelCard, backend: Backend, settings: RunSettings) -> Prompter:
+    """What turns prompts into requests to one model as a run with these settings asks it.
+
+    Says what of the settings does not reach the model.
+
+    Raises:
+        UsageError: a reasoning effort is asked for, and the template does not know it.
+    """
+    window = backend.info.context_window
+    return Prompter(
+        backend.tokenizer,
+        context_window=window,
+        template=_template(card, backend, settings),
+        max_prompt_tokens=settings.max_prompt_tokens,
+        max_new_tokens=settings.max_new_tokens,
+        thinking_tokens=settings.reasoning_budget(window),
+        stop=card.stop,
+        sends_system=backend.takes_system if isinstance(backend, AnsweringBackend) else None,
+        sends_turns=backend.info.wraps_prompts,
+    )
+
+
+def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatTemplate | None:
+    """None if prompts go to the model unchanged or a server wraps them."""
+    tokenizer, chat = backend.tokenizer, card.chat
+    if backend.info.wraps_prompts:
+        _say_unreached(
+            settings,
+            "its server wraps prompts",
+            "Variables of the server's chat template go into the card: kwargs under [chat].",
+        )
+        return None
+    source = chat.choose(tokenizer.chat_template) if settings.chat else None
+    if not source:
+        if settings.chat and chat.enabled and not isinstance(card.options, ScriptedOptions):
+            log.warning(
+                f"{card.name} has no chat template: prompts go to it as they are, as to a base model. If it was "
+                "trained to chat, name its template in a card (template_file under [chat]); --no-chat confirms that "
+                "none is wanted."
+            )
+        _say_unreached(
+            settings, "prompts go to it without a chat template", "Without the option it behaves as trained."
+        )
+        return None
+
+    ends = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}
+    template = ChatTemplate(source, **ends, kwargs=chat.kwargs)
+    switch = find_switch(template, tokenizer.reasoning_marks, EFFORTS)
+    levels = find_levels(template.with_variables(switch.on or {}), EFFORTS)
+    if settings.thinking is not False and not _knows_marks(card, tokenizer, source):
+        _warn_of_unknown_marks(card, switch, levels)
+    values = _switch_values(switch, levels, chat.kwargs, settings)
+    given = {**chat.kwargs, **values}
+    return template.with_variables({**values, **_effort_values(levels, switch, given, settings)})
+
+
+def _warn_of_unknown_marks(card: ModelCard, switch: ReasoningSwitch, levels: Mapping[str, Sequence[str]]) -> None:
+    if switch.on is not None or levels:
+        log.warning(
+            f"The chat template of {card.name} can have it reason, and shows no marks around the reasoning that lbx "
+            "can find: what stands between other marks than <think> and </think> is scored as a part of answers. Give "
+            'the marks in its card: reasoning = ["OPENING", "CLOSING"] under [chat].'
+        )
+
+
+def _say_unreached(settings: RunSettings, why: str, instead: str) -> None:
+    if settings.reasoning_effort:
+        raise UsageError(f"{_effort_option(settings)} does not reach the model: {why}.", fix=instead)
+    if settings.thinks or settings.thinking is False:
+        log.info(f"{_thinking_option(settings)} does not reach the model: {why}. {instead}")
+
+
+def _thinking_option(settings: RunSettings) -> str:
+    return f"--{'' if settings.thinks else 'no-'}thinking"
+
+
+def _effort_option(settings: RunSettings) -> str:
+    return f"--reasoning-effort {settings.reasoning_effort}"
+
+
+def _switch_values(
+    switch: ReasoningSwitch, levels: Mapping[str, Sequence[str]], given: Mapping[str, Any], settings: RunSettings
+) -> Values:
+    """Values of the template's switch for the settings; logs if it has none."""
+    if settings.thinking is None and not settings.thinks:
+        if switch.on is not None and switch.off is not None and not given.keys() & {*switch.on, *switch.off}:
+            log.info(
+                "This model can reason before it answers, and its chat template decides whether it does: "
+                "give --thinking or --no-thinking."
+            )
+        return {}
+    values = switch.on if settings.thinks else switch.off
+    if values is None and levels:
+        if not settings.thinks:
+            log.warning(
+                "The model's chat template has no switch for --no-thinking: it says how much to reason, not whether, "
+                "and models like gpt-oss always do. Ask for the least (--reasoning-effort low) in place of "
+                "--no-thinking."
+            )
+        return {}
+    if values is None:
+        log.info(
+            f"The model's chat template has no switch for {_thinking_option(settings)}: the model behaves as trained, "
+            "and reports call the run by what its answers show."
+        )
+        return {}
+    if named := {name: value for name, value in values.items() if not isinstance(value, bool)}:
+        words = ", ".join(f"{name} = {value!r}" for name, value in named.items())
+        log.info(f"{_thinking_option(settings)} sets {words} in the model's chat template.")
+    return values
+
+
+def _effort_values(
+    levels: Mapping[str, Sequence[str]], switch: ReasoningSwitch, given: Mapping[str, Any], settings: RunSettings
+) -> Values:
+    """The template's variable for how much to reason, as the settings want it.
+
+    Raises:
+        UsageError: the template has none, or treats this level as any other word.
+    """
+    if settings.reasoning_effort and not levels:
+        raise UsageError(
+            f"The model's chat template does not know reasoning_effort: {_effort_option(settings)} would do nothing.",
+            fix="Remove it: the model behaves as trained."
+            if switch.on is None
+            else "It knows --thinking and --no-thinking.",
+        )
+    known = [level for level in EFFORTS if any(level in some for some in levels.values())]
+    if not settings.reasoning_effort:
+        if known and settings.thinking is not False and not given.keys() & levels.keys():
+            log.info(
+                f"This model's chat template decides how much it reasons: give --reasoning-effort {' or '.join(known)}."
+            )
+        return {}
+    if settings.reasoning_effort not in known:
+        raise UsageError(
+            f"The model's chat template does not know {_effort_option(settings)}; it knows "
+            f"{' and '.join(known) or 'no level that lbx does'}.",
+            fix=f'Levels of its own go into the model card: kwargs = {{ {next(iter(levels))} = "..." }} under [chat].',
+        )
+    return {name: settings.reasoning_effort for name, some in levels.items() if settings.reasoning_effort in some}

@@ -19,7 +19,7 @@ _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"
 
 
 class _Guard:
-    """What this process may reach; None: everything."""
+    """Addresses that this process may reach; None: all."""
 
     installed = False
     allowed: frozenset[tuple[str, int]] | None = None
@@ -29,7 +29,7 @@ _guard = _Guard()
 
 
 class NetworkAttemptError(LbxError):
-    """Something in this process tried to reach the network although the run is offline."""
+    """An attempt to reach the network during an offline run."""
 
 
 def network_interfaces() -> list[str]:
@@ -69,7 +69,7 @@ def block_network(*servers: tuple[str, int] | None) -> str:
 
 @contextmanager
 def offline(*servers: tuple[str, int] | None) -> Iterator[str]:
-    """The same for a block; afterwards the process may use the network as it could before."""
+    """Block the network inside a ``with`` block."""
     before, environment = _guard.allowed, {name: os.environ.get(name) for name in _OFFLINE}
     try:
         yield block_network(*servers)
@@ -83,7 +83,7 @@ def offline(*servers: tuple[str, int] | None) -> Iterator[str]:
 
 
 def _addresses(host: str, port: int) -> frozenset[tuple[str, int]]:
-    """The host by its name and by each of its addresses, with the port."""
+    """The host by name and by each of its addresses, with the port."""
     try:
         entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as exc:

@@ -12,22 +12,21 @@ from typing import Any
 from lbx.backends import ModelCard
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
+from lbx.base.option import key_values
 from lbx.base.records import canonical_json, sha256_text
 from lbx.base.version import __version__
 from lbx.benchmarks import BENCHMARKS
 from lbx.inference.model import Backend, BackendInfo
 from lbx.judging.same_family import same_family, tokenizer_sha256
-from lbx.planning.option import key_values
-from lbx.planning.selection import select_samples
-from lbx.planning.settings import RunSettings
-from lbx.planning.work import Work, not_shared
 from lbx.running.judge_run import resolve_judge
 from lbx.running.judge_spec import JudgeSpec
-from lbx.running.models import card_of, choose_tasks, finder_for, load_model
+from lbx.running.models import card_of, choose_tasks, finder_for, has_reasoning_block, load_model, make_prompter
 from lbx.running.offline import block_network
 from lbx.running.resolved import ResolvedRun
-from lbx.running.spec import RunSpec
-from lbx.running.templates import has_reasoning_block, make_prompter
+from lbx.spec.jobs import Work, not_shared
+from lbx.spec.run_spec import RunSpec
+from lbx.spec.selection import select_samples
+from lbx.spec.settings import RunSettings
 from lbx.store import RunRow
 from lbx.store.same_runs import WHOLE
 
@@ -82,7 +81,6 @@ def make_works(run: ResolvedRun, card: ModelCard, backend: Backend) -> list[Work
 
 
 def prepare_runs(run: ResolvedRun) -> list[Work]:
-    """Load the model."""
     card = replace(card_of(run.spec, run.bundle), hash_weights=run.spec.hash_weights)
     if card.hash_weights:
         log.info(f"--hash-weights: every byte of {card.name}'s weights is read once more.")
@@ -95,7 +93,6 @@ def prepare_runs(run: ResolvedRun) -> list[Work]:
 
 
 def prepare_worker(run: ResolvedRun) -> list[Work]:
-    """Load the model in a worker process, which is offline from then on."""
     block_network(run.server)
     return prepare_runs(run)
 

@@ -21,7 +21,7 @@ from lbx.store.runs import runs_named
 
 
 class Embedding(NamedTuple):
-    """The embedding model for summaries: its card, where its weights may lie, its CPU threads."""
+    """Card of an embedding model, a bundle that may hold its weights, CPU threads."""
 
     name: str
     bundle: Bundle | None = None

@@ -1,21 +1,24 @@
-"""A run whose names have been looked up: what there is to ask, before there is a model to ask it."""
+"""A run with its tasks and samples looked up in the bundle, and the comparison of its samples with a results file."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Sample, Task
 from lbx.benchmarks import beside
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.judging.same_family import JudgedModel
-from lbx.planning.retrieving import Finder
-from lbx.planning.selection import Selection
-from lbx.planning.settings import RunSettings
-from lbx.planning.work import Agenda, nothing_retrieved
-from lbx.running.spec import RunSpec
-from lbx.store import SampleRow
+from lbx.running.retrieving import Finder
+from lbx.spec.jobs import Agenda, nothing_retrieved
+from lbx.spec.run_spec import RunSpec
+from lbx.spec.selection import Selection
+from lbx.spec.settings import RunSettings
+from lbx.store import SampleRow, Store
+from lbx.store.same_samples import refuse_other_samples
 
 Chunks = Callable[[Benchmark, Sample], Sequence[Chunk]]
 """A sample's retrieved chunks, in document order."""
@@ -51,24 +54,41 @@ class ResolvedRun:
 
     @property
     def benchmarks(self) -> Mapping[str, Benchmark]:
-        """By name."""
         return beside(self.own)
 
     def sample_rows(self) -> Iterator[SampleRow]:
-        """The samples to be asked, as the results file stores them. Raises BundleError: a data file is damaged."""
+        """Rows of the selected samples. Raises BundleError: a data file is damaged."""
         for task in self.tasks:
             samples = self.benchmarks[task.benchmark].samples(self.bundle, task.name)
             for position, sample in self.selection.of(task, samples):
                 yield SampleRow(sample, position)
 
     def reading(self, finder: Finder, chunks: Chunks) -> ResolvedRun:
-        """The run with a retriever's chunks in place of documents; its name is part of what the run is."""
+        """The run with a retriever's chunks in place of documents; the retriever's name is part of its settings."""
         settings = [replace(one, retriever=finder.name) for one in self.settings]
         return replace(self, settings=settings, chunks=chunks)
 
     @property
     def agendas(self) -> list[Agenda]:
-        """What each of the runs asks."""
+        """The agenda of each run."""
         return [
             Agenda(self.bundle, self.tasks, self.benchmarks, settings, self.selection) for settings in self.settings
         ]
+
+
+def check_samples(run: ResolvedRun, results: Path, shown_as: Path | None = None) -> None:
+    """Read every sample of a run, and compare it with a results file if there is one.
+
+    Args:
+        shown_as: the name of the file in the message.
+
+    Raises:
+        ConflictError: the file holds another revision of some samples.
+        BundleError: a data file is damaged.
+    """
+    samples = run.sample_rows()
+    if not results.is_file() or not results.stat().st_size:
+        deque(samples, maxlen=0)
+        return
+    with Store(results, read_only=True) as store:
+        refuse_other_samples(store, samples, shown_as or results)

@@ -15,11 +15,11 @@ from typing import Self
 
 from lbx.base.interrupts import uninterrupted
 from lbx.base.records import SampleKey, encodable
-from lbx.planning.work import Agenda, JobSize, PendingSample, make_jobs
 from lbx.running.answering import Asker
 from lbx.running.watching import Watch
 from lbx.scoring.adding_up import add_up, add_up_completed
 from lbx.scoring.scores import score_rows
+from lbx.spec.jobs import Agenda, JobSize, PendingSample, make_jobs
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store
 
 BATCH_ROWS = 64
@@ -65,7 +65,6 @@ class Outcome:
     computed_tokens: int = 0
 
     def count(self, row: GenerationRow) -> None:
-        """Add one row."""
         if row.error is not None:
             self.failed += 1
             return
@@ -84,7 +83,7 @@ class Outcome:
 
 @contextmanager
 def closing(store: Store, run_ids: Sequence[str]) -> Iterator[None]:
-    """Have the runs' rows say how the block ended: "done", "interrupted" or "failed"."""
+    """Store in the runs' rows how the block ended: "done", "interrupted" or "failed"."""
     status = "failed"
     try:
         yield
@@ -128,7 +127,7 @@ class _CommitBuffer:
             self._flush()
 
     def add(self, sample: SampleRow, generation: GenerationRow, scores: Sequence[ScoreRow]) -> None:
-        """Take an answer in. Raises what a commit since the last call could not do."""
+        """Add an answer. Raises the error of a commit since the last call."""
         with self._changed:
             self._samples.append(sample)
             self._generations.append(generation)
@@ -219,7 +218,7 @@ class Runner:
         return [name for (name,) in answered.rows]
 
     def _look_back(self, run_id: str, outcome: Outcome) -> None:
-        """What the results file holds of the run now."""
+        """Count failures and answered samples in the results file."""
         failures = self.store.query("SELECT count(*) FROM failures WHERE run_id = ?", [run_id])
         outcome.failures = failures.rows[0][0]
         stored = {
@@ -239,7 +238,7 @@ class Runner:
         self.watch.sample(None)
 
     def _keep(self, batch: _CommitBuffer, item: PendingSample, generation: GenerationRow) -> None:
-        """Score an answer and put it on its way to the file."""
+        """Score an answer and hand it to the commit buffer."""
         run_id, outcome, sample = self.run_ids[item.run], self.outcomes[item.run], item.sample
         generation = replace(generation, run_id=run_id)  # who answered may not know its name in this file
         benchmark = self.agendas[item.run].benchmarks[sample.benchmark]

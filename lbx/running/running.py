@@ -20,25 +20,24 @@ from lbx.base.layout import Bundle
 from lbx.base.outputs import sweep
 from lbx.benchmarks import BENCHMARKS, of_embedding
 from lbx.bundle import check_unchanged
-from lbx.planning.memory_use import Free
-from lbx.planning.retrieving import StoredChunks, find_all
-from lbx.planning.selection import EVERYTHING, Selection
-from lbx.planning.work import Agenda, JobSize
+from lbx.forecast.memory_use import Free
 from lbx.running.answering import Asker, LocalAsker
-from lbx.running.data_check import check_samples
-from lbx.running.forecast import look_ahead_of_run
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, embedding_servers, finder_for, server_of
 from lbx.running.offline import offline
+from lbx.running.plan import look_ahead_of_run
 from lbx.running.preparing import generated_names, prepare_runs, prepare_worker, resolve
 from lbx.running.rescoring import Embedding, score_with
-from lbx.running.resolved import ResolvedRun
+from lbx.running.resolved import ResolvedRun, check_samples
+from lbx.running.retrieving import StoredChunks, find_all
 from lbx.running.runner import Outcome, Runner, closing
 from lbx.running.sharding import shard_of
-from lbx.running.spec import RunSpec
 from lbx.running.watching import RunMeter, Watch, log_beside, watched
 from lbx.running.workers.pool import WorkerPool
 from lbx.scoring.reading import add_up_unfinished
+from lbx.spec.jobs import Agenda, JobSize
+from lbx.spec.run_spec import RunSpec
+from lbx.spec.selection import EVERYTHING, Selection
 from lbx.store import RunRow, Store
 from lbx.store.caches import embedding_models
 from lbx.store.copies import copied
@@ -46,7 +45,7 @@ from lbx.store.same_runs import find_run
 from lbx.store.same_samples import refuse_other_samples
 
 if TYPE_CHECKING:
-    from lbx.planning.shards import ShardPlan
+    from lbx.forecast.shards import ShardPlan
 
 log = logging.getLogger("lbx")
 
@@ -127,7 +126,7 @@ def run(
 def _place_to_write(
     output: Path, scratch: Path | None, minutes: float
 ) -> Iterator[tuple[Path, Callable[[Store], None] | None]]:
-    """Where to write, and what to call after each commit: with a ``scratch`` folder, see ``lbx.store.copies``."""
+    """Path to write to, and the callback after each commit; with a ``scratch`` folder, see ``lbx.store.copies``."""
     if output.parent.is_dir() and (left := sweep(output.resolve())):
         log.info(f"Removed what killed processes have left: {', '.join(map(str, left))}")
     if scratch is None:
@@ -168,7 +167,7 @@ def _ask(
     retry_empty: bool,
     log_file: Path,
 ) -> dict[str, Outcome]:
-    """Ask what is not done. With what memory was ``free`` before the model was loaded, count and estimate first."""
+    """Ask the remaining samples. With the memory that was ``free`` before the model was loaded, forecast first."""
     workers = run.spec.workers
     if store.query("FROM samples LIMIT 1").rows:  # another session may have written while the model was loaded
         refuse_other_samples(store, run.sample_rows(), store.path)
@@ -216,7 +215,7 @@ def _warn_of_no_reasoning(agendas: Sequence[Agenda], outcomes: Sequence[Outcome]
 
 
 def _extent(agenda: Agenda) -> str:
-    """How much is asked: "3 of 269 samples of 1 task, 9 answers"."""
+    """ "3 of 269 samples of 1 task, 9 answers"."""
     n_asked, n_all = (sum(map(count, agenda.tasks)) for count in (agenda.samples_in, lambda task: task.samples))
     of = f" of {n_all:,}" if n_asked < n_all else ""
     tasks = counted(len(agenda.tasks), "task")

@@ -12,12 +12,12 @@ from typing import Any
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.records import Prompt, Sample, SampleKey
 from lbx.inference.prefix import common_prefix
-from lbx.planning.work import Work
 from lbx.prompting.prompter import ReadPrompt
 from lbx.running.judge_spec import JudgeSpec
 from lbx.running.models import card_of, load_to_count
 from lbx.running.preparing import make_works, resolve, retrieving
-from lbx.running.spec import RunSpec
+from lbx.spec.jobs import Work
+from lbx.spec.run_spec import RunSpec
 
 FIRST_ANSWER = "<the first answer>"
 """Stands for what the model said where a second prompt repeats it."""
@@ -41,7 +41,6 @@ class SentPrompt:
     shared_tokens: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """A line of the export."""
         row = {**self.key._asdict(), "step": self.step, "prompt_source": self.prompt.source, "error": self.error}
         if self.read is None:
             return row
@@ -115,7 +114,7 @@ def rebuilt(
 
 @contextmanager
 def _works(spec: RunSpec, run_id: str | None = None, results: Path | None = None) -> Iterator[list[Work]]:
-    """The works of a spec; where a run is named, its own first."""
+    """The works of a spec; a named run's own first."""
     run = resolve(spec)
     with retrieving(run) as reading:
         card = card_of(spec, run.bundle)

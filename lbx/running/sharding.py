@@ -8,33 +8,34 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from lbx.backends import Backend, ModelCard
 from lbx.backends.options import AUTO, MOST_THREADS, HfOptions
 from lbx.base.errors import BackendError, DoesNotFitError, UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
-from lbx.planning.calibration import calibrate, room_of
-from lbx.planning.estimate import Costs
-from lbx.planning.run_plan import make_plan
-from lbx.planning.selection import Selection
-from lbx.planning.shards import (
+from lbx.forecast.calibration import calibrate, room_of
+from lbx.forecast.estimate import Costs
+from lbx.forecast.run_plan import make_plan
+from lbx.forecast.shards import (
+    ONE_BY_ONE,
+    RULE_OF_THUMB,
     Document,
     ShardPlan,
+    cost_of,
     documents_in_characters,
     documents_in_tokens,
     make_shards,
-    rule_of_thumb,
-    seconds_of,
 )
-from lbx.planning.work import Work
-from lbx.running.data_check import check_samples
-from lbx.running.forecast import known_costs, share_of_one
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, load_model, load_to_count
+from lbx.running.plan import known_costs, share_of_one
 from lbx.running.preparing import make_works, resolve, retrieving
-from lbx.running.resolved import ResolvedRun
-from lbx.running.spec import RunSpec
+from lbx.running.resolved import ResolvedRun, check_samples
+from lbx.spec.jobs import Work
+from lbx.spec.run_spec import RunSpec
+from lbx.spec.selection import Selection
 from lbx.store import RunRow, Store
 
 log = logging.getLogger("lbx")
@@ -59,13 +60,18 @@ class Counting:
 
 @dataclass(frozen=True, slots=True)
 class _Costed:
-    """Documents, what each costs in ``unit``, how that is known, and how many processes share the costs."""
+    """Documents with their costs in ``unit``, the basis of the costs, and the processes that share them."""
 
     documents: Sequence[Document]
     costs: Sequence[float]
     unit: str
     basis: str
     processes: int = 1
+
+    @classmethod
+    def by_rule_of_thumb(cls, documents: Sequence[Document], tasks: Sequence[str], counted: str) -> Self:
+        costs = [cost_of([document], tasks, RULE_OF_THUMB, ONE_BY_ONE) for document in documents]
+        return cls(documents, costs, "tokens", f"{RULE_OF_THUMB.basis}, from {counted}")
 
 
 def deal(
@@ -133,7 +139,7 @@ def shard_of(plan: ShardPlan, number: int, run: ResolvedRun) -> Selection:
 
 
 def _tell_of_unlike_machines(run: ResolvedRun) -> None:
-    """Each node decides by its own processor what "auto" is, and shards of two number formats are never merged."""
+    """Each node resolves "auto" for its own processor, and shards of two number formats are never merged."""
     options = card_of(run.spec, run.bundle).options
     if isinstance(options, HfOptions) and options.dtype == AUTO:
         log.info(
@@ -145,32 +151,30 @@ def _tell_of_unlike_machines(run: ResolvedRun) -> None:
 def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _Costed:
     progress = functools.partial(listener.counted, "counted")
     loaded = _load(run, how) if how.tokens else None
+    names = [task.full_name for task in run.tasks]
     if loaded is None:
         documents = documents_in_characters(run.agendas, progress)
-        costs = [rule_of_thumb(one) for one in documents]
-        return _Costed(documents, costs, "tokens", "a rule of thumb, from characters")
+        return _Costed.by_rule_of_thumb(documents, names, "characters")
     card, backend, measured = loaded
     try:
         with retrieving(run) as reading:
             works = make_works(reading, card, backend)
             documents = documents_in_tokens(works, progress)
-            counted_costs = _costs(run, works, how, measured=measured)
-            if counted_costs is None:
-                costs = [rule_of_thumb(one) for one in documents]
-                return _Costed(documents, costs, "tokens", "a rule of thumb, from tokens")
+            costs = _costs(run, works, how, measured=measured)
+            if costs is None:
+                return _Costed.by_rule_of_thumb(documents, names, "tokens")
             room = room_of(backend, batching=run.spec.batching)
-            names = [task.full_name for task in run.tasks]
-            seconds = [seconds_of([one], names, counted_costs, room) for one in documents]
-            # What earlier sessions say is of as many workers; a calibration is of one of them.
+            seconds = [cost_of([document], names, costs, room) for document in documents]
+            # Costs of earlier sessions are of as many workers; a calibration is of one of them.
             processes = max(1, run.spec.workers) if how.like is None else 1
             longest = max((int(walk.length.max(initial=0)) for one in documents for walk in one.walks), default=0)
-            return _Costed(documents, seconds, "s", counted_costs.basis_for(names, longest), processes)
+            return _Costed(documents, seconds, "s", costs.basis_for(names, longest), processes)
     finally:
         backend.close()
 
 
 def _load(run: ResolvedRun, how: Counting) -> tuple[ModelCard, Backend, bool] | None:
-    """The model, and whether it is whole, to be measured, or there to count; None where it cannot be loaded here."""
+    """The model, and whether it can be measured or only counts; None if it cannot be loaded here."""
     try:
         card = card_of(run.spec, run.bundle)
         if how.calibrate and how.like is None:
@@ -198,7 +202,7 @@ def _costs(run: ResolvedRun, works: Sequence[Work], how: Counting, *, measured: 
 
 
 def _costs_like(results: Path, row: RunRow, workers: int) -> Costs | None:
-    """What a results file of another machine says: of the hardware that its newest session ran on."""
+    """Costs in a results file of another machine, for its newest session's hardware."""
     with Store(results, read_only=True) as store:
         hardware = store.query(
             "SELECT s.hardware::VARCHAR FROM sessions s JOIN runs r USING (run_id) WHERE r.model = ? AND r.backend = ? "

@@ -16,9 +16,9 @@ from typing import Any, Self
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.outputs import appended_file
 from lbx.base.visible import one_line
-from lbx.planning.memory_use import gpu_memory, memory_in_use, peak_of_this_process
-from lbx.planning.outlook import Outlook
-from lbx.planning.run_plan import added
+from lbx.forecast.memory_use import gpu_memory, memory_in_use, peak_of_this_process
+from lbx.forecast.outlook import Outlook
+from lbx.forecast.run_plan import added
 from lbx.running.listening import Listener, RunProgress
 from lbx.store import GenerationRow, RunRow, SessionRow, Store
 from lbx.store.sessions import keep_sessions, next_session
@@ -33,7 +33,7 @@ _FEW_ANSWERS = 4
 
 @dataclass(slots=True)
 class RunCounts:
-    """What one of the runs that are made together has done."""
+    """Counts of one of the runs that are made together."""
 
     answered: int = 0
     failed: int = 0
@@ -57,7 +57,7 @@ class RunCounts:
 
 @dataclass(slots=True)
 class _OfTask:
-    """A task's answers: how many there will be, how many there are, and their tokens."""
+    """A task's answers: planned, done, and their tokens."""
 
     planned: int
     planned_tokens: float
@@ -66,7 +66,7 @@ class _OfTask:
 
     @property
     def left_tokens(self) -> float:
-        """Tokens of the answers to come: as long as those so far, once there are some."""
+        """Tokens of the remaining answers, as long as the mean of those so far."""
         expected = self.planned_tokens / self.planned if self.planned else 0.0
         mean = self.tokens / self.answered if self.answered >= _FEW_ANSWERS else expected
         return max(0, self.planned - self.answered) * mean
@@ -100,7 +100,7 @@ class RunMeter:
             }
 
     def sample(self, row: GenerationRow | None) -> None:
-        """A sample is over; None: it was before."""
+        """Count a sample; None: it was done before."""
         if row is None:
             self.found += 1
             return
@@ -114,12 +114,11 @@ class RunMeter:
             task.tokens += row.output_tokens or 0
 
     def count(self, tokens: int) -> None:
-        """So many more tokens of prompts and answers were computed."""
         self._told += tokens
 
     @property
     def computed(self) -> int:
-        """Tokens of prompts and answers: as told, at least those of the answers that have ended."""
+        """Computed tokens of prompts and answers; at least those of the finished answers."""
         return max(self._told, sum(run.computed_tokens for run in list(self.runs.values())))
 
     @property
@@ -132,12 +131,12 @@ class RunMeter:
 
     @property
     def prompt_tokens(self) -> int:
-        """Of the prompts that are answered; of two that a question takes the first, as plans count."""
+        """Tokens of answered prompts; of a question with two prompts the first one's, as plans count."""
         return self._answered_tokens
 
     @property
     def fraction(self) -> float:
-        """How far the run is, 0 to 1: by prompt tokens answered, or by samples where those are not known."""
+        """Progress from 0 to 1 by prompt tokens, or by samples if those are unknown."""
         planned = self.planned_prompt_tokens
         if planned:
             return min(1.0, self.prompt_tokens / planned)
@@ -145,7 +144,7 @@ class RunMeter:
         return min(1.0, self.over / left) if left > 0 else 1.0
 
     def tokens_per_s(self) -> float:
-        """Tokens computed a second, lately."""
+        """Tokens computed per second during the last minute."""
         now = self._clock()
         while len(self._seen) > 1 and now - self._seen[1][0] >= RATE_S:
             self._seen.popleft()
@@ -155,7 +154,7 @@ class RunMeter:
         return (self.computed - before) / (now - then) if now > then else 0.0
 
     def left_s(self) -> float | None:
-        """Seconds to the end: what is left of the estimate, at the pace so far; None: unknown."""
+        """Seconds to the end: the rest of the estimate at the pace so far; None if unknown."""
         elapsed = self.elapsed_s
         done, left, estimated = self._work()
         if left <= 0:
@@ -310,7 +309,6 @@ class Watch:
         self.meter.count(tokens)
 
     def progress(self, *, ended: bool = False) -> RunProgress:
-        """How far the run is."""
         meter = self.meter
         return RunProgress(
             over=meter.over,

@@ -9,6 +9,7 @@ call to call.
 from __future__ import annotations
 
 from lbx.base.marks import OF_ANSWERS
+from lbx.base.run_options import view_labels
 from lbx.store.judging_views import JUDGING_VIEWS
 from lbx.store.numbers import OPINIONS
 from lbx.store.rows import SURE
@@ -31,12 +32,8 @@ MODE_OF_RUN = f"""nullif(concat_ws(' ',
                         THEN CASE WHEN {_REASONED} = 2 THEN 'thinking' ELSE 'no thinking' END
                         WHEN r.settings->>'thinking' = 'true' OR r.settings->>'thinking_tokens' IS NOT NULL
                         THEN CASE WHEN {_REASONED} = 0 THEN 'no thinking' ELSE 'thinking' END END,
-                   'effort ' || (r.settings->>'reasoning_effort'),
-                   CASE WHEN r.settings->>'cot' = 'true' THEN 'cot' END,
-                   CASE WHEN r.settings->>'no_context' = 'true' THEN 'no context' END,
-                   CASE WHEN r.settings->>'length_hint' = 'false' THEN 'no length hint' END,
-                   CASE WHEN r.benchmark_versions->>'judge' IS NOT NULL THEN 'judge' END,
-                   'rag ' || (r.settings->>'rag')), '')"""
+                   {", ".join(view_labels("r.settings"))},
+                   CASE WHEN r.benchmark_versions->>'judge' IS NOT NULL THEN 'judge' END), '')"""
 # Once a run and not once a row of its numbers: reading its settings takes 10 kB and 3 us each time.
 _RUNS = f"(SELECT r.*, {MODE_OF_RUN} AS mode FROM runs r)"
 

@@ -34,7 +34,7 @@ class Journey(Merges, Opinions):
     ) -> None:
         asked = self.world.keys(tasks, limit, iterations)
         more = ("--limit", limit) if limit else ()
-        options = ("--tasks", tasks, "--iterations", iterations, *more, *(("--run", name) if name else ()))
+        options = ("--tasks", tasks, "--iterations", iterations, *more, *(("--name", name) if name else ()))
         self._ask(file, ("run", weights, iterations), name, asked, options, mood, retry, scratch=scratch, kill=kill)
 
     def score(self, file: str, kill: int = 0) -> None:

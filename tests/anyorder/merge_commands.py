@@ -8,7 +8,7 @@ from killing import watched
 from ledger import Held, rows_in
 
 from lbx.cluster.folder import RunFolder
-from lbx.planning.shards import read_shards
+from lbx.forecast.shards import read_shards
 
 
 class Merges(Files):
@@ -110,7 +110,7 @@ class Merges(Files):
         folder = RunFolder(self.folder / "cluster")
         shard = read_shards(folder.plan_file).shards[number]
         asked = [(*task.split("/"), name, 0) for task, places in shard.samples.items() for name, _ in places.values()]
-        options = ("--tasks", tasks, "--iterations", 1, "--run", "cluster", "--shards", folder.plan_file)
+        options = ("--tasks", tasks, "--iterations", 1, "--name", "cluster", "--shards", folder.plan_file)
         self._ask(
             f"cluster/shards/{number:04d}", ("run", weights, 1), "cluster", asked,  # type: ignore[arg-type]
             (*options, "--shard", number), mood, retry, scratch=scratch, kill=kill,

@@ -43,10 +43,10 @@ from lbx.exchange.annotation import dataset_file
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.exchange.annotation.dataset_file import opened
 from lbx.exchange.annotation.pairs import ANSWERS
+from lbx.forecast.shards import read_shards
 from lbx.judging.people.journal import Journal, read_journal
-from lbx.planning.shards import read_shards
 from lbx.report.reference import read_reference
-from lbx.running.spec import RunSpec
+from lbx.spec.run_spec import RunSpec
 from lbx.store.opening import connect
 
 Verdict = Callable[[str], None]

@@ -21,10 +21,10 @@ from lbx.cluster.folder import RunFolder, Submitted
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.exchange.annotation.pairs import ANSWERS
 from lbx.exchange.exporting import write_files
+from lbx.forecast.shards import ShardPlan
 from lbx.judging.people.journal import Journal
-from lbx.planning.shards import ShardPlan
-from lbx.running.spec import RunSpec
 from lbx.running.watching import log_beside
+from lbx.spec.run_spec import RunSpec
 from lbx.store import Store, copies, queries
 
 Verdict = Callable[[str], None]

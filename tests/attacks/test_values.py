@@ -139,7 +139,7 @@ FORMS: dict[str, tuple[str, Any, Callable[[Any], str], Command]] = {
         {"lbx_shards": 1, "bundle_digest": "?", "runs": ["n"], "iterations": {"needle/single_en": 1}, "unit": "tokens",
          "basis": "x", "shards": [{"cost": 1.5, "samples": {"needle/single_en": [[0, "len0064-depth000-00", 396.0]]}}]},
         json.dumps,
-        ("run", "-b", "bundle", "-m", "oracle.jsonl", "-t", "needle/single_en", "--run", "n", "--no-plan",
+        ("run", "-b", "bundle", "-m", "oracle.jsonl", "-t", "needle/single_en", "--name", "n", "--no-plan",
          "--shards", "shards.json", "--shard", "0", *TO),
     ),
     "a rubric": (

@@ -30,7 +30,7 @@ from lbx.base.errors import BackendError  # noqa: E402
 from lbx.inference.batching import DecodeBatch  # noqa: E402
 from lbx.inference.completing import complete, complete_all  # noqa: E402
 from lbx.inference.model import Extend  # noqa: E402
-from lbx.planning.work import not_shared  # noqa: E402
+from lbx.spec.jobs import not_shared  # noqa: E402
 
 LONGROPE = {
     "rope_type": "longrope",

@@ -18,7 +18,7 @@ from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.batching import DecodeBatch
 from lbx.inference.completing import complete
-from lbx.parity.tracing import forced
+from lbx.parity.differences import forced
 
 pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
 

@@ -161,7 +161,7 @@ def test_results_file_open_elsewhere(lbx: Lbx, bundle: Path, answers: Path, tmp_
 
 def test_other_settings_under_a_runs_name(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
     path = tmp_path / "results.duckdb"
-    run = ("run", "-b", bundle, "-m", answers, "-t", "needle/single_en", "-o", path, "--run", "mine")
+    run = ("run", "-b", bundle, "-m", answers, "-t", "needle/single_en", "-o", path, "--name", "mine")
     assert lbx(*run).returncode == 0
     fails(lbx(*run, "--seed", 3), 1, "seed was 0 and is now 3", "--name NAME")
     fails(lbx(*run, "--no-chat"), 1, "chat was True and is now False")

@@ -153,7 +153,7 @@ def test_score_again_changes_nothing(lbx: Lbx, results: Path) -> None:
 def test_failed_samples_are_rows_and_exit_code_3(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
     table, path = tmp_path / "fails.jsonl", tmp_path / "results.duckdb"
     table.write_text('{"*": {"error": "the card caught fire"}}')
-    command = ("run", "--bundle", bundle, "--model", table, "--tasks", "needle/single_en", "-o", path, "--run", "r")
+    command = ("run", "--bundle", bundle, "--model", table, "--tasks", "needle/single_en", "-o", path, "--name", "r")
     done = lbx(*command)
     assert done.returncode == 3
     assert "lbx report" in done.stderr
@@ -185,7 +185,7 @@ def test_empty_answers_are_asked_again_when_told_to(lbx: Lbx, bundle: Path, answ
     lines = [json.loads(line) for line in answers.read_text().splitlines()]
     empty = [line["key"] for line in lines if line["key"].startswith("needle/single_en")][:3]
     table.write_text("\n".join(json.dumps(line | ({"text": " \n"} if line["key"] in empty else {})) for line in lines))
-    command = ("run", "--bundle", bundle, "--model", table, "--tasks", "needle/single_en", "-o", path, "--run", "r")
+    command = ("run", "--bundle", bundle, "--model", table, "--tasks", "needle/single_en", "-o", path, "--name", "r")
     mean = ("sql", path, "SELECT score, n FROM task_scores", "--format", "csv")
     assert lbx(*command).returncode == 0
     assert lbx(*mean).stdout == "score,n\n0.625,8\n"
@@ -203,7 +203,7 @@ def test_what_is_asked_again_alone_is_forgotten_alone(lbx: Lbx, bundle: Path, an
     spoilt: list[dict[str, str]] = [{"error": "gone"}, {"text": ""}]
     kept = [line | spoilt[place % 2] if place % 4 < 2 else line for place, line in enumerate(lines)]
     table.write_text("\n".join(map(json.dumps, kept)))
-    command = ("run", "--bundle", bundle, "--model", table, "-o", path, "--run", "r", "--no-plan", "--json")
+    command = ("run", "--bundle", bundle, "--model", table, "-o", path, "--name", "r", "--no-plan", "--json")
     assert lbx(*command, "--tasks", "needle/single_en,needle/multikey_en").returncode == 3
     held = ("sql", path, "SELECT task, sample_id, output, error FROM generations ORDER BY ALL", "--format", "csv")
     shown = ("sql", path, "SELECT * EXCLUDE (low) FROM task_results ORDER BY ALL", "--format", "csv")

@@ -89,9 +89,9 @@ def test_two_models_of_one_name_and_size_are_two_runs(
     found = runs(ask.file)
     assert sorted(found.values()) == [1, 2]
     assert {row_of(ask.file, run)["model"] for run in found} == {model.stem if model.is_file() else model.name}
-    named = ask(model, "-n", 1, "--run", "mine")
+    named = ask(model, "-n", 1, "--name", "mine")
     assert named.returncode == 0
-    fails(ask(other, "-n", 2, "--run", "mine"), 1, "was made with other settings: backend.weights was")
+    fails(ask(other, "-n", 2, "--name", "mine"), 1, "was made with other settings: backend.weights was")
 
 
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,5 +160,5 @@ def test_all_of_the_weights_where_it_is_asked_for(
         assert done.returncode == 0, done.stderr
         assert sorted(runs(ask.file).values()) == expected
         assert ("every byte" in done.stderr) == bool(more)
-    assert ask(first, "-n", 1, "--run", "mine", "--hash-weights").returncode == 0
-    fails(ask(other, "-n", 2, "--run", "mine", "--hash-weights"), 1, "backend.weights_whole was")
+    assert ask(first, "-n", 1, "--name", "mine", "--hash-weights").returncode == 0
+    fails(ask(other, "-n", 2, "--name", "mine", "--hash-weights"), 1, "backend.weights_whole was")

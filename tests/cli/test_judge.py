@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 from endpoint_servers import ScriptedServer, closing_all
 
 from lbx.benchmarks.judge.benchmark import Judging
-from lbx.planning.run_plan import make_plan
+from lbx.forecast.run_plan import make_plan
 from lbx.running.judge_spec import JudgeSpec, spec_of
 from lbx.running.models import card_of, load_model
 from lbx.running.preparing import make_works, resolve
@@ -343,7 +343,7 @@ def test_failed_and_empty_answers_are_said(lbx: Lbx, home: Path, always_first: P
     lines: list[dict[str, Any]] = [{"key": "*", "text": "fine"}]
     lines += [{"key": "leval/multidoc_qa/000-00", "text": " \n"}, {"key": "leval/multidoc_qa/000-01", "error": "gone"}]
     model = table(tmp_path, "holes", lines)
-    what = ["--bundle", home / "b", "--model", model, "--tasks", "leval", "--run", "holes", "--no-plan"]
+    what = ["--bundle", home / "b", "--model", model, "--tasks", "leval", "--name", "holes", "--no-plan"]
     assert lbx("run", *what, "-o", results).returncode == 3
     done = lbx(*judge(home, results, always_first, "--run", "holes", "--against", "turbo-16k-0613"))
     said = " ".join(done.stderr.split())

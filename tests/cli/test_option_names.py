@@ -18,14 +18,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
 from store_rows import RUN
 
 from lbx.base.errors import StoreError
+from lbx.base.option import fields_of
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
 from lbx.cli import completing, submitting
 from lbx.cli.loading import resolve
 from lbx.cli.main import COMMANDS, load
-from lbx.planning.option import fields_of
 from lbx.running.judge_spec import JudgeSpec
-from lbx.running.spec import RunSpec
+from lbx.spec.run_spec import RunSpec
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.imports import refuse_other_content
 
@@ -154,9 +154,8 @@ def test_a_new_run_is_named_by_name(lbx: Lbx, monkeypatch: pytest.MonkeyPatch) -
     common = ("submit", "slurm", "-b", "b", "-m", "m", "-t", "needle", "--shards", 2, "-o", "d")
     done = lbx(*common, "--name", "mine")
     assert (done.returncode, seen[-1].spec.name, seen[-1].job_name) == (0, "mine", None)
-    done = lbx(*common, "--run=mine")
-    assert seen[-1].spec.name == "mine"
-    assert "name new ones with --name" in done.stderr
+    fails(lbx(*common, "--run=mine"), 2, "--run names a run of --spec RESULTS", "--name")
+    assert len(seen) == 1
 
 
 def test_tasks_without_a_bundle_are_those_that_lbx_knows(lbx: Lbx) -> None:

@@ -94,7 +94,7 @@ def test_two_halves_are_merged(lbx: Lbx, place: Path) -> None:
     for name in ("facts", "facts_zh"):
         halves.append(place / f"{name}.duckdb")
         done = lbx("run", "--bundle", place / "handbook", "--model", place / "models" / "my-model.toml", "--no-plan",
-                   "--tasks", f"handbook/{name}", "--run", "both", "-o", halves[-1])  # fmt: skip
+                   "--tasks", f"handbook/{name}", "--name", "both", "-o", halves[-1])  # fmt: skip
         assert done.returncode == 0, done.stderr
     done = lbx("merge", *halves, "-o", place / "all.duckdb")
     assert done.returncode == 0, done.stderr

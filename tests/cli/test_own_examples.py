@@ -61,7 +61,7 @@ class Made:
     def run(self, answer: str | Mapping[str, str], *options: object, name: str = "mine") -> list[dict[str, Any]]:
         """What is stored of each answer."""
         self.call("run", "--bundle", self.bundle, "--model", self.card(name, answer), "--tasks", "harbour",
-                  "--run", name, "--no-plan", "-o", self.results, *options)  # fmt: skip
+                  "--name", name, "--no-plan", "-o", self.results, *options)  # fmt: skip
         return self.rows(
             "SELECT g.*, s.score, s.extracted FROM generations g LEFT JOIN scores s USING "
             f"(run_id, benchmark, task, sample_id, iteration) WHERE run_id = '{name}' ORDER BY sample_id"

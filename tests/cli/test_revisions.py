@@ -12,9 +12,9 @@ import pytest
 from command_line import Done, Lbx, fails
 
 from lbx.base.errors import BundleError
-from lbx.running.data_check import check_samples
 from lbx.running.preparing import resolve
-from lbx.running.spec import RunSpec
+from lbx.running.resolved import check_samples
+from lbx.spec.run_spec import RunSpec
 from lbx.store import Store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "running"))

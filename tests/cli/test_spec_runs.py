@@ -91,8 +91,9 @@ def test_what_is_missing_or_wrong_is_said(lbx: Lbx, spec: Path, tmp_path: Path) 
 
 def test_a_file_of_several_runs_asks_which(lbx: Lbx, spec: Path, tmp_path: Path) -> None:
     results, out = tmp_path / "two.duckdb", ("-o", tmp_path / "r.duckdb", "--no-plan")
-    for old, name, seed in (("--run", "a", 1), ("--name", "b", 2)):  # of a file that holds no runs, --run is --name
-        assert lbx("run", "--spec", spec, old, name, "--seed", seed, "-o", results, "--no-plan").returncode == 0
+    for name, seed in (("a", 1), ("b", 2)):
+        assert lbx("run", "--spec", spec, "--name", name, "--seed", seed, "-o", results, "--no-plan").returncode == 0
+    fails(lbx("run", "--spec", spec, "--run", "a", *out), 2, "--run a names a run of a results file", "--name")
     fails(lbx("run", "--spec", results, *out), 2, "holds several runs", "--run: a, b")
     fails(lbx("run", "--spec", results, "--run", "c", *out), 2, "There is no run 'c'", "Its runs are: a, b.")
     assert lbx("run", "--spec", results, "--run", "b", *out).returncode == 0

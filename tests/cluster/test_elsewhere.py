@@ -10,7 +10,7 @@ import pytest
 from command_line import Lbx
 
 from lbx.running.judge_spec import JudgeSpec
-from lbx.running.spec import RunSpec
+from lbx.spec.run_spec import RunSpec
 
 CARD = 'backend = "scripted"\n[weights]\npath = "answers.jsonl"\n'
 EMBEDDER = 'backend = "llamacpp_embedding"\n[weights]\npath = "e.gguf"\n'

@@ -29,7 +29,7 @@ PARTS = ("needle/single_en", "needle/single_zh", "needle/multikey_en")
 def made(lbx: Lbx, bundle: Path, answers: Answers, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two parts of one run."""
     folder = tmp_path_factory.mktemp("parts")
-    what = ("run", "--bundle", bundle, "--model", answers(0.0), "--limit", 2, "--run", "whole", "--no-plan")
+    what = ("run", "--bundle", bundle, "--model", answers(0.0), "--limit", 2, "--name", "whole", "--no-plan")
     for number, tasks in enumerate(PARTS[:2]):
         done = lbx(*what, "--tasks", tasks, "-o", folder / f"{number}.duckdb")
         assert done.returncode == 0, done.stderr
@@ -64,7 +64,7 @@ def test_merging_again_keeps_what_was_written_since(
     refused = lbx("merge", one, other, "-o", target)
     assert refused.returncode == 2 and "--force to merge into it" in " ".join(refused.stderr.split())
     again = ("run", "--bundle", bundle, "--model", answers(0.0), "--limit", 1, "--no-plan", "-o", target)
-    assert lbx(*again, "--run", "second", "--tasks", PARTS[2]).returncode == 0
+    assert lbx(*again, "--name", "second", "--tasks", PARTS[2]).returncode == 0
     assert lbx("metadata", target, "--run", "whole", "PE=no").returncode == 0
     journal_of(target).write_text("{}\n")
     done = lbx("merge", other, one, "-o", target, "--force", "--json")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lbx.planning.estimate import Costs
+from lbx.forecast.estimate import Costs
 from lbx.running import sharding
 from lbx.running.sharding import Counting, deal
-from lbx.running.spec import RunSpec
+from lbx.spec.run_spec import RunSpec
 
 COSTS = Costs(0.001, 0.0, 0.0, 0.01, 0.0, 1.0, {}, "a test")
 

@@ -16,7 +16,7 @@ from same_rows import same_rows
 
 from lbx.base.database import files_of
 from lbx.cluster.folder import RunFolder, Submitted
-from lbx.planning.shards import read_shards
+from lbx.forecast.shards import read_shards
 from lbx.store import Store
 
 Answers = Callable[[float], Path]
@@ -39,7 +39,7 @@ def folder(lbx: Lbx, bundle: Path, answers: Answers, tmp_path_factory: pytest.Te
 def test_shards_merge_to_what_one_run_is_and_gaps_are_named(
     lbx: Lbx, bundle: Path, answers: Answers, folder: RunFolder, tmp_path: Path
 ) -> None:
-    what = ["run", "--bundle", bundle, "--model", answers(0.0), "--tasks", "needle", "--limit", 4, "--run", "whole"]
+    what = ["run", "--bundle", bundle, "--model", answers(0.0), "--tasks", "needle", "--limit", 4, "--name", "whole"]
     shard = ["--shards", folder.plan_file, "--scratch", tmp_path, "--no-plan"]
     assert lbx(*what, *shard, "--shard", 0, "-o", folder.shard(0)).returncode == 0
     half = lbx("merge", folder.root, "--json")
@@ -65,7 +65,7 @@ def test_shards_merge_to_what_one_run_is_and_gaps_are_named(
 def start(bundle: Path, model: Path, folder: RunFolder, target: Path, scratch: Path) -> subprocess.Popen[str]:
     command = [
         sys.executable, "-m", "lbx.cli", "run", "--bundle", bundle, "--model", model, "--tasks", "needle", "--limit", 4,
-        "--run", "whole", "--shards", folder.plan_file, "--shard", 0, "-o", target, "--scratch", scratch,
+        "--name", "whole", "--shards", folder.plan_file, "--shard", 0, "-o", target, "--scratch", scratch,
         "--copy-every", "0.01", "--no-plan",
     ]  # fmt: skip
     return subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -106,7 +106,7 @@ def test_however_a_run_ends_its_file_is_copied_whole(
     assert sorted(path.name for path in target.parent.iterdir() if path.suffix == ".duckdb") == ["0000.duckdb"]
     assert count(lbx, target) > 0, "what was answered is saved first"
     assert bool(list(scratch.iterdir())) is (sent == signal.SIGKILL)
-    shard = ("--limit", 4, "--run", "whole", "--shards", folder.plan_file, "--shard", 0, "--no-plan", "--json")
+    shard = ("--limit", 4, "--name", "whole", "--shards", folder.plan_file, "--shard", 0, "--no-plan", "--json")
     whole = lbx(*again, *shard, "--scratch", scratch)
     assert whole.returncode == 0, whole.stderr
     assert ("this run continues it" in " ".join(whole.stderr.split())) is (sent == signal.SIGKILL)
@@ -133,7 +133,7 @@ def test_a_shard_that_was_killed_is_counted_with_its_log(
     lbx: Lbx, bundle: Path, answers: Answers, folder: RunFolder, tmp_path: Path
 ) -> None:
     """Run by hand without a scratch folder, as on one machine."""
-    what = ["run", "--bundle", bundle, "--model", answers(0.0), "--tasks", "needle", "--limit", 4, "--run", "whole"]
+    what = ["run", "--bundle", bundle, "--model", answers(0.0), "--tasks", "needle", "--limit", 4, "--name", "whole"]
     target = tmp_path / "0.duckdb"
     assert lbx(*what, "--shards", folder.plan_file, "--shard", 0, "-o", target, "--no-plan").returncode == 0
     with Store(target) as store:
@@ -152,7 +152,7 @@ def test_a_shard_that_was_killed_is_counted_with_its_log(
 def test_a_shard_that_writes_its_file_in_place_is_counted(
     lbx: Lbx, bundle: Path, answers: Answers, folder: RunFolder
 ) -> None:
-    what = ["run", "--bundle", bundle, "--model", answers(0.0), "--tasks", "needle", "--limit", 4, "--run", "whole"]
+    what = ["run", "--bundle", bundle, "--model", answers(0.0), "--tasks", "needle", "--limit", 4, "--name", "whole"]
     shard = ["--shards", folder.plan_file, "--shard", 0, "--no-plan", "-o", folder.shard(0)]
     assert lbx(*what, *shard).returncode == 0
     with holding(folder.shard(0)):

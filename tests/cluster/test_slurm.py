@@ -39,7 +39,7 @@ def test_an_array_with_killed_shards_equals_one_run(
     slurm: Slurm, lbx: Lbx, bundle: Path, answers: Callable[[float], Path], tmp_path: Path
 ) -> None:
     model, folder = answers(2.0), tmp_path / "a run"
-    what = ["--bundle", bundle, "--model", model, "--tasks", "needle", "--run", "whole"]
+    what = ["--bundle", bundle, "--model", model, "--tasks", "needle", "--name", "whole"]
     alone = subprocess.Popen(
         [sys.executable, "-m", "lbx.cli", "run", *map(str, what), "-o", tmp_path / "one.duckdb", "--workers", "4"],
         stderr=subprocess.DEVNULL,

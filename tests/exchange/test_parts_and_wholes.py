@@ -77,7 +77,7 @@ def test_an_exported_part_comes_back_as_one(tmp_path: Path) -> None:
     """``lbx run --limit``, ``lbx export``, ``lbx import --bundle``."""
     home, out = make_home(lbx, tmp_path), tmp_path / "results.duckdb"
     what = ("--bundle", home / "b", "--model", home / "x.toml", "--tasks", "leval/multidoc_qa", "--limit", 4)
-    assert (done := lbx("run", *what, "--run", "made", "-o", out, "--no-plan")).returncode == 0, done.stderr
+    assert (done := lbx("run", *what, "--name", "made", "-o", out, "--no-plan")).returncode == 0, done.stderr
     assert lbx("export", "leval", out, "--run", "made", "-o", tmp_path / "pred").returncode == 0
     back = ("import", "leval", tmp_path / "pred", "-m", "x", "--name", "back", "--bundle", home / "b", "-o", out)
     assert (done := lbx(*back)).returncode == 0, done.stderr

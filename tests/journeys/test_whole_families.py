@@ -87,11 +87,11 @@ def test_in_shards(family: str, whole: Asking, asked_whole: Path, tmp_path: Path
     with Store(asked_whole, read_only=True) as store:
         ((name,),) = store.query("SELECT run_id FROM runs").rows
     done = whole.lbx(
-        "submit", "kubernetes", *whole.what(), "--run", name, "-o", folder.root, "--shards", 3, "--image", "lbx:1",
+        "submit", "kubernetes", *whole.what(), "--name", name, "-o", folder.root, "--shards", 3, "--image", "lbx:1",
         "--run-claim", "r", "--bundle-claim", "b",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    shards = ["--run", name, "--shards", folder.plan_file, "--shard"]
+    shards = ["--name", name, "--shards", folder.plan_file, "--shard"]
     whole(folder.shard(0), *shards, 0, "--workers", 2)
     (tmp_path / "disk").mkdir()
     whole(folder.shard(1), *shards, 1, "--scratch", tmp_path / "disk")
@@ -117,8 +117,8 @@ def test_killed_and_continued(family: str, part: Asking, asked_part: Path, tmp_p
     (tmp_path / "disk").mkdir()
     more = [tmp_path / "disk" if one == "disk" else one for one in more]
     slow = replace(part, model=slowed(part.model, part.tasks, tmp_path))
-    slow.kill(tmp_path / "r.duckdb", "--run", "r", *more)
-    told = json.loads(slow(tmp_path / "r.duckdb", "--run", "r", "--json", *more).stdout)
+    slow.kill(tmp_path / "r.duckdb", "--name", "r", *more)
+    told = json.loads(slow(tmp_path / "r.duckdb", "--name", "r", "--json", *more).stdout)
     assert told["found"] > 0 < told["answered"], "it was killed in the middle"
     assert numbers(tmp_path / "r.duckdb") == numbers(asked_part)
 

@@ -16,9 +16,8 @@ from lbx.backends import Backend, load, read_card
 from lbx.base.records import Sampling
 from lbx.inference.completing import complete
 from lbx.parity import summary
-from lbx.parity.compared_prompts import ParityPrompt, built_in_prompts
-from lbx.parity.measuring import Parity, Side, measure
-from lbx.parity.tracing import forced
+from lbx.parity.differences import forced
+from lbx.parity.measuring import Parity, ParityPrompt, Side, built_in_prompts, measure
 from lbx.prompting.prompter import Prompter
 
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"

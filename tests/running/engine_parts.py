@@ -17,11 +17,11 @@ from lbx.base.records import Task
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench_pro.benchmark import TASKS as PRO_TASKS
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES
-from lbx.planning.settings import RunSettings
-from lbx.planning.work import Work
 from lbx.prompting.prompter import ChatTemplate, Prompter
 from lbx.running.answering import LocalAsker
 from lbx.running.runner import Outcome, Runner, closing
+from lbx.spec.jobs import Work
+from lbx.spec.settings import RunSettings
 from lbx.store import GenerationRow, RunRow, Store
 
 COMMIT = "0" * 40

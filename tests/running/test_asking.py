@@ -32,9 +32,9 @@ from lbx.benchmarks import LongBenchV2
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
-from lbx.planning.settings import RunSettings
-from lbx.planning.work import PendingSample, Work
 from lbx.running.answering import answer_job, reference_cut
+from lbx.spec.jobs import PendingSample, Work
+from lbx.spec.settings import RunSettings
 from lbx.store import GenerationRow, Store
 
 V2 = LongBenchV2()

@@ -14,9 +14,6 @@ from engine_parts import make_work as work_of
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.leval.prompts import CONFIG, SCRIPT
-from lbx.planning.selection import EVERYTHING, Selection
-from lbx.planning.settings import RunSettings
-from lbx.planning.work import Work
 from lbx.report import render
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read
@@ -24,6 +21,9 @@ from lbx.report.shapes import ReportQuery
 from lbx.running.answering import LocalAsker
 from lbx.running.runner import Outcome, Runner
 from lbx.scoring.scores import Rescoring, rescore
+from lbx.spec.jobs import Work
+from lbx.spec.selection import EVERYTHING, Selection
+from lbx.spec.settings import RunSettings
 from lbx.store import Store
 
 SAMPLES = 4

@@ -23,16 +23,16 @@ from lbx.base.errors import BackendError, InterruptedByUserError, LbxError, Usag
 from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey, Task
 from lbx.benchmarks import BENCHMARKS
-from lbx.planning.selection import EVERYTHING
-from lbx.planning.settings import RunSettings
-from lbx.planning.work import Agenda, Job, JobSize, make_jobs
-from lbx.running.forecast import share_of_one
+from lbx.running.plan import share_of_one
 from lbx.running.preparing import prepare_worker
 from lbx.running.resolved import ResolvedRun
-from lbx.running.spec import RunSpec
 from lbx.running.workers import devices
 from lbx.running.workers.devices import share_out
 from lbx.running.workers.pool import WorkerPool
+from lbx.spec.jobs import Agenda, Job, JobSize, make_jobs
+from lbx.spec.run_spec import RunSpec
+from lbx.spec.selection import EVERYTHING
+from lbx.spec.settings import RunSettings
 
 QUESTIONS = 120
 TASK = Task("longbench_v2", "mcq", ("accuracy",), QUESTIONS)

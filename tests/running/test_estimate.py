@@ -11,11 +11,11 @@ import pytest
 from toy import EOS, TOKENIZER, ToyMemory
 
 from lbx.base.records import Request, SampleKey
+from lbx.forecast.estimate import Costs, costs_from, estimate
+from lbx.forecast.run_plan import RunPlan, TaskPlan, Walk
 from lbx.inference.batching import DecodeBatch
 from lbx.inference.model import Extend
 from lbx.inference.prefix import DecodeCapacity, decode_capacity, plan_prefixes
-from lbx.planning.estimate import Costs, costs_from, estimate
-from lbx.planning.run_plan import RunPlan, TaskPlan, Walk
 from lbx.store.sessions import History
 
 PRICES = Costs(

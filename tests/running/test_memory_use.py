@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from lbx.forecast import memory_use
+from lbx.forecast.memory_use import Free, GpuMemory, fit_of, gpu_memory, memory_in_use, peak_of_this_process
+from lbx.forecast.outlook import memory_line
 from lbx.inference.model import BackendInfo
-from lbx.planning import memory_use
-from lbx.planning.memory_use import Free, GpuMemory, fit_of, gpu_memory, memory_in_use, peak_of_this_process
-from lbx.running.forecast import memory_line
 
 MIB = 1 << 20
 HOLDS = f"data = bytearray({64 * MIB}); print('ready', flush=True); input()"

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from lbx.planning.estimate import TimeEstimate
-from lbx.planning.memory_use import MemoryFit
-from lbx.planning.outlook import Outlook
-from lbx.planning.run_plan import TaskPlan
+from lbx.forecast.estimate import TimeEstimate
+from lbx.forecast.memory_use import MemoryFit
+from lbx.forecast.outlook import Outlook
+from lbx.forecast.run_plan import TaskPlan
 from lbx.running.watching import RunMeter
 from lbx.store import GenerationRow
 

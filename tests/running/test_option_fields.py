@@ -1,22 +1,25 @@
 """One option of a run is one field: the command line, a spec's JSON, its checks and a run's settings are made of it."""
 
+import json
 import re
 from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
+import duckdb
 import pytest
 from typer.exceptions import TyperException
 
 from lbx.base.errors import UsageError
+from lbx.base.option import Option, fields_of
+from lbx.base.records import Prompt, Sampling, Truncation
+from lbx.base.run_options import ASKING, MODES, OF_LENGTH, view_labels
 from lbx.cli import loading
 from lbx.cli.loading import Row
 from lbx.cli.main import load
 from lbx.cli.spec_options import OfRun, run_options
-from lbx.planning.asking import ASKING, OF_LENGTH, AskingOptions
-from lbx.planning.option import Option, fields_of
-from lbx.planning.settings import MODES, RunSettings
 from lbx.running.judge_spec import JudgeSpec
-from lbx.running.spec import ChoosingOptions, RunSpec
+from lbx.spec.run_spec import ChoosingOptions, RunSpec
+from lbx.spec.settings import RunSettings
 
 GIVEN = {"bundle": "b", "model": "m", "tasks": ("needle",)}
 
@@ -63,10 +66,7 @@ def test_a_judge_has_its_own_options_and_those_that_say_so() -> None:
 
 def test_no_option_is_declared_twice() -> None:
     for cls in (RunSpec, RunSettings):
-        assert (
-            not (AskingOptions.__annotations__.keys() | ChoosingOptions.__annotations__.keys())
-            & cls.__annotations__.keys()
-        )
+        assert not (ASKING.keys() | ChoosingOptions.__annotations__.keys()) & cls.__annotations__.keys()
     assert ASKING.keys() < {field.name for field in fields(RunSettings)}
     assert {*MODES} < ASKING.keys() >= {*OF_LENGTH}
 
@@ -107,6 +107,8 @@ def test_a_new_field_is_an_option_everywhere(monkeypatch: pytest.MonkeyPatch) ->
         ({"colour": 3}, "--colour cannot be 3: it takes text."),
         ({"ids": [3]}, "--ids cannot be (3,): it takes a list of texts."),
         ({"backend": 3}, "--backend cannot be 3: it takes text."),
+        ({"iterations": 0}, "--iterations must be at least 1"),
+        ({"sampling": "hot"}, "--sampling must be"),
     ],
 )
 def test_values_are_checked_by_their_fields(value: dict[str, object], said: str) -> None:
@@ -123,3 +125,20 @@ def test_settings_hold_what_is_asked_and_nothing_else_of_a_spec() -> None:
     }  # fmt: skip
     mode = spec.settings.mode(0)
     assert (mode.rag, mode.cot, mode.length_hint, mode.no_context) == (2, True, False, False)
+
+
+def test_sampling_is_the_benchmarks_unless_asked_otherwise() -> None:
+    prompt = Prompt("", "", "", 1, Truncation.REFUSE, temperature=0.1)
+    card = Sampling(temperature=0.6, top_p=0.95)
+    assert RunSettings(model_sampling=card).sampling_for(prompt, 2) == Sampling(temperature=0.1, seed=2)
+    by_card = RunSettings(model_sampling=card, sampling="model", seed=5).sampling_for(prompt, 2)
+    assert by_card == Sampling(temperature=0.6, top_p=0.95, seed=7)
+
+
+def test_views_label_options_by_their_fields() -> None:
+    labels = ", ".join(view_labels("s"))
+    settings = RunSettings(rag=2, cot=True, length_hint=False, reasoning_effort="low").to_json()
+    with duckdb.connect() as connection:
+        for stored, expected in ((settings, "effort low cot no length hint rag 2"), (RunSettings().to_json(), "")):
+            query = f"SELECT concat_ws(' ', {labels}) FROM (SELECT ?::JSON AS s)"
+            assert connection.execute(query, [json.dumps(stored)]).fetchall() == [(expected,)]

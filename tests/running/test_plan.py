@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
+from lbx.forecast.run_plan import TaskPlan, make_plan
 from lbx.inference.prefix import pack, plan_prefixes
-from lbx.planning.retrieving import Finder, Retrieval, StoredChunks, find_all
-from lbx.planning.run_plan import TaskPlan, make_plan
-from lbx.planning.selection import EVERYTHING
-from lbx.planning.settings import RunSettings
-from lbx.planning.work import JobSize, Work
+from lbx.running.retrieving import Finder, Retrieval, StoredChunks, find_all
+from lbx.spec.jobs import JobSize, Work
+from lbx.spec.selection import EVERYTHING
+from lbx.spec.settings import RunSettings
 from lbx.store import Store
 
 CHAT = "{% for m in messages %}<s>user: {{ m['content'] }} assistant: {% endfor %}"

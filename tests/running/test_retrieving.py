@@ -18,11 +18,11 @@ from lbx.base.records import Chunk, Sample, Task
 from lbx.benchmarks import BENCHMARKS, LongBenchV2
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
-from lbx.planning.retrieving import Finder, Retrieval, StoredChunks, find_all, rules_of
-from lbx.planning.selection import EVERYTHING
-from lbx.planning.settings import RunSettings
+from lbx.retrieval.chunks import ChunkTokenizer
 from lbx.retrieval.retriever import RetrievalRules
-from lbx.retrieval.tokens import ChunkTokenizer
+from lbx.running.retrieving import Finder, Retrieval, StoredChunks, find_all, rules_of
+from lbx.spec.selection import EVERYTHING
+from lbx.spec.settings import RunSettings
 from lbx.store import Store
 from lbx.store.caches import retrieved
 

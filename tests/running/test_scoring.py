@@ -35,11 +35,11 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.bundle.parallel import Tally
-from lbx.planning.settings import RunSettings
 from lbx.running.workers.devices import share_out
 from lbx.scoring.reading import read_added_up
 from lbx.scoring.scores import Rescoring, add_up, rescore
 from lbx.scoring.scoring_pool import FEWEST, ScoringInput, ScoringPool
+from lbx.spec.settings import RunSettings
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.numbers import TABLES
 from lbx.store.rows import stored_sample

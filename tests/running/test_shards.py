@@ -15,22 +15,23 @@ from hypothesis import strategies as st
 from lbx.base.errors import UsageError
 from lbx.base.records import Task
 from lbx.benchmarks import BENCHMARKS
-from lbx.planning.estimate import Costs, DecodeCapacity
-from lbx.planning.run_plan import Walk
-from lbx.planning.selection import EVERYTHING, Selection
-from lbx.planning.settings import RunSettings
-from lbx.planning.shards import (
+from lbx.forecast.estimate import Costs, DecodeCapacity
+from lbx.forecast.run_plan import Walk
+from lbx.forecast.shards import (
+    ONE_BY_ONE,
+    RULE_OF_THUMB,
     Document,
     PlannedSample,
     ShardPlan,
+    cost_of,
     deal,
     documents_in_characters,
     make_shards,
     read_shards,
-    rule_of_thumb,
-    seconds_of,
 )
-from lbx.planning.work import Agenda
+from lbx.spec.jobs import Agenda
+from lbx.spec.selection import EVERYTHING, Selection
+from lbx.spec.settings import RunSettings
 
 TASKS = ("longbench/a", "longbench/b", "leval/c")
 
@@ -124,11 +125,11 @@ def test_costs_grow_with_tokens_and_shrink_with_what_is_shared() -> None:
     room = DecodeCapacity(1, 100_000, 0, 1)
     apart = Document((), (walk([1000, 1000], [0, 0]),))
     shared = Document((), (walk([1000, 1000], [0, 900]),))
-    assert seconds_of([apart], TASKS, costs, room) == pytest.approx(2.0 + 0.2)
-    assert seconds_of([shared], TASKS, costs, room) == pytest.approx(1.1 + 0.2)
-    assert seconds_of([apart, shared], TASKS, costs, room) == pytest.approx(3.5)
-    assert rule_of_thumb(shared) < rule_of_thumb(apart)
-    assert rule_of_thumb(Document((), (walk([0], [0]),))) > 0, "an answer costs, too"
+    assert cost_of([apart], TASKS, costs, room) == pytest.approx(2.0 + 0.2)
+    assert cost_of([shared], TASKS, costs, room) == pytest.approx(1.1 + 0.2)
+    assert cost_of([apart, shared], TASKS, costs, room) == pytest.approx(3.5)
+    by_rule = [cost_of([one], TASKS, RULE_OF_THUMB, ONE_BY_ONE) for one in (shared, apart)]
+    assert by_rule == pytest.approx([1000 * 1.01 + 100 * 1.019 + 2 * 80, 2 * 1000 * 1.01 + 2 * 80])
 
 
 @given(document_sets(), st.integers(1, 4), st.integers(1, 8))

@@ -18,10 +18,10 @@ from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Compared
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, LongBenchPro
-from lbx.planning.settings import RunSettings
 from lbx.running.rescoring import Embedding, score_with
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.scoring.similarity import Similarities, identity
+from lbx.spec.settings import RunSettings
 from lbx.store import Store
 from lbx.store.caches import embedding_models
 

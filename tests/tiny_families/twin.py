@@ -15,7 +15,7 @@ from lbx.backends import load
 from lbx.base.records import Request, SampleKey
 from lbx.inference.batching import DecodeBatch
 from lbx.inference.completing import complete
-from lbx.parity.tracing import forced
+from lbx.parity.differences import forced
 
 REPOSITORY = Path(__file__).parents[2]
 CONVERTER = REPOSITORY / ".venv-convert" / "bin" / "python"

@@ -41,7 +41,7 @@ from lbx.benchmarks.base.files import damaged, read_jsonl, read_text
 from lbx.benchmarks.base.literals import parse_python, read_literals, texts_given, unparsed, values_given
 from lbx.benchmarks.base.templates import fill_format
 from lbx.benchmarks.leval.tasks import KINDS, OPEN
-from lbx.retrieval.names import BM25_ELASTICSEARCH
+from lbx.retrieval import BM25_ELASTICSEARCH
 from lbx.retrieval.retriever import RetrievalRules
 
 CONFIG = "OpenLMLab/LEval/Baselines/LEval_config.py"

@@ -35,7 +35,7 @@ class Share:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables by which a process learns its share."""
+        """Environment variables that tell a process its share."""
         return {CPU_COUNT: str(self.cpu_count)} | ({} if self.gpus is None else {VISIBLE: self.gpus})
 
 
@@ -56,7 +56,7 @@ def share_out(workers: int) -> list[Share]:
 
 
 def _part(things: Sequence[T], number: int, parts: int) -> Sequence[T]:
-    """The number-th of so many parts, as equal as they can be; one thing where there are too few for all."""
+    """Part ``number`` of ``count`` nearly equal parts; a single item if there are too few for all."""
     if len(things) < parts:
         return things[number % len(things) :][:1]
     return things[len(things) * number // parts : len(things) * (number + 1) // parts]
@@ -83,7 +83,7 @@ def _cpu_list(text: str) -> list[int]:
 
 
 def _physical_core(cpu: int) -> int:
-    """The first of the hardware threads that share a core."""
+    """First of the hardware threads of a core."""
     try:
         return _cpu_list(read_input(_CPUS / f"cpu{cpu}/topology/thread_siblings_list", SMALL).decode())[0]
     except (OSError, ValueError, IndexError):
@@ -91,7 +91,7 @@ def _physical_core(cpu: int) -> int:
 
 
 def _gpus() -> list[str]:
-    """What CUDA would use: as the environment says, or each device file. No CUDA library is loaded for that."""
+    """GPUs that CUDA would use: from the environment, or each device file. No CUDA library is loaded."""
     listed = os.environ.get(VISIBLE)
     if listed is not None:
         return [name.strip() for name in listed.split(",") if name.strip()]

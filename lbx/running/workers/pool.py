@@ -21,9 +21,9 @@ from lbx.base.interrupts import LOOK_S
 from lbx.base.processes import DEVNULL, Popen, TimeoutExpired, start_python
 from lbx.base.records import SampleKey
 from lbx.inference.completing import ignore_tokens
-from lbx.planning.work import Job, PendingSample, Prepare, Work
 from lbx.running.workers.devices import share_out
 from lbx.running.workers.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Logged, Ready
+from lbx.spec.jobs import Job, PendingSample, Prepare, Work
 from lbx.store import GenerationRow, RunRow
 from lbx.store.rows import unequal
 
@@ -77,7 +77,7 @@ class _Worker:
         return [item.only(self.left[index]) for index, item in items if self.left[index]]
 
     def end(self) -> int:
-        """Make sure that it is gone; how it ended, as ``subprocess`` has it."""
+        """Stop the process; returns its exit code as ``subprocess`` has it."""
         self.pipe.close()
         self.process.kill()
         return self.process.wait()
@@ -182,7 +182,7 @@ class WorkerPool:
                     yield from self._hear(worker, computed)
 
     def close(self) -> None:
-        """End them all. Those that are at work lose what nobody waits for any more."""
+        """End all workers, busy ones included."""
         for worker in self._workers:
             with suppress(OSError, TimeoutExpired):
                 if worker.ready and worker.job is None:
@@ -221,7 +221,7 @@ class WorkerPool:
         self._proven.add(worker.number)
 
     def _refuse_other_model(self, rows: Sequence[RunRow]) -> None:
-        """One run's answers come from one model, computed in one way."""
+        """The answers of a run come from one model, computed in one way."""
         for mine, other in zip(self.rows, rows, strict=True):
             if names := unequal(mine.settings, other.settings):
                 theirs, here = other.settings, mine.settings
@@ -244,7 +244,7 @@ class WorkerPool:
             worker.give(job, careful=careful)
 
     def _hear(self, worker: _Worker, computed: Callable[[int], None]) -> Iterator[tuple[PendingSample, GenerationRow]]:
-        """Take in what a worker has to say."""
+        """Handle a worker's message."""
         try:
             message = worker.pipe.recv()
         except (EOFError, ConnectionResetError):
@@ -273,7 +273,7 @@ class WorkerPool:
                 self._dismiss(worker, f"could not load the model: {error.cause}")
 
     def _bury(self, worker: _Worker) -> Iterator[tuple[PendingSample, GenerationRow]]:
-        """A worker has died: have its job done, and somebody in its place."""
+        """Replace a dead worker and requeue its job."""
         how = _how(worker.end())
         if worker.number not in self._proven and len(self._workers) > 1:
             self._dismiss(worker, f"{how} while it loaded the model")  # there may be no room for so many copies
@@ -312,7 +312,7 @@ class WorkerPool:
         )
 
     def _dismiss(self, worker: _Worker, why: str) -> None:
-        """Go on without one that never got ready."""
+        """Continue without a worker that never got ready."""
         worker.end()
         self._workers.remove(worker)
         log.info(f"Worker {worker.number + 1} {why}. The run goes on with {len(self._workers)}.")
@@ -325,7 +325,7 @@ _FIX = (
 
 
 def _receive(pipe: Connection) -> Any:
-    """The next message that is an answer; what is said before it is logged."""
+    """The next message but log lines, which are logged."""
     while isinstance(message := pipe.recv(), Logged):
         log.info(message.text)
     return message

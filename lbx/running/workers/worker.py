@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from lbx.base.errors import LbxError
-from lbx.planning.work import Job, PendingSample, Prepare, Work
 from lbx.running.answering import answer_job
+from lbx.spec.jobs import Job, PendingSample, Prepare, Work
 from lbx.store import GenerationRow, RunRow
 
 TOLD_EVERY_S = 0.5
@@ -42,14 +42,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """To a worker: a function of its works whose result is wanted."""
+    """To a worker: a function of its works; its result is returned."""
 
     function: Callable[[Sequence[Work]], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A careful worker is about to ask this."""
+    """A careful worker begins this item."""
 
     index: int
     iteration: int
@@ -57,7 +57,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer to the item of this index."""
+    """The answer to the item of this index."""
 
     index: int
     row: GenerationRow
@@ -65,7 +65,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """So many tokens went through the model since the last message of this kind."""
+    """Tokens computed since the last message of this kind."""
 
     tokens: int
 
@@ -79,14 +79,14 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """What the worker logs."""
+    """A log line of the worker."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It cannot continue."""
+    """The worker cannot continue."""
 
     error: LbxError
 
@@ -115,7 +115,7 @@ def main() -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Ask the kernel: a worker deep in a computation would not notice for hours."""
+    """Ask the kernel: a worker in a long computation would not notice for hours."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before we asked
@@ -123,7 +123,7 @@ def _end_with(parent: int) -> None:
 
 
 class _Sending(logging.Handler):
-    """Hands on what is logged here to the process that writes."""
+    """Forwards log records to the process that writes."""
 
     def __init__(self, pipe: Connection) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ def _ask(pipe: Connection, works: Sequence[Work], job: Sequence[PendingSample], 
 
 
 class _Teller:
-    """Says how many tokens were computed, a few times a second."""
+    """Reports computed tokens a few times a second."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe

@@ -1,4 +1,4 @@
-"""What a run would read and take, computed without running it, and the same in sentences."""
+"""The forecast of a run, made without running it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,19 @@ from pathlib import Path
 
 from lbx.backends import ModelCard
 from lbx.backends.options import AUTO, HfOptions
-from lbx.base.counts import counted
 from lbx.base.errors import BackendError, DoesNotFitError, EndpointError
 from lbx.base.records import SampleKey
-from lbx.base.units import duration, size
-from lbx.planning.asking import OF_LENGTH
-from lbx.planning.estimate import Costs, TimeEstimate, costs_from
-from lbx.planning.memory_use import Free, MemoryFit
-from lbx.planning.outlook import Outlook, look_ahead
+from lbx.base.run_options import OF_LENGTH
+from lbx.forecast.estimate import Costs, costs_from
+from lbx.forecast.memory_use import Free
+from lbx.forecast.outlook import Outlook, look_ahead, summary_lines
 from lbx.running.answering import Asker
-from lbx.running.data_check import check_samples
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, load_model, load_to_count
 from lbx.running.preparing import make_works, resolve, retrieving
-from lbx.running.resolved import ResolvedRun
-from lbx.running.spec import RunSpec
+from lbx.running.resolved import ResolvedRun, check_samples
 from lbx.running.workers.devices import share_out
+from lbx.spec.run_spec import RunSpec
 from lbx.store import RunRow, Store
 from lbx.store.sessions import answer_lengths, history
 
@@ -97,7 +94,7 @@ def plan_each(
 
 
 def _in_other_dtype(card: ModelCard, planned: Outlook) -> list[ModelCard]:
-    """The card with the other of a CPU's two formats, where it leaves the choice."""
+    """The card with the other number format of a CPU, if it leaves the choice."""
     options = card.options
     if not isinstance(options, HfOptions) or options.dtype != AUTO or planned.memory.device != "RAM":
         return []
@@ -144,7 +141,6 @@ def _known(results: str | os.PathLike[str] | None, row: RunRow, workers: int) ->
 
 @contextlib.contextmanager
 def share_of_one(workers: int) -> Iterator[None]:
-    """Limit this process to the share of the first of several workers, for a block."""
     if not workers:
         yield
         return
@@ -190,97 +186,12 @@ def look_ahead_of_run(
     if not workers:
         ahead = functools.partial(ahead, measuring=functools.partial(listener.counted, _MEASURED))
     outlook = asker.call(ahead)
-    for line in brief(outlook):
+    for line in summary_lines(outlook):
         log.info(line)
     return outlook
 
 
 def known_costs(store: Store, run: RunRow, workers: int) -> Costs | None:
-    """What earlier sessions in a results file say of a model's speed; None: nothing."""
+    """Costs from earlier sessions in a results file; None without any."""
     costs = history(store, run, workers=workers)
     return None if costs is None else costs_from(costs, answer_lengths(store, run, OF_LENGTH))
-
-
-def brief(outlook: Outlook) -> list[str]:
-    """The outlook in a few lines."""
-    total, memory, time = outlook.total, outlook.memory, outlook.time
-    if not total.samples:
-        return ["Nothing left to ask: every prompt was asked."]
-    tokens = "characters" if outlook.in_characters else "tokens"
-    spoilt = [f"{n:,} {what}" for n, what in ((total.truncated, "truncated"), (total.refused, "refused")) if n]
-    lines = [
-        f"To ask: {counted(total.samples, 'prompt')} of {total.prompt_tokens:,} {tokens}, "
-        f"{total.distinct_tokens:,} distinct ({total.shared_factor:.1f} times shared); "
-        f"{', '.join(spoilt) or 'none truncated'}"
-    ]
-    lines += sharing_lines(outlook)
-    if memory.weights_bytes is not None:
-        lines.append(memory_line(memory))
-    lines.append(time_line(time))
-    return lines
-
-
-def by_time(outlooks: Sequence[Outlook]) -> list[tuple[Outlook, TimeEstimate]]:
-    """Plans of the same run whose time is known, the fastest first."""
-    known = [(one, one.time) for one in outlooks if one.time is not None]
-    return sorted(known, key=lambda one: one[1].total_s)
-
-
-def name_of(outlook: Outlook) -> str:
-    """A model, and in what it is computed where: "smollm2 on hf in bfloat16"."""
-    return f"{outlook.model} on {outlook.backend}" + (f" in {outlook.dtype}" if outlook.dtype else "")
-
-
-def faster_line(outlooks: Sequence[Outlook]) -> str:
-    """Which of several models is the fastest here."""
-    ordered = by_time(outlooks)
-    if len(ordered) < 2:
-        return "Which one is faster is unknown: too few of them could be measured."
-    (best, best_time), *others = ordered
-    ratios = ((one, f"{time.total_s / best_time.total_s:.1f}") for one, time in others)
-    comparisons = (f"{'' if ratio == '1.0' else f'{ratio} times '}as fast as {name_of(one)}" for one, ratio in ratios)
-    return f"Fastest here: {name_of(best)}, {', '.join(comparisons)}"
-
-
-def sharing_lines(outlook: Outlook) -> list[str]:
-    """What is wrong where prompts that share a document do not share the reading of it."""
-    return [f"Every prompt is read from its beginning: {outlook.not_shared}"] if outlook.not_shared else []
-
-
-def memory_line(memory: MemoryFit) -> str:
-    """What the model needs beside what there is, and whether that is enough."""
-    parts = [f"weights {size(memory.weights_bytes)}{_each(memory.weights_copies)}"]
-    if memory.kv_bytes is None or memory.kv_bytes_per_token is None:
-        tokens = f"; {memory.kv_cells:,} tokens{_windows(memory.windows)}" if memory.windows > 1 else ""
-        parts.append(f"KV cache unknown (this kind of model keeps other amounts in other layers{tokens})")
-    else:
-        parts.append(
-            f"KV cache {size(memory.kv_bytes)} ({memory.kv_bytes_per_token:,} bytes a token, "
-            f"{memory.kv_cells:,} tokens{_windows(memory.windows)}{_each(memory.copies)})"
-        )
-    parts.append(f"free {memory.device} {size(memory.available_bytes)}")
-    verdict = {True: "fits", False: "does not fit", None: "whether it fits is unknown"}[memory.fits]
-    if memory.fits is False:
-        window = memory.window_that_fits
-        verdict += f"; a context window of {window:,} tokens would" if window else ": the weights alone are too large"
-    return f"Memory: {', '.join(parts)}: {verdict}"
-
-
-def _windows(windows: int) -> str:
-    return f" for copies of sequences, {windows} context windows" if windows > 1 else ""
-
-
-def _each(copies: int) -> str:
-    return f" in each of {copies} processes" if copies > 1 else ""
-
-
-def time_line(time: TimeEstimate | None) -> str:
-    """How long it takes, of what, and how one knows."""
-    if time is None:
-        return "Time: unknown"
-    other = f", tokenizing {duration(time.other_s)}" if time.other_s >= 1 else ""
-    tokens = sum(time.answer_tokens.values())
-    return (
-        f"Time: about {duration(time.total_s)} (reading {time.computed_tokens:,} tokens {duration(time.prefill_s)}, "
-        f"{tokens:,} tokens of answers {duration(time.decode_s)}{other}), by {time.basis}"
-    )

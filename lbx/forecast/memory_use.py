@@ -21,7 +21,7 @@ _QUERY_S = 10.0
 
 
 class GpuMemory(NamedTuple):
-    """Bytes of all GPUs that this process may use, together."""
+    """Bytes of all GPUs of this process together."""
 
     used: int
     total: int
@@ -54,12 +54,12 @@ class MemoryFit:
 
     @property
     def kv_bytes(self) -> int | None:
-        """The whole cache, of all copies together."""
+        """The whole cache of all copies."""
         return None if self.kv_bytes_per_token is None else self.kv_bytes_per_token * self.kv_cells * self.copies
 
     @property
     def fits(self) -> bool | None:
-        """None: unknown."""
+        """None if unknown."""
         if self.kv_bytes is None or self.weights_bytes is None or self.available_bytes is None:
             return None
         return self.weights_bytes * self.weights_copies + self.kv_bytes <= self.available_bytes
@@ -102,7 +102,7 @@ def fit_of(info: BackendInfo, free: Free, *, workers: int = 0, cells: int = 0) -
 
 
 class Free(NamedTuple):
-    """Bytes that are free; None: unknown."""
+    """Free bytes; None if unknown."""
 
     ram: int | None
     gpu: int | None
@@ -119,7 +119,7 @@ def _nvidia_smi() -> str | None:
 
 
 def gpu_memory() -> GpuMemory | None:
-    """As the driver's own tool says; None where there is none, or no GPU. No CUDA library is loaded for that."""
+    """From the driver's own tool, without a CUDA library; None without it or without a GPU."""
     program = _nvidia_smi()
     if program is None:
         return None
@@ -138,7 +138,7 @@ def gpu_memory() -> GpuMemory | None:
 
 
 def memory_in_use(workers: Sequence[int] = ()) -> int:
-    """Bytes that this process and its workers hold. Pages of files, such as mapped weights, are counted once."""
+    """Bytes of this process and its workers. Pages of files, such as mapped weights, count once."""
     own = shared = 0
     for process in ("self", *map(str, workers)):
         with contextlib.suppress(OSError, ValueError):  # a worker may have died
@@ -161,5 +161,4 @@ def _resident(process: str) -> tuple[int, int]:
 
 
 def peak_of_this_process() -> int:
-    """The most bytes that this process ever held at once."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

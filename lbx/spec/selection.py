@@ -17,7 +17,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Task, sha256_text
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.planning.choices import SampleChoice
+from lbx.spec.settings import SampleChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Selection:
     places: Mapping[str, AbstractSet[int]] | None = None
 
     def count(self, task: Task) -> int:
-        """How many of the task's samples."""
+        """Number of selected samples of the task."""
         return task.samples if self.places is None else len(self.places.get(task.full_name, ()))
 
     def of(self, task: Task, samples: Iterator[Sample]) -> Iterator[tuple[int, Sample]]:
@@ -46,14 +46,14 @@ class Selection:
             yield from (one for one in enumerate(islice(samples, max(wanted) + 1)) if one[0] in wanted)
 
     def __and__(self, other: Selection) -> Selection:
-        """What both choose."""
+        """Intersection of two selections."""
         if self.places is None or other.places is None:
             return other if self.places is None else self
         both = self.places.keys() & other.places.keys()
         return Selection({task: frozenset(self.places[task] & other.places[task]) for task in both})
 
     def first(self, tasks: Sequence[Task], count: int) -> Selection:
-        """The first so many of each task's."""
+        """The first ``count`` of each task."""
         if self.places is None:
             return Selection({task.full_name: frozenset(range(min(count, task.samples))) for task in tasks})
         return Selection({task: frozenset(sorted(places)[:count]) for task, places in self.places.items()})
@@ -85,7 +85,7 @@ def select_samples(
 
 
 def _documents(samples: Iterable[Sample]) -> dict[str, list[int]]:
-    """{document's name: places of its samples}, in the data's order. A question without a document is its own."""
+    """{document: positions of its samples}, in the data's order. A question without a document is its own."""
     places: dict[str, list[int]] = {}
     for place, sample in enumerate(samples):
         name = sha256_text(sample.context) if sample.context else str(sample.key)
@@ -94,7 +94,7 @@ def _documents(samples: Iterable[Sample]) -> dict[str, list[int]]:
 
 
 def _of_documents(documents: Mapping[str, Sequence[int]], choice: SampleChoice) -> Iterator[int]:
-    """The places of the documents that --documents or --sample means."""
+    """Positions of the documents that --documents or --sample selects."""
     if choice.documents is not None:
         for places in islice(documents.values(), choice.documents):
             yield from places

@@ -32,6 +32,7 @@ class Option:
         judges: True: ``lbx judge`` takes it, too; False: a judge's spec refuses it; None: neither.
         lengthens: it bears on how long answers are.
         most: the largest number, or the most texts of a list.
+        label: in the views' column ``mode``, where the value is not the default; a number or text follows it.
     """
 
     panel: str
@@ -42,6 +43,7 @@ class Option:
     judges: bool | None = None
     lengthens: bool = False
     most: int | None = None
+    label: str = ""
 
 
 class Field(NamedTuple):
@@ -54,14 +56,14 @@ class Field(NamedTuple):
 
     @property
     def spelled(self) -> str:
-        """Its name in messages: the first one on the command line."""
+        """Its name in messages: the first on the command line."""
         if self.option and self.option.names:
             return self.option.names[0].partition("/")[0]
         return f"--{self.name.replace('_', '-')}"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its names on the command line; a switch that is on, or neither on nor off, can be turned off."""
+        """Its names on the command line; a switch that is not off by default can be turned off."""
         if self.option and self.option.names:
             return self.option.names
         return (
@@ -74,11 +76,11 @@ class Field(NamedTuple):
 
     @property
     def least(self) -> int | None:
-        """The least number: None, not 0, is what an optional number is without. None: it is no number."""
+        """Smallest value; None for what is no number. An optional number is None, not 0, if it is not given."""
         return 0 if self.kind is int else 1 if int in get_args(self.kind) else None
 
     def check(self, value: object) -> None:
-        """Raise UsageError where the field cannot have this value."""
+        """Raise UsageError if the field cannot have this value."""
         if not _fits(value, self.kind):
             raise UsageError(f"{self.spelled} cannot be {value!r}: it takes {_described(self.kind)}.")
         if self.least is not None and isinstance(value, int):

@@ -1,6 +1,6 @@
 """What a run would read, counted before any model computes: pure arithmetic on token ids.
 
-Prompts are counted in the pieces in which a run asks them (``lbx.planning.work``), so that token ids of one piece are
+Prompts are counted in the pieces in which a run asks them (``lbx.spec.jobs``), so that token ids of one piece are
 held at a time, and what is counted as shared is what the run can share.
 """
 
@@ -19,7 +19,7 @@ from lbx.base.errors import PromptError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.model import NO_LIMIT
 from lbx.inference.prefix import pack, plan_prefixes
-from lbx.planning.work import JobSize, PendingSample, Work, make_jobs
+from lbx.spec.jobs import JobSize, PendingSample, Work, make_jobs
 
 Numbers = NDArray[np.int64]
 
@@ -55,7 +55,7 @@ class TaskPlan:
 
     @property
     def shared_factor(self) -> float:
-        """How often a token is read for once that it is computed."""
+        """Prompt tokens per computed token."""
         return self.prompt_tokens / self.distinct_tokens if self.distinct_tokens else 1.0
 
     def to_json(self) -> dict[str, Any]:
@@ -106,7 +106,6 @@ class RunPlan:
 
 
 def added(name: str, plans: Sequence[TaskPlan]) -> TaskPlan:
-    """The sums, and the longest of all."""
     sums = {column: sum(getattr(one, column) for one in plans) for column in _COUNTED[:-1]}
     return TaskPlan(name, **sums, longest=max((one.longest for one in plans), default=0))
 
@@ -136,7 +135,7 @@ def make_plan(
         BundleError: a data file is damaged.
     """
     start = time.perf_counter()
-    counting = _Counting(works, follow_limit)
+    counting = PromptCounter(works, follow_limit)
     samples = sum(works[0].samples_in(task) for task in works[0].tasks) * len(works)
     counted = 0
     left = done or [set() for _ in works]
@@ -150,7 +149,7 @@ def make_plan(
 
 
 class _CountedPrompt(NamedTuple):
-    """One prompt of the piece that is being counted, packed."""
+    """One packed prompt of the current piece."""
 
     ids: bytes
     run: int
@@ -158,20 +157,19 @@ class _CountedPrompt(NamedTuple):
     most: int
 
 
-class _Counting:
-    """The figures as they grow, and the prompts of one piece."""
+class PromptCounter:
+    """Figures so far, and the prompts of one piece."""
 
     def __init__(self, works: Sequence[Work], follow_limit: int) -> None:
         self._works, self._follow_limit = works, follow_limit
-        names = [(task.benchmark, task.name) for task in works[0].tasks]
-        self._index = {name: index for index, name in enumerate(names)}
-        self._counts = [[dict.fromkeys(_COUNTED, 0) for _ in names] for _ in works]
+        self._index = works[0].task_index
+        self._counts = [[dict.fromkeys(_COUNTED, 0) for _ in self._index] for _ in works]
         self._prompts: list[_CountedPrompt] = []
-        self._walks: list[Walk] = []
-        self._trials: list[list[Request]] = [[] for _ in names]
+        self.walks: list[Walk] = []
+        self._trials: list[list[Request]] = [[] for _ in self._index]
 
     def add(self, item: PendingSample) -> None:
-        """Count one sample, as often as it is to be asked."""
+        """Count one sample once for each iteration."""
         work, sample, times = self._works[item.run], item.sample, len(item.iterations)
         index = self._index[sample.benchmark, sample.task]
         count = self._counts[item.run][index]
@@ -194,7 +192,7 @@ class _Counting:
             self._trials[index] = sorted(best, key=lambda one: len(one.token_ids))[:_TRIALS]
 
     def end_job(self) -> None:
-        """Find out what the piece's prompts share, and forget them."""
+        """Plan the shared prefixes of the piece, and forget its prompts."""
         prompts, self._prompts = self._prompts, []
         branches = plan_prefixes([prompt.ids for prompt in prompts], self._follow_limit).branches
         ordered = [prompts[branch.index] for branch in branches]
@@ -206,7 +204,7 @@ class _Counting:
             [branch.reused for branch in branches],
             [one.most for one in ordered],
         )
-        self._walks.append(Walk(*(np.array(column, np.int64) for column in columns)))
+        self.walks.append(Walk(*(np.array(column, np.int64) for column in columns)))
 
     def plan(self, seconds: float) -> RunPlan:
         tasks = self._works[0].tasks
@@ -214,4 +212,4 @@ class _Counting:
             [TaskPlan(task.full_name, **count) for task, count in zip(tasks, counts, strict=True)]
             for counts in self._counts
         ]
-        return RunPlan(runs, self._walks, [request for trials in self._trials for request in trials], seconds)
+        return RunPlan(runs, self.walks, [request for trials in self._trials for request in trials], seconds)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from lbx.base.records import Completion, Request
+from lbx.forecast.estimate import BATCH_ANSWERS, Costs, fit_costs
+from lbx.forecast.run_plan import RunPlan, nothing_told
 from lbx.inference.completing import complete_all
 from lbx.inference.model import NEVER_EXTENDS, Backend, Extend, LocalBackend, SequenceMemory
 from lbx.inference.prefix import DecodeCapacity, decode_capacity
-from lbx.planning.estimate import BATCH_ANSWERS, Costs, fit_costs
-from lbx.planning.run_plan import RunPlan, nothing_told
 
 log = logging.getLogger("lbx")
 
@@ -37,7 +37,6 @@ Told = Callable[[int, int], None]
 
 
 def room_of(backend: Backend, *, batching: bool) -> DecodeCapacity:
-    """How the backend answers prompts, as ``complete_all`` does it."""
     info = backend.info
     if not isinstance(backend, LocalBackend):  # a server; or a model that is loaded to count only
         return DecodeCapacity(1, info.context_window, 0, 0 if info.weights_bytes is None else 1)
@@ -73,7 +72,7 @@ def calibrate(backend: Backend, plan: RunPlan, *, batching: bool, told: Told = n
 
 
 class _TimeIsUpError(Exception):
-    """Measuring has taken as long as it may."""
+    """The time for measuring is over."""
 
 
 class _Clock:
@@ -93,7 +92,7 @@ class _Clock:
         return time.perf_counter() - self._start
 
     def knows(self, token_s: float) -> None:
-        """A token takes so long at least, and the run accordingly."""
+        """Take a lower bound on the seconds of a token into account."""
         self.told, self._most = True, max(LEAST_S, SHARE * token_s * self._tokens)
         self._told(min(100, round(100 * self.elapsed() / self._most)), 100)
 
@@ -103,21 +102,21 @@ class _Clock:
         return self._most * (1 - _TRIAL_SHARE) - self.elapsed()
 
     def has(self, seconds: float) -> bool:
-        """Whether there is time for a pass more than must be."""
+        """Whether there is time for an optional pass."""
         return seconds <= min(self.left, SECONDS * (1 - _TRIAL_SHARE) - self.elapsed())
 
     def for_answers(self) -> float:
         return min(SECONDS * _TRIAL_SHARE, self._most - self.elapsed())
 
     def computed(self, _tokens: int) -> None:
-        """After each pass of a trial: raises _TimeIsUpError where there is no time for another."""
+        """Raise _TimeIsUpError if there is no time for another pass."""
         if self.elapsed() > self._most:
             raise _TimeIsUpError
 
 
 @dataclass(slots=True)
 class _Measured:
-    """Seconds of passes, beside what was in them."""
+    """Seconds of passes, and their work."""
 
     prefill: list[tuple[float, float, float]] = field(default_factory=list)  # seconds, tokens, tokens x seen
     decode: list[tuple[float, float, float]] = field(default_factory=list)  # seconds a step, answers, answers x seen
@@ -146,7 +145,7 @@ _WHOLE_CHUNK = 512
 def _measure_memory(
     memory: SequenceMemory, tokens: Sequence[int], longest: int, clock: _Clock, *, together: int
 ) -> _Measured:
-    """Passes of a prompt as far as the plan's longest, while there is time, and decode steps here and there."""
+    """Time passes of a prompt up to the plan's longest, and decode steps at some of its positions."""
     whole = min(memory.max_step, memory.max_cells // 4)
     passes = 2
     if memory.traits.follow_limit < whole:  # each takes the ones before along
@@ -220,13 +219,13 @@ def _measure_decoding(
 
 
 def _own_cells(memory: SequenceMemory, tokens: int) -> int:
-    """Cells of an answer of so many tokens to the trunk, besides those that it shares with it."""
+    """Cells of an answer to the trunk that it does not share with it."""
     traits, length = memory.traits, memory.length(_TRUNK)
     return -(-((length if traits.copies else length % traits.grain) + tokens) // traits.grain) * traits.grain
 
 
 def _timed_steps(memory: SequenceMemory, tokens: Sequence[int], answers: int, steps: int) -> float:
-    """Seconds of one decode step of so many answers to the trunk; the first step is not counted."""
+    """Seconds of one decode step of several answers to the trunk; the first step is not counted."""
     sequences = range(1, 1 + answers)
     memory.fork(_TRUNK, memory.length(_TRUNK), list(sequences))
     took: list[float] = []
@@ -240,7 +239,7 @@ def _timed_steps(memory: SequenceMemory, tokens: Sequence[int], answers: int, st
 
 
 def _take(tokens: Sequence[int], start: int, count: int) -> list[int]:
-    """So many tokens of a text that begins again where it ends."""
+    """The next tokens of a text that begins again at its end."""
     return [tokens[(start + i) % len(tokens)] for i in range(count)]
 
 
@@ -254,8 +253,8 @@ def _try_answers(backend: Backend, plan: RunPlan, costs: Costs, *, batching: boo
     seconds = clock.for_answers()
     for request in sorted(plan.trials, key=lambda one: len(one.token_ids)):
         length = len(request.token_ids)
-        seconds -= length * (costs.token_s + costs.seen_s * length / 2)
-        seconds -= _TRIAL_TOKENS * (costs.answer_s + costs.answer_seen_s * length + (0 if chosen else costs.step_s))
+        seconds -= costs.prefill_s(length, 0)
+        seconds -= _TRIAL_TOKENS * (costs.decode_rate(1, length) - (costs.step_s if chosen else 0))
         if seconds < 0:
             break
         chosen.append(replace(request, max_new_tokens=min(_TRIAL_TOKENS, request.max_new_tokens)))

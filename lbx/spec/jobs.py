@@ -13,20 +13,19 @@ from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Request, Sample, SampleKey, Task, sha256_text
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.inference.model import Backend, LocalBackend
-from lbx.planning.selection import EVERYTHING, Selection
-from lbx.planning.settings import RunSettings
 from lbx.prompting.prompter import Prompter, ReadPrompt
+from lbx.spec.selection import EVERYTHING, Selection
+from lbx.spec.settings import RunSettings
 from lbx.store import RunRow
 
 
 def nothing_retrieved(_benchmark: Benchmark, _sample: Sample) -> Sequence[Chunk]:
-    """For runs that read whole documents."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Agenda:
-    """What one run asks. It needs no model: the process that writes may not have one."""
+    """The questions of one run. It needs no model: the process that writes may not have one."""
 
     bundle: Bundle
     tasks: Sequence[Task]
@@ -35,18 +34,22 @@ class Agenda:
     selection: Selection = EVERYTHING
 
     def samples_in(self, task: Task) -> int:
-        """How many of the task's samples are to be asked."""
+        """Number of selected samples of the task."""
         return self.selection.count(task)
 
     def iterations_of(self, task: Task) -> int:
-        """How often each of the task's samples is asked."""
         return self.settings.iterations or self.benchmarks[task.benchmark].protocol.iterations
 
     def read_together(self, sample: Sample) -> str:
-        """What names the text that prompts share: the document; a question without one stands for itself."""
+        """Key of the text that prompts share: the document, or the question without one."""
         if sample.context and not self.settings.no_context:
             return sha256_text(sample.context)
         return self.benchmarks[sample.benchmark].cluster(sample, "") or str(sample.key)
+
+    @property
+    def task_index(self) -> dict[tuple[str, str], int]:
+        """{(benchmark, task): index in ``tasks``}."""
+        return {(task.benchmark, task.name): index for index, task in enumerate(self.tasks)}
 
     @property
     def total(self) -> int:
@@ -74,7 +77,7 @@ class Work(Agenda):
         return self.row.run_id
 
     def prompt(self, sample: Sample) -> Prompt:
-        """A sample's first prompt as this run asks it. Raises BundleError where the bundle lacks the template."""
+        """A sample's first prompt in this run. Raises BundleError: the bundle lacks the template."""
         benchmark = self.benchmarks[sample.benchmark]
         return benchmark.prompt(self.bundle, sample, self.mode, self.chunks(benchmark, sample))
 
@@ -92,7 +95,7 @@ class Work(Agenda):
 
 
 def not_shared(backend: Backend, *, batching: bool) -> str | None:
-    """Why prompts share nothing that is computed, a clause; None: they do, or nothing is computed here."""
+    """Why prompts share no computation, a clause; None if they do, or if the model does not run here."""
     return backend.sequences().traits.single_reason if batching and isinstance(backend, LocalBackend) else None
 
 
@@ -117,7 +120,6 @@ class PendingSample:
     iterations: tuple[int, ...]
 
     def only(self, iterations: AbstractSet[int]) -> PendingSample:
-        """The item with some of its iterations."""
         return replace(self, iterations=tuple(one for one in self.iterations if one in iterations))
 
 
@@ -142,7 +144,7 @@ class JobSize:
 
     @classmethod
     def for_workers(cls, workers: int, total: int) -> JobSize:
-        """Smaller jobs where several processes share the work, so that none is left with a long last one."""
+        """Smaller jobs for several processes, so that none is left with a long last one."""
         if workers < 2:
             return cls()
         return cls(max(16, min(512, total // (8 * workers))), 8_000_000 // workers, 128_000_000 // workers)

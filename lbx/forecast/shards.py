@@ -19,29 +19,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lbx.base.errors import PromptError, UsageError
+from lbx.base.errors import UsageError
 from lbx.base.inputs import LARGE, read_input
 from lbx.base.outputs import write_whole
-from lbx.inference.prefix import DecodeCapacity, plan_prefixes
-from lbx.planning.calibration import room_of
-from lbx.planning.estimate import Costs, estimate
-from lbx.planning.run_plan import RunPlan, TaskPlan, Walk, nothing_told
-from lbx.planning.selection import Selection
-from lbx.planning.work import Agenda, JobSize, PendingSample, Work, make_jobs
+from lbx.forecast.calibration import room_of
+from lbx.forecast.estimate import Costs, estimate
+from lbx.forecast.run_plan import PromptCounter, RunPlan, TaskPlan, Walk, nothing_told
+from lbx.inference.prefix import DecodeCapacity
+from lbx.spec.jobs import Agenda, JobSize, PendingSample, Work, make_jobs
+from lbx.spec.selection import Selection
 
 FORMAT = 1
 _MOST = 1 << 31
 """The results file's column has no more."""
 
-# Where nothing is known of the model's speed, costs are in tokens of a prompt that attends to little. Rules of thumb
-# for dense models of some 7 billion parameters: they decide how even the shards are, never what is asked.
-_ANSWER_TOKEN = 8.0
-_ATTENTION_DOUBLES_AT = 50_000
+RULE_OF_THUMB = Costs(
+    token_s=1.0, seen_s=1 / 50_000, step_s=0.0, answer_s=8.0, answer_seen_s=0.0, wall_factor=1.0, answers={},
+    basis="a rule of thumb",
+)  # fmt: skip
+"""Costs of a model of unknown speed, in tokens of a short prompt, for dense models of some 7 billion parameters. They
+decide how even shards are, never which samples are asked."""
+ONE_BY_ONE = DecodeCapacity(1, 0, 0, 1)
 _CHARACTERS_A_TOKEN = {"en": 4.0, "zh": 1.5}
 
 
 class PlannedSample(NamedTuple):
-    """A sample: its task's place among the tasks, its own in the data, its name."""
+    """A sample: index of its task, position in the data, id."""
 
     task: int
     position: int
@@ -80,8 +83,8 @@ def documents_in_tokens(works: Sequence[Work], progress: Callable[[int, int], No
     Raises:
         BundleError: a data file is damaged.
     """
-    index = _task_index(works[0])
-    return _documents(works, lambda items: _tokens(works, items, index), index, progress)
+    follow_limit = room_of(works[0].backend, batching=works[0].settings.batching).follow_limit
+    return _documents(works, lambda items: _tokens(works, items, follow_limit), progress)
 
 
 def documents_in_characters(
@@ -92,20 +95,16 @@ def documents_in_characters(
     Raises:
         BundleError: a data file is damaged.
     """
-    index = _task_index(agendas[0])
-    return _documents(agendas, lambda items: _characters(agendas, items, index), index, progress)
-
-
-def _task_index(agenda: Agenda) -> dict[tuple[str, str], int]:
-    return {(task.benchmark, task.name): index for index, task in enumerate(agenda.tasks)}
+    index = agendas[0].task_index
+    return _documents(agendas, lambda items: _characters(agendas, items, index), progress)
 
 
 def _documents(
     agendas: Sequence[Agenda],
     measure: Measure,
-    index: Mapping[tuple[str, str], int],
     progress: Callable[[int, int], None],
 ) -> list[Document]:
+    index = agendas[0].task_index
     total = sum(agendas[0].samples_in(task) for task in agendas[0].tasks) * len(agendas)
     shards_of: dict[str, _GrowingShard] = {}
     counted = 0
@@ -125,21 +124,12 @@ def _documents(
     return [Document(tuple(one.places), tuple(one.walks)) for one in shards_of.values()]
 
 
-def _tokens(works: Sequence[Work], items: Sequence[PendingSample], index: Mapping[tuple[str, str], int]) -> Walk:
-    prompts: list[tuple[int, Sequence[int], int]] = []
+def _tokens(works: Sequence[Work], items: Sequence[PendingSample], follow_limit: int) -> Walk:
+    counter = PromptCounter(works, follow_limit)
     for item in items:
-        work, sample = works[item.run], item.sample
-        prompt = work.prompt(sample)
-        try:
-            request = work.request(sample.key, prompt)
-        except PromptError:
-            continue  # it fails at once
-        if request.token_ids:
-            most = request.max_new_tokens + request.thinking_tokens
-            prompts += [(index[sample.benchmark, sample.task], request.token_ids, most)] * len(item.iterations)
-    follow_limit = room_of(works[0].backend, batching=works[0].settings.batching).follow_limit
-    branches = plan_prefixes([ids for _, ids, _ in prompts], follow_limit).branches
-    return _walk([(prompts[one.index][0], one.length, one.reused, prompts[one.index][2]) for one in branches])
+        counter.add(item)
+    counter.end_job()
+    return counter.walks[0]
 
 
 def _characters(
@@ -167,17 +157,8 @@ def _walk(rows: Sequence[tuple[int, int, int, int]]) -> Walk:
 # Costs
 
 
-def rule_of_thumb(document: Document) -> float:
-    """What a document costs where nothing is known of the model's speed, in tokens of a short prompt."""
-    cost = 0.0
-    for walk in document.walks:
-        computed, seen = walk.length - walk.kept, walk.kept + (walk.length - walk.kept) / 2
-        cost += float((computed * (1 + seen / _ATTENTION_DOUBLES_AT) + walk.most * _ANSWER_TOKEN).sum())
-    return cost
-
-
-def seconds_of(documents: Iterable[Document], tasks: Sequence[str], costs: Costs, room: DecodeCapacity) -> float:
-    """What documents take, one after the other in this order."""
+def cost_of(documents: Iterable[Document], tasks: Sequence[str], costs: Costs, room: DecodeCapacity) -> float:
+    """Cost of documents one after the other, in this order."""
     walks = [walk for document in documents for walk in document.walks]
     return estimate(RunPlan([[TaskPlan(name) for name in tasks]], walks), costs, room).total_s
 
@@ -241,12 +222,12 @@ class ShardPlan:
     shards: tuple[Shard, ...]
 
     def expected(self, shard: int) -> int:
-        """How many answers a shard gives."""
+        """Number of answers of a shard."""
         samples = self.shards[shard].samples
         return len(self.runs) * sum(self.iterations[task] * len(places) for task, places in samples.items())
 
     def check(self, bundle_digest: str, tasks: Sequence[str]) -> None:
-        """Raise UsageError where the plan was made for another bundle or other tasks."""
+        """Raise UsageError if the plan was made for another bundle or other tasks."""
         if bundle_digest != self.bundle_digest:
             raise UsageError("The shard plan was made for another bundle.", fix="Plan again: lbx submit.")
         if set(tasks) != set(self.iterations):
@@ -277,7 +258,6 @@ class ShardPlan:
         }
 
     def write(self, path: Path) -> None:
-        """Complete or not at all."""
         write_whole(path, json.dumps(self.to_json(), ensure_ascii=False))
 
 
@@ -306,7 +286,7 @@ def make_shards(
 
 
 def read_shards(path: Path) -> ShardPlan:
-    """Raises UsageError where the file is missing or is not a shard plan."""
+    """Raises UsageError if the file is missing or no shard plan."""
     try:
         data = json.loads(read_input(path, LARGE))
     except OSError as exc:

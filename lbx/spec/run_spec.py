@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.limits import SAMPLE_IDS, WORKERS
+from lbx.base.option import Option, fields_of, key_values
 from lbx.base.outputs import answer_file
+from lbx.base.run_options import ASKING, AskingOptions
 from lbx.base.tables import nearest
-from lbx.planning.asking import ASKING, AskingOptions
-from lbx.planning.choices import Retrieval, SampleChoice
-from lbx.planning.option import Option, fields_of, key_values
-from lbx.planning.settings import RunSettings
-from lbx.retrieval.names import BM25
+from lbx.retrieval import BM25
+from lbx.spec.settings import Retrieval, RunSettings, SampleChoice
 
 if TYPE_CHECKING:
-    from lbx.planning.settings import RunSettings
+    from lbx.spec.settings import RunSettings
 
 FORMAT = 1
 _MARK = "lbx_run"
@@ -36,7 +35,7 @@ _output = functools.partial(Option, "Output")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ChoosingOptions:
-    """Which samples are asked of which model."""
+    """The model and the choice of samples."""
 
     bundle: Annotated[
         str, _asked("The folder that `lbx unpack` made.", "DIR", ("--bundle", "-b"), path=True, judges=True)
@@ -157,7 +156,8 @@ class RunSpec(AskingOptions, ChoosingOptions):
         for name in ("ids", "metadata"):
             object.__setattr__(self, name, _tuple(getattr(self, name)))
         for name, field in fields_of(type(self)).items():
-            field.check(getattr(self, name))
+            if name not in ASKING:  # RunSettings checks the others
+                field.check(getattr(self, name))
         if not self.tasks:
             raise UsageError("A run needs tasks.", fix="Give benchmarks or tasks; `lbx tasks` lists what a bundle has.")
         key_values("--metadata", self.metadata)
@@ -166,7 +166,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
 
     @property
     def settings(self) -> "RunSettings":
-        """How samples are asked; the retriever's name and the model's own sampling are not known yet."""
+        """Settings without the retriever's name and the model's own sampling, which are not known yet."""
         return RunSettings(**{name: getattr(self, name) for name in ASKING})
 
     @property
@@ -185,7 +185,6 @@ class RunSpec(AskingOptions, ChoosingOptions):
 
     @property
     def choice(self) -> SampleChoice:
-        """Which samples of the tasks."""
         return SampleChoice(self.limit, self.documents, self.sample, self.seed, self.ids)
 
     def carried(self, folder: Path, seen_as: str) -> Self:
@@ -197,7 +196,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
         return self
 
     def settled(self) -> Self:
-        """The same with full paths, for a process in another folder that sees the same files."""
+        """The spec with absolute paths, for a process in another folder that sees the same files."""
         from lbx.backends.weights import full_path
 
         embedding = None if self.embedding is None else full_path(self.embedding)
@@ -209,7 +208,6 @@ class RunSpec(AskingOptions, ChoosingOptions):
 
     @property
     def retrieval(self) -> Retrieval:
-        """How chunks are found."""
         return Retrieval(self.rag, self.retriever, self.chunk_words, self.chunk_tokens, self.threads)
 
     if not TYPE_CHECKING:  # to a checker the fields are the parameters
@@ -221,12 +219,12 @@ class RunSpec(AskingOptions, ChoosingOptions):
             return super().__new__(cls)
 
     def to_json(self) -> dict[str, Any]:
-        """What differs from the defaults."""
+        """Values other than the defaults."""
         values = {name: (getattr(self, name), field.default) for name, field in fields_of(type(self)).items()}
         return {_MARK: FORMAT, **{name: value for name, (value, default) in values.items() if value != default}}
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Into a file of its own, which ``read`` reads."""
+        """Write to a file that ``read`` reads."""
         text = json.dumps(self.to_json(), ensure_ascii=False, indent=1)
         with answer_file(Path(path)) as file:
             file.write(f"{text}\n".encode())
@@ -270,7 +268,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
 
 
 def read_values(path: Path) -> object:
-    """What a spec's file says. Raises UsageError: it cannot be read, or is no JSON."""
+    """Content of a spec file. Raises UsageError: it cannot be read, or is no JSON."""
     try:
         return json.loads(read_input(path, SMALL))
     except OSError as exc:
@@ -280,7 +278,7 @@ def read_values(path: Path) -> object:
 
 
 def _tuple(value: object, between: str | None = None) -> object:
-    """One text or several as a tuple; what is neither is left to the check."""
+    """One text or several as a tuple; other values are left to the check."""
     texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
     if between is None or not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):
         return texts

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.records import Chunk, Sample
-from lbx.planning.choices import Retrieval
-from lbx.planning.selection import EVERYTHING, Selection
-from lbx.retrieval.chunks import split_between_words
-from lbx.retrieval.names import BM25
+from lbx.retrieval import BM25
+from lbx.retrieval.chunks import ChunkTokenizer, split_between_words
 from lbx.retrieval.retriever import (
     BM25_SIZE,
     EMBEDDING_SIZE,
@@ -22,7 +20,8 @@ from lbx.retrieval.retriever import (
     cut_words,
     embedding_retriever,
 )
-from lbx.retrieval.tokens import ChunkTokenizer
+from lbx.spec.selection import EVERYTHING, Selection
+from lbx.spec.settings import Retrieval
 from lbx.store import Store
 from lbx.store.caches import all_retrieved, chunks_key, keep_retrieved, retrieved
 
@@ -74,15 +73,13 @@ class Finder:
 
     @property
     def name(self) -> str:
-        """What identifies it, its settings included: equal names find equal chunks."""
+        """Its identity, settings included: equal names find equal chunks."""
         return f"{self._retriever.name}, best {self._best}"
 
     def find(self, benchmark: Benchmark, sample: Sample) -> Sequence[Chunk]:
-        """A sample's best chunks, in document order."""
         return self._retriever.retrieve(sample.context, benchmark.query(sample, self._bundle), self._best)
 
     def close(self) -> None:
-        """Free the embedding model's memory."""
         if self._embedder is not None:
             self._embedder.close()
 
@@ -157,7 +154,7 @@ def find_all(
 
 
 class StoredChunks:
-    """Samples' chunks from the results file, for ``Work.chunks``. They travel to worker processes."""
+    """Chunks from the results file, for ``Work.chunks``. They travel to worker processes."""
 
     def __init__(self, store: Store, retriever: str) -> None:
         self._chunks = all_retrieved(store, retriever)

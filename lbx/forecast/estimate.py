@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lbx.forecast.run_plan import RunPlan, TaskPlan, Walk
 from lbx.inference.prefix import Admission, AnswerLengths, DecodeCapacity
-from lbx.planning.run_plan import RunPlan, TaskPlan, Walk
 from lbx.store.sessions import History
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Cost model of a backend on this machine, in seconds.
+    """Cost model of a backend on this machine, in seconds: prefill rate by position, decode rate by batch.
 
     Attributes:
         token_s: a prompt token that attends to no other.
@@ -53,6 +53,18 @@ class Costs:
     once_s: float = 0.0
     longest_prompt: int | None = None
     answer_count: int | None = None
+
+    def prefill_rate(self, position: float) -> float:
+        """Seconds per prompt token at a position."""
+        return self.token_s + self.seen_s * position
+
+    def prefill_s(self, tokens: int, start: float) -> float:
+        """Seconds of consecutive prompt tokens."""
+        return tokens * self.prefill_rate(start + tokens / 2)
+
+    def decode_rate(self, answers: int, position: float) -> float:
+        """Seconds per decode step of a batch; ``position`` is the number of tokens that each answer attends to."""
+        return self.step_s + answers * (self.answer_s + self.answer_seen_s * position)
 
     def answer_tokens(self, task: str, most: int) -> int:
         """Expected tokens of an answer; its budget if the lengths of the task's answers are unknown."""
@@ -216,18 +228,17 @@ def estimate(
 
 
 def _one_by_one(walk: Walk, new: list[int], costs: Costs, piece: int, total: _Sum) -> None:
-    """Kept prefixes are reused in pieces of so many tokens; 0: not at all."""
+    """Kept prefixes are reused in whole pieces; 0: not at all."""
     for length, kept, tokens in zip(walk.length.tolist(), walk.kept.tolist(), new, strict=True):
         reused = min(kept, max(0, length - 1)) // piece * piece if piece else 0
         computed = length - reused
         total.computed += computed
-        total.prefill_s += computed * (costs.token_s + costs.seen_s * (reused + computed / 2))
-        seen = length + tokens / 2
-        total.decode_s += tokens * (costs.step_s + costs.answer_s + costs.answer_seen_s * seen)
+        total.prefill_s += costs.prefill_s(computed, reused)
+        total.decode_s += tokens * costs.decode_rate(1, length + tokens / 2)
 
 
 class _Together:
-    """One piece of a plan, answered many prompts at a time."""
+    """One piece of a plan, many prompts at a time."""
 
     def __init__(self, walk: Walk, new: list[int], costs: Costs, room: DecodeCapacity, total: _Sum) -> None:
         # The last token is computed for each of several equal prompts.
@@ -250,21 +261,20 @@ class _Together:
             self._decode()
 
     def _used(self) -> int:
-        """Tokens in the memory."""
         held = sum(self._rule.length[place] + made for place, made in self._made.items())
         return held - sum(self._rule.shared(a, b) for a, b in pairwise(self._made))
 
     def _read(self, place: int) -> None:
-        """Compute what is new of a prompt; answers that grow take a token in each pass meanwhile."""
+        """Compute the new tokens of a prompt; answers in progress take a token in each pass."""
         costs, used, kept = self._costs, self._used(), self._rule.kept[place]
         computed = self._rule.length[place] - kept
         self._total.computed += computed
-        seen = max(used, kept) + computed / 2
-        self._total.prefill_s += computed * (costs.token_s + costs.seen_s * seen)
+        start = max(used, kept)
+        self._total.prefill_s += costs.prefill_s(computed, start)
         passes = math.floor(computed / max(1, self._room.step - len(self._made)))
         if passes and self._made:
             made = sum(min(passes, self._new[one] - done) for one, done in self._made.items())
-            self._total.decode_s += made * (costs.token_s + costs.seen_s * seen)
+            self._total.decode_s += made * costs.prefill_rate(start + computed / 2)
             self._grow(passes)
         self._made[place] = 0
 
@@ -275,8 +285,7 @@ class _Together:
         costs, answers = self._costs, len(self._made)
         steps = min(self._new[place] - made for place, made in self._made.items())
         used = self._used() + steps * answers / 2
-        step_s = costs.step_s + answers * (costs.answer_s + costs.answer_seen_s * used)
-        self._total.decode_s += steps * step_s
+        self._total.decode_s += steps * costs.decode_rate(answers, used)
         self._grow(steps)
 
     def _grow(self, tokens: int) -> None:

@@ -1,19 +1,18 @@
-"""What a run is asked to do, checked when it is made."""
+"""Settings of a run, its choice of samples and its way to retrieve chunks, each checked when it is made."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Mode, Prompt, Sampling
-from lbx.planning.asking import ASKING, EFFORTS, AskingOptions
+from lbx.base.run_options import ASKING, EFFORTS, MODES, AskingOptions
+from lbx.retrieval import BM25, BM25_CHARACTERS
 
 LONG_WINDOW = 262_144
 """A context window from which on a reasoning budget is 32k tokens instead of 8k."""
 _ALWAYS = ("sampling", "model_sampling", "chat", "seed")
-MODES = tuple(field.name for field in fields(Mode) if field.name in ASKING and not field.name.startswith("thinking"))
-"""The options that benchmarks know or do not: ``AskingProtocol.modes``."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +58,11 @@ class RunSettings(AskingOptions):
 
     @property
     def thinks(self) -> bool:
-        """Whether the model is asked to reason; a budget for it or how much asks, too."""
+        """Whether the model is asked to reason; a budget or an effort asks, too."""
         return bool(self.thinking or self.thinking_tokens or self.reasoning_effort)
 
     def mode(self, context_window: int) -> Mode:
-        """The way to ask, as benchmarks take it."""
+        """The options as benchmarks take them."""
         modes = {name: getattr(self, name) for name in MODES}
         return Mode(
             **modes, thinking=self.thinks, thinking_tokens=self.thinking_tokens or 0, context_window=context_window
@@ -79,7 +78,7 @@ class RunSettings(AskingOptions):
         return self.thinking_tokens or min(32_768 if context_window >= LONG_WINDOW else 8_192, context_window // 4)
 
     def sampling_for(self, prompt: Prompt, iteration: int) -> Sampling:
-        """How the answer to one prompt is sampled."""
+        """Sampling of the answer to one prompt."""
         recommended = self.model_sampling
         if self.sampling == "model":
             chosen = recommended or Sampling()
@@ -90,6 +89,79 @@ class RunSettings(AskingOptions):
         return replace(chosen, seed=self.seed + iteration)
 
     def to_json(self) -> dict[str, Any]:
-        """For ``runs.settings``: what differs from the plain way, and the sampling that some benchmarks take."""
+        """For ``runs.settings``: values other than the defaults, and the sampling that some benchmarks take."""
         plain = {field.name: field.default for field in fields(self)}
         return {name: value for name, value in asdict(self).items() if name in _ALWAYS or value != plain[name]}
+
+
+@dataclass(frozen=True, slots=True)
+class SampleChoice:
+    """What --limit, --documents, --sample, --seed and --ids say; nothing means every sample.
+
+    Attributes:
+        limit: the first so many samples of each task; ``documents`` and ``sample`` choose among these.
+        documents: the first so many documents of each task, with all their questions.
+        sample: documents of each task, drawn at random and with all their questions, until they have so many samples.
+        seed: of ``sample``.
+        ids: samples by name: "sample_id", of whatever task, or "benchmark/task/sample_id".
+
+    Raises:
+        UsageError: two of them exclude each other.
+    """
+
+    limit: int | None = None
+    documents: int | None = None
+    sample: int | None = None
+    seed: int = 0
+    ids: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        ways = {"--documents": self.documents, "--sample": self.sample, "--ids": self.ids or None}
+        named = [option for option, value in ways.items() if value is not None]
+        if self.ids and self.limit is not None:
+            named.append("--limit")
+        if len(named) > 1:
+            raise UsageError(f"{' and '.join(named)} exclude each other.", fix="Give one of them.")
+
+    @property
+    def everything(self) -> bool:
+        return self.limit is None and self.documents is None and self.sample is None and not self.ids
+
+
+class Retrieval(NamedTuple):
+    """What --rag, --retriever, --chunk-words, --chunk-tokens and --threads say.
+
+    Attributes:
+        best: so many chunks stand in place of the document; 0 means the document.
+        retriever: "bm25", "bm25-characters", or the card of an embedding model.
+        words, tokens: of a chunk; None for both as the family's authors have it.
+        threads: of the embedding model.
+    """
+
+    best: int = 0
+    retriever: str = BM25
+    words: int | None = None
+    tokens: int | None = None
+    threads: int | None = None
+
+    @property
+    def embeds(self) -> bool:
+        return self.retriever not in (BM25, BM25_CHARACTERS)
+
+    def check(self) -> None:
+        """Raise UsageError if a way to retrieve is given without --rag, or two sizes of chunks."""
+        for option, value in (
+            ("--retriever", self.retriever != BM25),
+            ("--chunk-words", self.words),
+            ("--chunk-tokens", self.tokens),
+        ):
+            if value and not self.best:
+                raise UsageError(
+                    f"{option} needs --rag: it says how chunks are found.",
+                    fix="Give the number of chunks in place of the document (--rag N), or remove it.",
+                )
+        if self.words and self.tokens:
+            raise UsageError(
+                "--chunk-words and --chunk-tokens exclude each other: both set the size of a chunk.",
+                fix="Leave one out.",
+            )

@@ -1,0 +1,152 @@
+"""The options that make another run, each declared once: type, help, bounds, and label in views."""
+
+import functools
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal, get_args
+
+from lbx.base.limits import ITERATIONS
+from lbx.base.option import Option, fields_of
+
+Effort = Literal["low", "medium", "high"]
+EFFORTS: tuple[str, ...] = get_args(Effort)
+
+_question = functools.partial(Option, "What to ask")
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class _AnswerOptions:
+    iterations: Annotated[
+        int | None,
+        _question("Ask each sample N times; default: as often as its authors do.", metavar="N", most=ITERATIONS),
+    ] = None
+    max_prompt_tokens: Annotated[
+        int | None, _question("Longest prompt; default: the benchmark's own limit.", metavar="N")
+    ] = None
+    max_new_tokens: Annotated[
+        int | None,
+        _question("Longest answer; default: the benchmark's own limit.", metavar="N", judges=True, lengthens=True),
+    ] = None
+    sampling: Annotated[
+        Literal["official", "model"],
+        _question(
+            "official: the benchmark's own temperature; model: what the model's makers recommend.",
+            metavar="KIND",
+            judges=True,
+        ),
+    ] = "official"
+    seed: Annotated[
+        int, Option("Which samples", "Seed for sampled answers, and for --sample's draw.", metavar="N", judges=True)
+    ] = 0
+    chat: Annotated[
+        bool,
+        _question("Wrap prompts in the model's chat template where the benchmark does.", judges=True, lengthens=True),
+    ] = True
+    thinking: Annotated[
+        bool | None,
+        _question(
+            "Have the model reason before it answers, or not; default: as its chat template decides.",
+            judges=True,
+            lengthens=True,
+        ),
+    ] = None
+    thinking_tokens: Annotated[
+        int | None,
+        _question(
+            "Token budget for reasoning, beside the answer's; implies --thinking.",
+            metavar="N",
+            judges=True,
+            lengthens=True,
+        ),
+    ] = None
+    reasoning_effort: Annotated[
+        Effort | None,
+        _question(
+            "How much to reason: low, medium or high, where the model's chat template knows it; implies --thinking.",
+            metavar="LEVEL",
+            judges=True,
+            lengthens=True,
+            label="effort",
+        ),
+    ] = None
+    both_kinds: Annotated[
+        bool,
+        _question(
+            "Ask with reasoning and without it, as two runs that read each document once (LongBench Pro's two "
+            "prompts).",
+            judges=False,
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class PromptOptions:
+    """Options that change a benchmark's prompts. A benchmark names those that it supports in ``Benchmark.modes``."""
+
+    cot: Annotated[
+        bool,
+        _question(
+            "LongBench v2: reason about the document first, then answer.", judges=False, lengthens=True, label="cot"
+        ),
+    ] = False
+    no_context: Annotated[
+        bool,
+        _question(
+            "LongBench v2 and benchmarks of your own: ask without the document.", judges=False, label="no context"
+        ),
+    ] = False
+    length_hint: Annotated[
+        bool,
+        _question(
+            "L-Eval's open questions say how many words the reference has, as its published answers were asked; "
+            "without, as its founding README has it for judges and people.",
+            lengthens=True,
+            label="no length hint",
+        ),
+    ] = True
+    rag: Annotated[
+        int,
+        Option(
+            "Retrieval and embeddings",
+            "Put the N best chunks in place of the document (LongBench v1, v2, L-Eval, benchmarks of your own).",
+            metavar="N",
+            judges=False,
+            label="rag",
+        ),
+    ] = 0
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class AskingOptions(PromptOptions, _AnswerOptions):
+    """Options that make another run: values other than the defaults are in its settings and decide its name.
+
+    Of a spec with ``both_kinds`` two runs are made, whose settings say ``thinking`` instead.
+    """
+
+    batching: Annotated[
+        bool, Option("How it runs", "Decode many answers together, or ask one prompt after the other.", judges=True)
+    ] = True
+
+
+ASKING = fields_of(AskingOptions)
+MODES = tuple(field.name for field in fields(PromptOptions))
+OF_LENGTH = tuple(name for name, field in ASKING.items() if field.option and field.option.lengthens)
+"""Options that change how long answers are."""
+
+
+def view_labels(settings: str) -> list[str]:
+    """SQL expressions of the labels that a run's settings have in views; NULL for a default.
+
+    Args:
+        settings: SQL of the JSON column.
+    """
+    return [
+        _view_label(f"{settings}->>'{field.name}'", field.option.label, field.default)
+        for field in ASKING.values()
+        if field.option and field.option.label
+    ]
+
+
+def _view_label(value: str, label: str, default: object) -> str:
+    if isinstance(default, bool):
+        return f"CASE WHEN {value} = '{str(not default).lower()}' THEN '{label}' END"
+    return f"'{label} ' || ({value})"

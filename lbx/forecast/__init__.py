@@ -1,0 +1,1 @@
+"""Forecast of a run: token counts, memory, time and shards."""

@@ -1,1 +1,0 @@
-"""What a run reads, needs and takes, known before it starts: counts, memory, time, shards."""

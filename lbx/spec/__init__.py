@@ -1,0 +1,1 @@
+"""A run as a value: options, settings, samples and jobs."""

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bench.job import Job, Lap, Result, Stopwatch, memory_mb, pin, read_job, write_json
+from bench.contest import Job, Lap, Result, Stopwatch, memory_mb, pin, read_job, write_json
 
 Outputs = list[list[int]] | list[str]
 Answer = Callable[[range], Outputs]

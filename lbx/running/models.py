@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from lbx.backends import Backend, ModelCard, load, load_embedder, resolve_embedder, resolve_model
 from lbx.backends.counting import CountingBackend, with_small_cache
-from lbx.backends.embedding_options import EndpointEmbeddingOptions
-from lbx.backends.options import EndpointOptions
+from lbx.backends.endpoint.options import EndpointEmbeddingOptions, EndpointOptions
 from lbx.base.errors import UsageError
 from lbx.benchmarks import BENCHMARKS, select
 from lbx.planning.asking import ASKING

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lbx.backends import Backend, ModelCard
-from lbx.backends.options import AUTO, MOST_THREADS, HfOptions
+from lbx.backends.hf.options import HfOptions
+from lbx.backends.options import AUTO, MOST_THREADS
 from lbx.base.errors import BackendError, DoesNotFitError, UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lbx.backends import KINDS, read_card
-from lbx.backends.embedding_options import LlamaEmbeddingOptions, SentenceTransformersOptions
-from lbx.backends.options import HfOptions, LlamaOptions
+from lbx.backends.hf.options import HfOptions, SentenceTransformersOptions
+from lbx.backends.llama.options import LlamaEmbeddingOptions, LlamaOptions
 from lbx.base.errors import UsageError
 from lbx.base.records import Sampling
 

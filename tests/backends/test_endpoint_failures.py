@@ -19,7 +19,7 @@ from endpoint_servers import DEMO, ROOT, Answer, ScriptedServer, closing_all
 
 from lbx.backends import load, read_card
 from lbx.backends.endpoint import http as endpoint_http
-from lbx.backends.options import EndpointOptions
+from lbx.backends.endpoint.options import EndpointOptions
 from lbx.base.errors import BackendError, EndpointError, PromptError, UsageError
 from lbx.base.records import Completion, Prompt, Request, SampleKey, Sampling, Truncation
 from lbx.inference.completing import complete
@@ -612,7 +612,6 @@ def test_a_window_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_address_a_run_may_reach() -> None:
-    from lbx.backends.options import EndpointOptions
 
     assert EndpointOptions(url="http://node7:8080/v1").address == ("node7", 8080)
     assert EndpointOptions(url="https://[::1]/v1").address == ("::1", 443)

@@ -18,7 +18,7 @@ import torch
 
 from lbx.backends import load, resolve_model
 from lbx.backends.hf.check import try_out
-from lbx.backends.options import HfOptions
+from lbx.backends.hf.options import HfOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.batching import DecodeBatch

@@ -18,8 +18,8 @@ import torch
 from tiny import make_tokenizer
 
 from lbx.backends.hf import loading
+from lbx.backends.hf.options import HfOptions
 from lbx.backends.hf.stored import read_stored
-from lbx.backends.options import HfOptions
 from lbx.base.errors import DoesNotFitError
 
 MIB = 1 << 20

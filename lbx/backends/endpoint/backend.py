@@ -24,12 +24,12 @@ from typing import Any
 from lbx.backends.cards import ModelCard
 from lbx.backends.endpoint.answers import LLAMA, Reply, completion, parameters, read_reply, stopped_early
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
+from lbx.backends.endpoint.options import EndpointOptions
 from lbx.backends.endpoint.request_queue import RequestQueue
 from lbx.backends.endpoint.server import Facts, find_out
 from lbx.backends.endpoint.tokenizer import CHARACTERS, CharacterTokenizer, PromptText, load_tokenizer
 from lbx.backends.endpoint.wire import Wire, find_wire, takes_system
 from lbx.backends.fingerprints import fingerprint
-from lbx.backends.options import EndpointOptions
 from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError, UsageError
 from lbx.base.interrupts import LOOK_S
 from lbx.base.records import Completion, Request

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, fingerprint_of, unit_rows
-from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.endpoint.answers import count_of, table_of
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
+from lbx.backends.endpoint.options import EndpointEmbeddingOptions
 from lbx.backends.endpoint.server import find_out
 from lbx.base.errors import BackendError
 from lbx.base.records import encodable

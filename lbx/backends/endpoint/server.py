@@ -9,7 +9,7 @@ from typing import Any
 from lbx.backends.cards import ModelCard
 from lbx.backends.endpoint.answers import count_of, table_of
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
-from lbx.backends.options import EndpointOptions
+from lbx.backends.endpoint.options import EndpointOptions
 from lbx.base.errors import UsageError
 from lbx.base.tables import nearest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lbx.backends.options import HfOptions
+from lbx.backends.hf.options import HfOptions
 from lbx.base.errors import BackendError
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lbx.base.errors import UsageError
-from lbx.retrieval.names import BM25, BM25_CHARACTERS
+from lbx.retrieval.ranking import BM25, BM25_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True)

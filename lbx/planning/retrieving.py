@@ -11,8 +11,8 @@ from lbx.base.errors import BundleError, UsageError
 from lbx.base.records import Chunk, Sample
 from lbx.planning.choices import Retrieval
 from lbx.planning.selection import EVERYTHING, Selection
-from lbx.retrieval.chunks import split_between_words
-from lbx.retrieval.names import BM25
+from lbx.retrieval.chunks import ChunkTokenizer, split_between_words
+from lbx.retrieval.ranking import BM25
 from lbx.retrieval.retriever import (
     BM25_SIZE,
     EMBEDDING_SIZE,
@@ -22,7 +22,6 @@ from lbx.retrieval.retriever import (
     cut_words,
     embedding_retriever,
 )
-from lbx.retrieval.tokens import ChunkTokenizer
 from lbx.store import Store
 from lbx.store.caches import all_retrieved, chunks_key, keep_retrieved, retrieved
 

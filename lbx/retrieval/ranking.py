@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Chunk
-from lbx.retrieval.words import words
+from lbx.retrieval.chunks import words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     Scores = NDArray[np.float64]
 
 Tokenize = Callable[[str], list[str]]
+BM25 = "bm25"
+BM25_CHARACTERS = "bm25-characters"
+"""Ranking of LongBench v1's own script."""
+BM25_ELASTICSEARCH = "bm25-elasticsearch"
+"""Ranking of L-Eval's."""
 K1, B = 1.5, 0.75
 
 

@@ -22,8 +22,16 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from lbx.base.records import Chunk
 from lbx.retrieval.chunks import split, split_as_published
-from lbx.retrieval.names import BM25, BM25_CHARACTERS, BM25_ELASTICSEARCH
-from lbx.retrieval.ranking import best, bm25, bm25_characters, bm25_elasticsearch, cosine
+from lbx.retrieval.ranking import (
+    BM25,
+    BM25_CHARACTERS,
+    BM25_ELASTICSEARCH,
+    best,
+    bm25,
+    bm25_characters,
+    bm25_elasticsearch,
+    cosine,
+)
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,7 +17,7 @@ from lbx.planning.asking import ASKING, AskingOptions
 from lbx.planning.choices import Retrieval, SampleChoice
 from lbx.planning.option import Option, fields_of, key_values
 from lbx.planning.settings import RunSettings
-from lbx.retrieval.names import BM25
+from lbx.retrieval.ranking import BM25
 
 if TYPE_CHECKING:
     from lbx.planning.settings import RunSettings

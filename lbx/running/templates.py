@@ -12,9 +12,9 @@ from lbx.base.errors import UsageError
 from lbx.inference.model import AnsweringBackend
 from lbx.planning.asking import EFFORTS
 from lbx.planning.settings import RunSettings
-from lbx.prompting.marks import THINK
+from lbx.prompting.control_tokens import THINK
 from lbx.prompting.prompter import ChatTemplate, Prompter, Tokenizer
-from lbx.prompting.template_reasoning import ReasoningSwitch, Values, find_levels, find_switch
+from lbx.prompting.reasoning import ReasoningSwitch, Values, find_levels, find_switch
 
 log = logging.getLogger("lbx")
 

@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.base.errors import UsageError
-from lbx.retrieval.chunks import split, split_as_published
+from lbx.retrieval.chunks import split, split_as_published, words
 from lbx.retrieval.ranking import best, bm25, bm25_characters, bm25_elasticsearch, cosine
 from lbx.retrieval.retriever import bm25_retriever, embedding_retriever
-from lbx.retrieval.words import words
 
 DOCUMENT = (
     "The lighthouse keeper counted seven ships. "

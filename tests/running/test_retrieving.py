@@ -21,8 +21,8 @@ from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.planning.retrieving import Finder, Retrieval, StoredChunks, find_all, rules_of
 from lbx.planning.selection import EVERYTHING
 from lbx.planning.settings import RunSettings
+from lbx.retrieval.chunks import ChunkTokenizer
 from lbx.retrieval.retriever import RetrievalRules
-from lbx.retrieval.tokens import ChunkTokenizer
 from lbx.store import Store
 from lbx.store.caches import retrieved
 

@@ -25,10 +25,9 @@ from lbx.backends.cards import ModelCard
 from lbx.backends.endpoint.answers import LLAMA, Reply, completion, parameters, read_reply, stopped_early
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.endpoint.options import EndpointOptions
+from lbx.backends.endpoint.probe import PromptTransport, ServerFacts, probe_transport, read_facts, takes_system
 from lbx.backends.endpoint.request_queue import RequestQueue
-from lbx.backends.endpoint.server import Facts, find_out
 from lbx.backends.endpoint.tokenizer import CHARACTERS, CharacterTokenizer, PromptText, load_tokenizer
-from lbx.backends.endpoint.wire import Wire, find_wire, takes_system
 from lbx.backends.fingerprints import fingerprint
 from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError, UsageError
 from lbx.base.interrupts import LOOK_S
@@ -60,8 +59,8 @@ class EndpointBackend:
     """
 
     _server: Server
-    _facts: Facts
-    _wire: Wire
+    _facts: ServerFacts
+    _transport: PromptTransport
     tokenizer: Tokenizer
     info: BackendInfo
     _free: Callable[[], None]
@@ -121,7 +120,7 @@ class EndpointBackend:
 
     def takes_system(self) -> bool:
         if self._system_taken is None:
-            self._system_taken = self._wire.api == "chat" and takes_system(self._server, self._facts)
+            self._system_taken = self._transport.api == "chat" and takes_system(self._server, self._facts)
         return self._system_taken
 
     def close(self) -> None:
@@ -156,7 +155,7 @@ class EndpointBackend:
 
     @property
     def _drops_first_space(self) -> bool:
-        return self._wire.api == "completions" and self._text.drops_first_space
+        return self._transport.api == "completions" and self._text.drops_first_space
 
     def _prompt(self, request: Request) -> dict[str, Any]:
         """The prompt's part of the request.
@@ -165,20 +164,20 @@ class EndpointBackend:
             BackendError: the server takes text only, and no text becomes the prompt's tokens.
         """
         ids = list(request.token_ids)
-        if self._wire.ids:
+        if self._transport.ids:
             return {"prompt": ids}
         first = ids[:1] == [self.tokenizer.bos_id]
-        if self._wire.adds_bos or self._wire.api == "chat":
+        if self._transport.adds_bos or self._transport.api == "chat":
             ids = ids[1:] if first else ids
-        text = self._text.of(ids, special=self._wire.reads_controls)
-        if text is None or (self._wire.adds_bos and not first):
+        text = self._text.of(ids, special=self._transport.reads_controls)
+        if text is None or (self._transport.adds_bos and not first):
             raise BackendError(
                 f"The prompt of {request.key} cannot be sent to this server as it is: the server takes no token ids, "
                 "and the document spells out a control token, or holds text that does not survive tokenizing.",
                 fix='Use api = "completions" with a server that takes token ids (llama-server, vLLM, SGLang), or one '
                 "of lbx's own backends.",
             )
-        if self._wire.api == "completions":
+        if self._transport.api == "completions":
             return {"prompt": text}
         kwargs = {"chat_template_kwargs": dict(self._chat_kwargs)} if self._chat_kwargs else {}
         document = text.removeprefix(request.system).removesuffix("".join(request.turns))
@@ -193,7 +192,7 @@ class EndpointBackend:
         payload = {"model": self._facts.model, **prompt, **parameters(request, kind, with_stop=with_stop)}
         start = time.perf_counter()
         try:
-            server_reply = self._server.post(self._wire.path, payload)
+            server_reply = self._server.post(self._transport.path, payload)
         except UnreachableError as exc:
             raise self._unreachable(request, exc, start) from exc
         except RefusedError as exc:
@@ -207,7 +206,7 @@ class EndpointBackend:
     def _check_count(self, request: Request, reply: Reply) -> None:
         """The server's count of the prompt's tokens must be lbx's, where lbx's tokenizer made all of them."""
         mine = len(request.token_ids)
-        if self._wire.api == "completions" and reply.prompt_tokens is not None and reply.prompt_tokens != mine:
+        if self._transport.api == "completions" and reply.prompt_tokens is not None and reply.prompt_tokens != mine:
             raise BackendError(
                 f"The server read {reply.prompt_tokens} tokens where the prompt of {request.key} has {mine}.",
                 fix="It truncates prompts, or runs another model than the one that the card's tokenizer belongs to.",
@@ -272,18 +271,18 @@ def load(card: ModelCard, weights: Path | None, *, debug: bool = False) -> Endpo
     server = Server(options)
     free: Callable[[], None] = lambda: None  # noqa: E731
     try:
-        facts = find_out(server, card, options)
+        facts = read_facts(server, card, options)
         tokenizer: Tokenizer = CharacterTokenizer(card.chat.reasoning)
         if weights is not None:
             tokenizer, free = load_tokenizer(weights, card.chat, own_template=api == "completions", debug=debug)
-        wire = find_wire(server, facts, api, tokenizer if weights else None)
-        info = _info(card, options, facts, wire, tokenizer=tokenizer, weights=weights)
+        transport = probe_transport(server, facts, api, tokenizer if weights else None)
+        info = _info(card, options, facts, transport, tokenizer=tokenizer, weights=weights)
     except BaseException:
         server.close()
         free()
         raise
     chat_kwargs = card.chat.kwargs if api == "chat" else {}
-    return EndpointBackend(server, facts, wire, tokenizer, info, free, options.concurrency, chat_kwargs)
+    return EndpointBackend(server, facts, transport, tokenizer, info, free, options.concurrency, chat_kwargs)
 
 
 def _check_card(card: ModelCard, api: str, tokenizer: Path | None) -> None:
@@ -308,17 +307,17 @@ def _check_card(card: ModelCard, api: str, tokenizer: Path | None) -> None:
 def _info(
     card: ModelCard,
     options: EndpointOptions,
-    facts: Facts,
-    wire: Wire,
+    facts: ServerFacts,
+    transport: PromptTransport,
     *,
     tokenizer: Tokenizer,
     weights: Path | None,
 ) -> BackendInfo:
-    window = CHARACTERS if weights is None else _window(card, options, facts) - wire.overhead
+    window = CHARACTERS if weights is None else _window(card, options, facts) - transport.overhead
     settings = {
         "model": facts.model,
-        "api": wire.api,
-        "prompts": "token ids" if wire.ids else "text",
+        "api": transport.api,
+        "prompts": "token ids" if transport.ids else "text",
         "tokenizer": None if weights is None else fingerprint(weights),
         "chat": card.chat.settings(tokenizer.chat_template),
         "server": facts.kind,
@@ -337,12 +336,12 @@ def _info(
             "concurrency": options.concurrency,
         },
         counts_tokens=weights is not None,
-        wraps_prompts=wire.api == "chat",
+        wraps_prompts=transport.api == "chat",
         notes=() if weights is not None else (_UNREAD,),
     )
 
 
-def _window(card: ModelCard, options: EndpointOptions, facts: Facts) -> int:
+def _window(card: ModelCard, options: EndpointOptions, facts: ServerFacts) -> int:
     window = card.context_window or facts.window
     if not window:
         raise UsageError(

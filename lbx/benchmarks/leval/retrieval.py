@@ -23,7 +23,7 @@ from lbx.benchmarks.base.literals import read_literals, texts_given
 from lbx.benchmarks.base.templates import fill_format
 from lbx.benchmarks.leval.prompts import MAX_NEW_TOKENS, WORDS
 from lbx.benchmarks.leval.tasks import KINDS, OPEN
-from lbx.retrieval.names import BM25_ELASTICSEARCH
+from lbx.retrieval.ranking import BM25_ELASTICSEARCH
 from lbx.retrieval.retriever import RetrievalRules
 
 RETRIEVAL_SCRIPT = "OpenLMLab/LEval/Baselines/turbo4k-retrieve-test.py"

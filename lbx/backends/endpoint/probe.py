@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lbx.backends.cards import ModelCard
 from lbx.backends.endpoint.answers import count_of, read_reply, table_of
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.endpoint.options import EndpointOptions
+from lbx.backends.endpoint.tokenizer import CHARACTERS
+from lbx.backends.fingerprints import fingerprint
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.tables import nearest
+from lbx.inference.model import BackendInfo
 from lbx.prompting.prompter import Tokenizer
 
+_UNREAD = (
+    "The server tokenizes documents itself: most servers take the text of a control token in a document for the token. "
+    "With [tokenizer] in the card, lbx prevents it."
+)
 _OWNERS = {"llamacpp": "llama-server", "vllm": "vllm", "sglang": "sglang"}
 
 
@@ -226,3 +234,75 @@ def _other_tokens(server: Server, mine: int, read: int | None) -> BackendError:
         f"The server {server.url} {counted} in a text that the card's tokenizer cuts into {mine} others.",
         fix='Name the tokenizer of the very model that the server runs, or leave [tokenizer] out and use api = "chat".',
     )
+
+
+def check_card(card: ModelCard, api: str, tokenizer: Path | None) -> None:
+    """Raise UsageError for options without effect, or with another one than the card's reader expects."""
+    if api == "completions" and tokenizer is None:
+        raise UsageError(
+            f'The card {card.name} has api = "completions" and no [tokenizer], and lbx needs one to cut prompts.',
+            fix='Add [tokenizer] (path, bundle or repo), or set api = "chat".',
+        )
+    if tokenizer is None and card.context_window:
+        raise UsageError(
+            f"The card {card.name} has a context_window in tokens and no [tokenizer] to count them.",
+            fix="Add [tokenizer], or remove context_window: the server then refuses what does not fit.",
+        )
+    if api == "chat" and (card.chat.template is not None or not card.chat.enabled):
+        raise UsageError(
+            f'The card {card.name} has api = "chat", where the server wraps prompts in its own template.',
+            fix='Remove template, template_file and enabled under [chat], or use api = "completions".',
+        )
+
+
+def backend_info(
+    card: ModelCard,
+    options: EndpointOptions,
+    facts: ServerFacts,
+    transport: PromptTransport,
+    *,
+    tokenizer: Tokenizer,
+    weights: Path | None,
+) -> BackendInfo:
+    window = CHARACTERS if weights is None else _window(card, options, facts) - transport.overhead
+    settings = {
+        "model": facts.model,
+        "api": transport.api,
+        "prompts": "token ids" if transport.ids else "text",
+        "tokenizer": None if weights is None else fingerprint(weights),
+        "chat": card.chat.settings(tokenizer.chat_template),
+        "server": facts.kind,
+        "reasoning_budget": "one with the answer's",
+    } | ({"extra_body": options.extra_body} if options.extra_body else {})
+    return BackendInfo(
+        name="endpoint",
+        version=f"{facts.kind} {facts.version}".strip(),
+        model=card.name,
+        context_window=window,
+        settings=settings,
+        # The url is no part of the run's identity: in a cluster the same server comes up on another node tomorrow.
+        hardware={
+            "url": options.url.rstrip("/"),
+            "server_window": facts.window or None,
+            "concurrency": options.concurrency,
+        },
+        counts_tokens=weights is not None,
+        wraps_prompts=transport.api == "chat",
+        notes=() if weights is not None else (_UNREAD,),
+    )
+
+
+def _window(card: ModelCard, options: EndpointOptions, facts: ServerFacts) -> int:
+    window = card.context_window or facts.window
+    if not window:
+        raise UsageError(
+            f"The server {options.url} does not say how long its context window is.",
+            fix=f"Set context_window in the card {card.name} to what the server was started with.",
+        )
+    if facts.window and window > facts.window:
+        raise BackendError(
+            f"The server {options.url} runs with a context window of {facts.window} tokens; the card {card.name} has "
+            f"context_window = {window}.",
+            fix="Lower it, or start the server with a larger one.",
+        )
+    return window

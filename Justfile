@@ -36,9 +36,8 @@ official folder *args: setup
 bench-score *folder: setup
     python -m bench.score {{ folder }}
 
-# lbx against one question at a time and against lm-eval, on L-Eval from ../shared: tokens, seconds, memory, answers
+# lbx against the loop that keeps the longest prefix, on L-Eval from ../shared: tokens, seconds, memory, answers
 bench-engine *args: setup
-    @.ci/bench-setup.sh
     python -m bench.engine {{ args }}
 
 # lbx against the loop that keeps the longest prefix: `formats` of llama.cpp's weights, or `growth` with document and questions

@@ -1,7 +1,4 @@
-"""A job that several programs do, each in a process of its own, and the figures of what they did.
-
-Needs the standard library only: the harness that lbx is compared with runs in an environment without lbx.
-"""
+"""A job that several programs do, each in a process of its own, and their figures."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +22,6 @@ class Job:
 
     Attributes:
         prompts: token ids with their BOS.
-        texts: the same prompts as text, without it.
         weights: {"hf": folder, "llamacpp": file}.
         cards: model cards of the same for lbx.
         cores: CPU cores to stay on, one thread for each.
@@ -36,7 +32,6 @@ class Job:
     """
 
     prompts: Sequence[Sequence[int]]
-    texts: Sequence[str]
     new_tokens: int
     window: int
     weights: Mapping[str, str]
@@ -50,10 +45,6 @@ class Job:
     @property
     def prompt_tokens(self) -> int:
         return sum(map(len, self.prompts))
-
-    def part(self, every: int) -> Job:
-        """Each prompt whose number is a multiple of ``every``, as one group."""
-        return replace(self, prompts=self.prompts[::every], texts=self.texts[::every], groups=())
 
 
 @dataclass(frozen=True)
@@ -98,41 +89,9 @@ class Result:
         return sum(lap.cpu_s for lap in self.laps)
 
 
-@dataclass(frozen=True)
-class ScaledResult:
-    """Figures of a contender, comparable with those of contenders that answered more prompts.
-
-    Attributes:
-        scale: prompt tokens of all prompts over those of the prompts it answered; 1 if it answered all.
-        computed: prompt tokens that went through the model: all tokens but those of the answers, of which each but the
-            last is fed back.
-    """
-
-    result: Result
-    scale: float
-    computed: float
-
-    @property
-    def wall_s(self) -> float:
-        return self.result.wall_s * self.scale
-
-    @property
-    def cpu_s(self) -> float:
-        return self.result.cpu_s * self.scale
-
-
-def scale_result(job: Job, every: int, result: Result) -> ScaledResult:
-    """Scale a result of ``job.part(every)`` to the whole job."""
-    part = job.part(every)
-    scale = job.prompt_tokens / part.prompt_tokens
-    fed_back = len(part.prompts) * (job.new_tokens - 1)
-    return ScaledResult(result, scale, (result.tokens - fed_back) * scale)
-
-
-def count_equal(first: Sequence[str], second: Sequence[str], every: int = 1) -> tuple[int, int]:
-    """Number of equal texts, and of pairs, if ``second`` answers only the prompts of ``job.part(every)``."""
-    pairs = list(zip(first[::every], second, strict=True))
-    return sum(a == b for a, b in pairs), len(pairs)
+def count_equal(first: Sequence[str], second: Sequence[str]) -> str:
+    """ "n of n" texts are equal."""
+    return f"{sum(a == b for a, b in zip(first, second, strict=True))} of {len(first)}"
 
 
 def decode_outputs(outputs: Sequence[list[int]] | Sequence[str], decode: Callable[[Sequence[int]], str]) -> list[str]:
@@ -173,20 +132,19 @@ class ContenderFailedError(Exception):
     """A contender's process ended without a result."""
 
 
-def run_contender(name: str, job: Job, folder: Path, *, python: Path | None = None, timeout_s: float = 3600) -> Result:
+def run_contender(name: str, job: Job, folder: Path, *, timeout_s: float = 3600) -> Result:
     """Let one contender answer, in a fresh process, on the job's cores only.
 
     Args:
         name: a key of ``bench.contenders.CONTENDERS``.
         folder: for its files.
-        python: the interpreter; None means this one.
 
     Raises:
         ContenderFailedError: it failed; holds the last line of its output.
     """
     job_file, result_file = folder / f"{name}.job.json", folder / f"{name}.result.json"
     write_json(job, job_file)
-    command = [str(python or sys.executable), "-m", "bench.contenders", name, str(job_file), str(result_file)]
+    command = [sys.executable, "-m", "bench.contenders", name, str(job_file), str(result_file)]
     try:
         process = subprocess.run(
             command, env=_environment(job), capture_output=True, text=True, timeout=timeout_s, check=False
@@ -209,7 +167,6 @@ def _environment(job: Job) -> dict[str, str]:
         "OMP_WAIT_POLICY": "PASSIVE",  # else a thread that waits counts as one that computes
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
-        "HF_DATASETS_OFFLINE": "1",
     }
 
 

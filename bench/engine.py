@@ -1,18 +1,17 @@
-"""lbx beside asking one question at a time: tokens computed, seconds, memory and answers.
+"""lbx beside the loop that a user writes: tokens computed, seconds, memory and answers.
 
-    python -m bench.engine [--smollm2] [--documents N] [--threads N] [--only hf,llamacpp-lbx] [--sample N] ...
+    python -m bench.engine [--smollm2] [--documents N] [--threads N] [--only hf,llamacpp-lbx] ...
 
 A random Llama of 25 M parameters, or with --smollm2 a real chat model (SmolLM2-135M-Instruct, GGUF in Q4_1), answers
-L-Eval's questions, greedily, 32 new tokens each: by lbx, by each backend's own high-level interface, and by
-lm-evaluation-harness, on the same prompts, in processes of their own that are pinned to the same CPU cores. Columns:
+L-Eval's questions, greedily, 32 new tokens each: by lbx and by each backend's own high-level interface, on the same
+prompts, in processes of their own that are pinned to the same CPU cores. Columns:
 
     computed   prompt tokens that went through the model; "/ tree" is that over the tokens of the prompts' prefix
                tree, the lower bound
-    x naive    the time of the backend's "naive" over this one's: each question alone, without a cache between them
     x loop     the time of the backend's "reuse" over this one's: llama-cpp-python's own class or transformers'
                generate, question after question, keeping the longest prefix of the one before
     peak MB    resident memory of the process at its highest, its libraries included; "work" is what answering added
-    = naive    answers equal to the naive ones, to the letter
+    = loop     answers equal to those of "reuse", to the letter
     = alone    answers equal to those of lbx --no-batching
 
 Exit code 1: lbx answered otherwise in batches than alone (but for rounded weights on llama.cpp, where no card asks for
@@ -30,30 +29,28 @@ from pathlib import Path
 
 from bench.contenders import CONTENDERS
 from bench.contest import (
-    REPOSITORY,
     ContenderFailedError,
     Job,
-    ScaledResult,
+    Result,
     count_equal,
     decode_outputs,
     ratio,
     run_contender,
-    scale_result,
     table,
     usable_cores,
 )
 from bench.inputs import (
-    Question,
     documents,
     fetch_smollm2,
     link_bundle,
     make_gguf,
     make_hf,
-    make_questions,
+    make_requests,
     write_cards,
 )
 from lbx.backends.hf.tokenizer import HfTokenizer
 from lbx.base.layout import Bundle
+from lbx.base.records import Request
 from lbx.inference.endings import named_ends
 from lbx.inference.prefix import PrefixPlan, plan_prefixes
 
@@ -61,11 +58,7 @@ TASKS = ("quality", "tpo", "coursera")
 WINDOW = 16_384
 REAL_WINDOW = 8_192
 REAL_QUESTIONS = 12
-OTHER_PYTHON = REPOSITORY / ".venv-bench" / "bin" / "python"
-LM_EVAL = "hf-lm-eval"
 MOST_COMPUTED = 1.02
-SLOW = ("llamacpp-naive", "hf-naive", LM_EVAL)
-"""Contenders that read every prompt whole; timing a sample of the prompts is enough."""
 
 
 def main() -> int:
@@ -78,21 +71,21 @@ def main() -> int:
         weights = _model(folder, bundle)
         window, most = (REAL_WINDOW, REAL_QUESTIONS) if args.smollm2 else (WINDOW, None)
         tokenizer = _tokenizer(weights["hf"])
-        questions = [
-            question
+        requests = [
+            request
             for task in args.tasks.split(",")
-            for question in make_questions(
+            for request in make_requests(
                 bundle, tokenizer, task, documents=args.documents or None, new_tokens=args.new_tokens, window=window
             )[:most]
         ]
         cards = write_cards(folder, threads=args.threads, dtype=args.dtype, device="cpu")
-        job = _job(args, questions, weights, cards)
+        job = _job(args, requests, weights, cards)
         if args.smollm2:
             job = replace(job, window=window, never=sorted(named_ends(tokenizer.control_tokens)))
         plan = plan_prefixes(job.prompts)
-        _print_mix(args, questions, plan)
-        results = _run(args, job, folder)
-    return _report(args, plan, results, tokenizer)
+        _print_mix(args, requests, plan)
+        results = _run(args.names, job, folder)
+    return _report(job, plan, results, tokenizer, rounded=args.smollm2)
 
 
 def _arguments() -> argparse.Namespace:
@@ -103,7 +96,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--documents", type=int, default=1, help="of each task, at even distances; 0: all of them")
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--threads", type=int, default=1, help="CPU cores that every contender is pinned to")
-    parser.add_argument("--sample", type=int, default=8, help="naive and lm-eval answer one prompt in so many; 1: all")
     parser.add_argument("--only", default="", help="contenders, by their names or their backend's")
     parser.add_argument("--folder", type=Path, help="keep the model here, and use the one that is there")
     args = parser.parse_args()
@@ -135,11 +127,10 @@ def _tokenizer(folder: Path) -> HfTokenizer:
 
 
 def _job(
-    args: argparse.Namespace, questions: Sequence[Question], weights: dict[str, Path], cards: dict[str, Path]
+    args: argparse.Namespace, requests: Sequence[Request], weights: dict[str, Path], cards: dict[str, Path]
 ) -> Job:
     return Job(
-        prompts=[list(question.request.token_ids) for question in questions],
-        texts=[question.text for question in questions],
+        prompts=[list(request.token_ids) for request in requests],
         new_tokens=args.new_tokens,
         window=WINDOW,
         weights={name: str(path) for name, path in weights.items()},
@@ -157,88 +148,65 @@ def _names(only: str) -> list[str]:
     return [name for name in CONTENDERS if not requested or name in requested or name.partition("-")[0] in requested]
 
 
-def _every(args: argparse.Namespace, name: str) -> int:
-    return int(args.sample) if name in SLOW else 1
-
-
-def _run(args: argparse.Namespace, job: Job, folder: Path) -> dict[str, ScaledResult]:
+def _run(names: Sequence[str], job: Job, folder: Path) -> dict[str, Result]:
     results = {}
-    for name in args.names:
-        if name == LM_EVAL and not OTHER_PYTHON.exists():
-            print(f"{name}: left out, because .venv-bench is missing; .ci/bench-setup.sh makes it", flush=True)
-            continue
-        every = _every(args, name)
+    for name in names:
         try:
-            result = run_contender(name, job.part(every), folder, python=OTHER_PYTHON if name == LM_EVAL else None)
+            result = run_contender(name, job, folder)
         except ContenderFailedError as exc:
             print(f"{name}: failed, {exc}", flush=True)
             continue
-        results[name] = scale_result(job, every, result)
+        results[name] = result
         notes = "".join(f"; {note}" for note in result.notes)
         print(f"{name}: {result.wall_s:.1f} s, {result.cpu_s:.1f} CPU s{notes}", flush=True)
     return results
 
 
-def _print_mix(args: argparse.Namespace, questions: Sequence[Question], plan: PrefixPlan) -> None:
-    prompts = sum(len(question.request.token_ids) for question in questions)
-    cut = sum(question.request.truncated for question in questions)
+def _print_mix(args: argparse.Namespace, requests: Sequence[Request], plan: PrefixPlan) -> None:
+    prompts = sum(len(request.token_ids) for request in requests)
+    cut = sum(request.truncated for request in requests)
     print(
-        f"{args.tasks}: {len(questions)} questions, {prompts} prompt tokens, {plan.tree_tokens} in their prefix tree: "
+        f"{args.tasks}: {len(requests)} questions, {prompts} prompt tokens, {plan.tree_tokens} in their prefix tree: "
         f"bound {prompts / plan.tree_tokens:.2f}x; {cut} prompts cut; {args.threads} thread(s), pinned",
         flush=True,
     )
 
 
 HEADER = (
-    "contender", "asked", "computed", "/ tree", "wall s", "CPU s", "x naive wall", "x naive CPU", "x loop CPU",
-    "x lm-eval CPU", "peak MB", "work", "= naive", "= alone",
+    "contender", "computed", "/ tree", "wall s", "CPU s", "x loop CPU", "peak MB", "work", "= loop", "= alone",
 )  # fmt: skip
 
 
-def _report(
-    args: argparse.Namespace, plan: PrefixPlan, results: dict[str, ScaledResult], tokenizer: HfTokenizer
-) -> int:
-    answers = {name: decode_outputs(scaled.result.outputs, tokenizer.decode) for name, scaled in results.items()}
+def _report(job: Job, plan: PrefixPlan, results: dict[str, Result], tokenizer: HfTokenizer, *, rounded: bool) -> int:
+    answers = {name: decode_outputs(result.outputs, tokenizer.decode) for name, result in results.items()}
     rows = []
-    for name, scaled in results.items():
-        backend, result = name.partition("-")[0], scaled.result
-        naive, loop, harness = (results.get(other) for other in (f"{backend}-naive", f"{backend}-reuse", LM_EVAL))
+    for name, result in results.items():
+        loop, alone = (f"{name.partition('-')[0]}-{other}" for other in ("reuse", "lbx-alone"))
+        computed = _prompt_tokens_computed(job, result)
         rows.append(
             [
                 name,
-                str(len(answers[name])),
-                f"{scaled.computed:.0f}",
-                f"{scaled.computed / plan.tree_tokens:.3f}",
-                f"{scaled.wall_s:.1f}",
-                f"{scaled.cpu_s:.1f}",
-                ratio(naive.wall_s if naive else None, scaled.wall_s),
-                ratio(naive.cpu_s if naive else None, scaled.cpu_s),
-                ratio(loop.cpu_s if loop else None, scaled.cpu_s),
-                ratio(harness.cpu_s if harness else None, scaled.cpu_s) if backend == "hf" else "",
+                str(computed),
+                f"{computed / plan.tree_tokens:.3f}",
+                f"{result.wall_s:.1f}",
+                f"{result.cpu_s:.1f}",
+                ratio(results[loop].cpu_s if loop in results else None, result.cpu_s),
                 f"{result.peak_mb:.0f}",
                 f"{result.peak_mb - result.loaded_mb:.0f}",
-                _equal_answers(args, answers, name, f"{backend}-naive"),
-                _equal_answers(args, answers, name, f"{backend}-lbx-alone"),
+                *(count_equal(answers[name], answers[other]) if other in answers else "" for other in (loop, alone)),
             ]
         )
     print("\n" + table(HEADER, rows) + "\n")
-    if args.sample > 1:
-        print(f"Of {', '.join(SLOW)} every {args.sample}th prompt was timed and scaled by prompt tokens.")
-    return _verdict(plan, results, answers, rounded=args.smollm2)
+    return _verdict(job, plan, results, answers, rounded=rounded)
 
 
-def _equal_answers(args: argparse.Namespace, answers: dict[str, list[str]], name: str, other: str) -> str:
-    """ "n of n" answers equal, if either may have answered a sample only."""
-    if name == other or name not in answers or other not in answers:
-        return ""
-    every, others = _every(args, name), _every(args, other)
-    longer, shorter = (answers[other], answers[name]) if every > others else (answers[name], answers[other])
-    equal, total = count_equal(longer, shorter, 1 if every == others else max(every, others))
-    return f"{equal} of {total}"
+def _prompt_tokens_computed(job: Job, result: Result) -> int:
+    """All tokens but those of the answers, of which each but the last is fed back."""
+    return result.tokens - len(job.prompts) * (job.new_tokens - 1)
 
 
 def _verdict(
-    plan: PrefixPlan, results: dict[str, ScaledResult], answers: dict[str, list[str]], *, rounded: bool
+    job: Job, plan: PrefixPlan, results: dict[str, Result], answers: dict[str, list[str]], *, rounded: bool
 ) -> int:
     """Print what failed; 1 if lbx answered otherwise in batches than alone, or computed too much.
 
@@ -251,7 +219,7 @@ def _verdict(
         lbx = results.get(f"{backend}-lbx")
         if lbx is None:
             continue
-        share = lbx.computed / plan.tree_tokens
+        share = _prompt_tokens_computed(job, lbx) / plan.tree_tokens
         if share > MOST_COMPUTED:
             print(f"{backend}-lbx computed {share:.3f} of the tree, goal at most {MOST_COMPUTED}: FAILED")
             failed = True

@@ -153,7 +153,6 @@ def _job(args: argparse.Namespace, shape: Shape, folder: Path, device: str, dtyp
     made = prompts(random.Random(0), shape.vocabulary, args.documents, args.length, args.questions)
     return Job(
         prompts=made,
-        texts=[""] * len(made),
         new_tokens=args.new_tokens,
         window=shape.context,
         weights={"hf": str(folder / "hf")},
@@ -177,7 +176,7 @@ def _run(name: str, job: Job, folder: Path) -> Result | None:
 
 def _prefill(args: argparse.Namespace, shape: Shape, job: Job, folder: Path, rate: float) -> None:
     made = prompts(random.Random(1), shape.vocabulary, 3, args.length, 1)
-    alone = replace(job, prompts=made, texts=[""] * 3, new_tokens=1, groups=[1, 1, 1])
+    alone = replace(job, prompts=made, new_tokens=1, groups=[1, 1, 1])
     flops = prefill_flops(shape, args.length + QUESTION)
     rows = []
     for name in CONTENDERS[:2]:
@@ -196,9 +195,7 @@ def _answers(args: argparse.Namespace, job: Job, folder: Path) -> int:
     for name in CONTENDERS:
         warm_up = strangers[:1] if name == "hf-naive" else strangers  # alone there is no batch to get used to
         made = [*warm_up, *job.prompts]
-        result = _run(
-            name, replace(job, prompts=made, texts=[""] * len(made), groups=[len(warm_up), len(job.prompts)]), folder
-        )
+        result = _run(name, replace(job, prompts=made, groups=[len(warm_up), len(job.prompts)]), folder)
         if result is not None:
             found[name] = result
     decode = _decoder(Path(job.weights["hf"]))
@@ -207,7 +204,6 @@ def _answers(args: argparse.Namespace, job: Job, folder: Path) -> int:
     rows = []
     for name, one in found.items():
         lap = one.laps[-1]
-        same, of = count_equal(said[name], said["hf-naive"]) if naive else (0, 0)
         rows.append(
             [
                 name,
@@ -217,7 +213,7 @@ def _answers(args: argparse.Namespace, job: Job, folder: Path) -> int:
                 str(lap.tokens),
                 ratio(naive.laps[-1].wall_s if naive else None, lap.wall_s),
                 f"{one.gpu_mb:.0f}",
-                f"{same} of {of}" if naive else "",
+                count_equal(said[name], said["hf-naive"]) if naive else "",
             ]
         )
     header = ["answers", "wall s", "prompt tokens/s", "new tokens/s", "computed", "x naive", "GPU MB", "= naive"]

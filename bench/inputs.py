@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from bench.contest import REPOSITORY
 from lbx.backends.kinds import OPTIONS
@@ -176,13 +176,6 @@ def write_cards(folder: Path, **options: object) -> dict[str, Path]:
     return cards
 
 
-class Question(NamedTuple):
-    """A request and its prompt's text, for harnesses that take no token ids."""
-
-    request: Request
-    text: str
-
-
 def link_bundle(root: Path, shared: Path = SHARED) -> Bundle:
     """A folder in the form of an unpacked bundle that holds L-Eval.
 
@@ -213,7 +206,7 @@ def documents(bundle: Bundle) -> Iterator[str]:
         yield from dict.fromkeys(sample.context for sample in LEval().samples(bundle, task))
 
 
-def make_questions(
+def make_requests(
     bundle: Bundle,
     tokenizer: Tokenizer,
     task: str,
@@ -221,7 +214,7 @@ def make_questions(
     documents: int | None = None,
     new_tokens: int = 32,
     window: int = 1 << 20,
-) -> list[Question]:
+) -> list[Request]:
     """Greedy requests of ``lbx run`` without a chat template, in the data's order.
 
     Args:
@@ -230,13 +223,8 @@ def make_questions(
     """
     benchmark = LEval()
     prompter = Prompter(tokenizer, context_window=window, max_new_tokens=new_tokens)
-    questions = []
-    for sample in _select_documents(list(benchmark.samples(bundle, task)), documents):
-        prompt = benchmark.prompt(bundle, sample)
-        request = prompter.request(sample.key, prompt, Sampling())
-        text = request.kept if request.truncated else prompt.text
-        questions.append(Question(request, text))
-    return questions
+    samples = _select_documents(list(benchmark.samples(bundle, task)), documents)
+    return [prompter.request(sample.key, benchmark.prompt(bundle, sample), Sampling()) for sample in samples]
 
 
 def _select_documents(samples: Sequence[Sample], documents: int | None) -> list[Sample]:

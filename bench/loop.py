@@ -137,10 +137,10 @@ def _growth_row(folder: Path, backend: str, length: int, questions: int, new_tok
     job = _job(folder, _prompts(1, questions, length, SMALL.vocabulary), new_tokens, cards)
     loop, lbx = (run_contender(f"{backend}-{name}", job, folder) for name in ("reuse", "lbx"))
     decode = Tokenizer.from_file(str(folder / "hf" / "tokenizer.json")).decode
-    equal, total = count_equal(decode_outputs(loop.outputs, decode), decode_outputs(lbx.outputs, decode))
+    equal = count_equal(decode_outputs(loop.outputs, decode), decode_outputs(lbx.outputs, decode))
     seconds = [f"{loop.cpu_s:.1f}", f"{lbx.cpu_s:.1f}", ratio(loop.cpu_s, lbx.cpu_s)]
     memory = [f"{result.peak_mb - result.loaded_mb:.0f}" for result in (loop, lbx)]
-    row = [backend, str(length), str(questions), *seconds, *memory, f"{equal} of {total}"]
+    row = [backend, str(length), str(questions), *seconds, *memory, equal]
     print(" ".join(row), file=sys.stderr, flush=True)
     return row
 
@@ -163,7 +163,6 @@ def _job(
 ) -> Job:
     return Job(
         prompts=prompts,
-        texts=[""] * len(prompts),
         new_tokens=new_tokens,
         window=len(prompts[0]) + new_tokens + 64,
         weights={"hf": str(folder / "hf"), "llamacpp": str(folder / "model.gguf")},

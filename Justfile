@@ -32,38 +32,21 @@ golden: setup
 official folder *args: setup
     python -m tests.official {{ folder }} {{ args }}
 
-# seconds to score a whole LongBench run: lbx against the reference packages, and whether the digits agree
+# seconds to score a LongBench run: lbx against the reference packages, and whether the digits agree
 bench-score *folder: setup
     python -m bench.score {{ folder }}
 
-# lbx against one question at a time and against lm-eval, on L-Eval from ../shared: tokens, seconds, memory, answers
+# lbx against the loop that keeps the longest prefix, on L-Eval from ../shared: tokens, seconds, memory, answers
 bench-engine *args: setup
-    @.ci/bench-setup.sh
     python -m bench.engine {{ args }}
 
-# transformers under lbx: the share of attention kernels and matrix products in CPU seconds, family by family
-bench-floor *args: setup
-    python -m bench.floor {{ args }}
+# lbx against the loop that keeps the longest prefix: `formats` of llama.cpp's weights, or `growth` with document and questions
+bench-loop *args: setup
+    python -m bench.loop {{ args }}
 
-# llama.cpp under lbx against the loop that keeps the longest prefix: six weight formats, one core, CPU seconds
-bench-formats *args: setup
-    python -m bench.formats {{ args }}
-
-# seconds and memory of both backends beside the loop, by length of the document and questions on it
-bench-growth *args: setup
-    python -m bench.growth {{ args }}
-
-# reports, SQL and exports of 100,377 answers of 36 runs: CPU seconds and memory, against targets and pandas by hand
+# reports of 36 and 1,000 runs and 10 million answers, 256 files merged: seconds, memory, and whether they grow linearly
 bench-report *args: setup
     python -m bench.report {{ args }}
-
-# 1,000 runs, 10 million answers in one file, 256 files merged: seconds, memory, and whether any of it is not linear
-bench-scale *args: setup
-    python -m bench.scale {{ args }}
-
-# long answers that end far below their budget: room for what they are likely to take, beside all that they may
-bench-reasoning *args: setup
-    python -m bench.reasoning {{ args }}
 
 # prefill against the card's matrix rate, and tokens a second; needs a CUDA device (--tiny tries it out on a CPU)
 bench-gpu *args: setup

@@ -1,10 +1,10 @@
-"""What the archive costs beside the tools that everybody has: `just bench-bundle`.
+"""An archive's costs beside tar and openssl.
 
     python -m bench.bundle [--gib 2] [--files 4] [--rounds 3] [--volume-size SIZE] [--folder DIR]
 
-Makes a synthetic model of random bytes, and times, in this order and on the same disk, ``rounds`` times over:
+Makes a synthetic model of random bytes, and times, in this order and on the same disk, ``rounds`` times:
 
-    hash       one thread, hashlib, over the files in memory's page cache: the speed that everything is held against
+    hash       one thread, hashlib, over the files in memory's page cache: the speed of reference
     tar        GNU tar -c and sync
     sum tar    openssl dgst -sha256 of that tar
     sum files  openssl dgst -sha256 of the files
@@ -13,17 +13,14 @@ Makes a synthetic model of random bytes, and times, in this order and on the sam
     untar      GNU tar -x and sync
     unpack     lbx unpack, signed, fsync included
 
-What tar plus hashing takes is ``tar + sum files + sum tar``: those are the sums that a bundle holds, its manifest's and
-its volumes'. With one sum alone (``tar + sum tar``) the same ratios are shown, too; nothing that makes both sums can
-come near it where hashing is slower than the disk. Each figure is the best of all rounds, because what else the machine
-does only ever adds to it. Each step runs as a process of its own; its peak memory is what the kernel says (ru_maxrss).
+lbx is held against tar and both sums, those of the files and of the volumes. Each figure is the best of all rounds.
+Each step runs in a process of its own; its peak memory is the kernel's (ru_maxrss).
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import random
 import shutil
@@ -32,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 Rows = dict[str, "Measured"]
@@ -50,21 +47,21 @@ class Measured:
 
 
 def measure(command: Sequence[object], *, threads: int = 0) -> Measured:
-    """Run a command alone, on so many of the processors (0 for all)."""
-    mine = sorted(os.sched_getaffinity(0))
+    """Run a command alone, on this number of processors (0 for all)."""
+    processors = sorted(os.sched_getaffinity(0))
     start = time.monotonic()
     with subprocess.Popen(
-        ["taskset", "-c", ",".join(map(str, mine[: threads or len(mine)])), *map(str, command)],
+        ["taskset", "-c", ",".join(map(str, processors[: threads or len(processors)])), *map(str, command)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     ) as process:
         assert process.stderr is not None
-        said = process.stderr.read()
+        errors = process.stderr.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.monotonic() - start
     if process.returncode:
-        raise SystemExit(f"{command} failed: {said.decode()}")
+        raise SystemExit(f"{command} failed: {errors.decode()}")
     return Measured(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10)
 
 
@@ -91,8 +88,8 @@ def hash_once(folder: Path) -> Measured:
             with path.open("rb") as file:
                 while block := file.read(BLOCK):
                     digest.update(block)
-        found = Measured(time.monotonic() - start, time.process_time() - cpu, 0)
-    return found
+        measured = Measured(time.monotonic() - start, time.process_time() - cpu, 0)
+    return measured
 
 
 def bench(folder: Path, size: int, files: int, volume_size: str, rounds: int) -> Rows:
@@ -104,66 +101,58 @@ def bench(folder: Path, size: int, files: int, volume_size: str, rounds: int) ->
     recipe.write_text('name = "bench"\n[[source]]\nkind = "path"\npath = "model"\nto = "model"\n')
     os.sync()
     sized = ["--volume-size", volume_size] if volume_size else []
-    told: list[dict[str, Measured]] = []
+    results: list[Rows] = []
     for number in range(rounds):
-        told.append(run_round(folder, model, recipe, key, sized))
-        seconds = ", ".join(f"{name} {measured.seconds:.1f}" for name, measured in told[-1].items())
+        results.append(run_round(folder, model, recipe, key, sized))
+        seconds = ", ".join(f"{name} {measured.seconds:.1f}" for name, measured in results[-1].items())
         print(f"round {number + 1}, seconds: {seconds}", file=sys.stderr, flush=True)
-    return {name: best([one[name] for one in told]) for name in told[0]}
+    return {name: best([result[name] for result in results]) for name in results[0]}
 
 
 def run_round(folder: Path, model: Path, recipe: Path, key: Path, sized: Sequence[str]) -> dict[str, Measured]:
-    """Every step once. What a step has written is removed when no other needs it."""
+    """Every step once; files that no later step needs are removed."""
     out, sums = folder / "out", folder / "out/bench.SHA256SUMS"
     trust = ["--trust", key.with_suffix(".pub")]
-    told = {"hash": hash_once(model)}
-    told["tar"] = shell(f"cd {folder} && tar -cf plain.tar model && sync -f plain.tar")
-    told["sum tar"] = shell(f"cd {folder} && openssl dgst -sha256 plain.tar")
-    told["sum files"] = shell(f"cd {folder} && openssl dgst -sha256 model/*")
-    told["untar"] = shell(f"cd {folder} && mkdir x && tar -xf plain.tar -C x && sync -f x")
+    rows = {"hash": hash_once(model)}
+    rows["tar"] = shell(f"cd {folder} && tar -cf plain.tar model && sync -f plain.tar")
+    rows["sum tar"] = shell(f"cd {folder} && openssl dgst -sha256 plain.tar")
+    rows["sum files"] = shell(f"cd {folder} && openssl dgst -sha256 model/*")
+    rows["untar"] = shell(f"cd {folder} && mkdir x && tar -xf plain.tar -C x && sync -f x")
     (folder / "plain.tar").unlink()
     shutil.rmtree(folder / "x")
-    told["create"] = measure([*LBX, "bundle", recipe, "--sign", key, "-o", out, *sized])
-    told["verify, 1 thread"] = measure([*LBX, "verify", sums, *trust], threads=1)
-    told["verify"] = measure([*LBX, "verify", sums, *trust])
-    told["unpack"] = measure([*LBX, "unpack", sums, *trust, "--to", folder / "root"])
-    for left in (out, folder / "root"):
-        shutil.rmtree(left)
+    rows["create"] = measure([*LBX, "bundle", recipe, "--sign", key, "-o", out, *sized])
+    rows["verify, 1 thread"] = measure([*LBX, "verify", sums, *trust], threads=1)
+    rows["verify"] = measure([*LBX, "verify", sums, *trust])
+    rows["unpack"] = measure([*LBX, "unpack", sums, *trust, "--to", folder / "root"])
+    for path in (out, folder / "root"):
+        shutil.rmtree(path)
     os.sync()
-    return told
+    return rows
 
 
-def best(told: Sequence[Measured]) -> Measured:
+def best(rounds: Sequence[Measured]) -> Measured:
     """The least time of all rounds, and the most memory."""
-    return Measured(min(m.seconds for m in told), min(m.cpu for m in told), max(m.peak for m in told))
-
-
-def ratios(rows: Rows) -> dict[str, dict[str, float]]:
-    """What the goals are about, by wall and by processor time."""
-    found = {}
-    for unit in ("seconds", "cpu"):
-        time_of = {name: float(getattr(measured, unit)) for name, measured in rows.items()}
-        one = time_of["sum tar"]
-        both = one + time_of["sum files"]
-        found[unit] = {
-            "verify, 1 thread, of hashing speed (two sums)": 2 * time_of["hash"] / time_of["verify, 1 thread"],
-            "verify, of one thread's hashing speed (two sums)": 2 * time_of["hash"] / time_of["verify"],
-            "create / (tar + both sums)": time_of["create"] / (time_of["tar"] + both),
-            "unpack / (both sums + untar)": time_of["unpack"] / (time_of["untar"] + both),
-            "create / (tar + one sum)": time_of["create"] / (time_of["tar"] + one),
-            "unpack / (one sum + untar)": time_of["unpack"] / (time_of["untar"] + one),
-        }
-    return found
+    return Measured(min(m.seconds for m in rounds), min(m.cpu for m in rounds), max(m.peak for m in rounds))
 
 
 def report(rows: Rows, size: int) -> None:
     for name, row in rows.items():
         memory = f"{row.peak / 1e6:6.0f} MB" if row.peak else ""
         print(f"{name:<18}{row.seconds:8.2f} s{size / row.seconds / 1e9:8.3f} GB/s{row.cpu:8.2f} s CPU{memory}")
-    found = ratios(rows)
     print(f"{'':<50}{'wall':>6}{'CPU':>8}")
-    for name, ratio in found["seconds"].items():
-        print(f"{name:<50}{ratio:6.2f}{found['cpu'][name]:8.2f}")
+    wall, cpu = (_ratios({name: getattr(row, unit) for name, row in rows.items()}) for unit in ("seconds", "cpu"))
+    for name, value in wall.items():
+        print(f"{name:<50}{value:6.2f}{cpu[name]:8.2f}")
+
+
+def _ratios(times: dict[str, float]) -> dict[str, float]:
+    sums = times["sum tar"] + times["sum files"]
+    return {
+        "verify, 1 thread, of hashing speed (two sums)": 2 * times["hash"] / times["verify, 1 thread"],
+        "verify, of one thread's hashing speed (two sums)": 2 * times["hash"] / times["verify"],
+        "create / (tar + both sums)": times["create"] / (times["tar"] + sums),
+        "unpack / (both sums + untar)": times["unpack"] / (times["untar"] + sums),
+    }
 
 
 def main() -> None:
@@ -173,20 +162,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="how often; the best counts")
     parser.add_argument("--volume-size", default="", help="as for lbx bundle; its own default without")
     parser.add_argument("--folder", type=Path, default=None, help="where to work; four times the size must fit")
-    parser.add_argument("--json", type=Path, default=None, help="write the figures here, too")
-    given = parser.parse_args()
-    if given.folder is not None:
-        given.folder.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="bench-bundle-", dir=given.folder))
+    args = parser.parse_args()
+    if args.folder is not None:
+        args.folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="bench-bundle-", dir=args.folder))
     try:
-        size = int(given.gib * 2**30)
-        rows = bench(folder, size, given.files, given.volume_size, given.rounds)
+        size = int(args.gib * 2**30)
+        rows = bench(folder, size, args.files, args.volume_size, args.rounds)
     finally:
         shutil.rmtree(folder)
     report(rows, size)
-    if given.json is not None:
-        told = {"steps": {name: asdict(row) for name, row in rows.items()}, "ratios": ratios(rows)}
-        given.json.write_text(json.dumps(told, indent=1) + "\n")
 
 
 if __name__ == "__main__":

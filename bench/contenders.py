@@ -1,8 +1,6 @@
-"""Who answers the same prompts: lbx, and what people use instead. Each runs in a process of its own:
+"""lbx and other ways to answer the same prompts, each in a process of its own:
 
-    python -m bench.contenders NAME JOB.json RESULT.json
-
-What a contender needs is imported in its function only: lm-eval's runs in an environment without lbx.
+python -m bench.contenders NAME JOB.json RESULT.json
 """
 
 from __future__ import annotations
@@ -14,15 +12,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bench.job import Job, Lap, Result, Stopwatch, memory_mb, pin, read_job, write_json
+from bench.contest import Job, Lap, Result, Stopwatch, memory_mb, pin, read_job, write_json
 
 Outputs = list[list[int]] | list[str]
 Answer = Callable[[range], Outputs]
 Loaded = tuple[Answer, Callable[[], int], list[str]]
-"""What answers the prompts of these numbers, what counts the tokens that the model has computed, and notes."""
+"""Function that answers the prompts of these numbers, counter of tokens that the model computed, notes."""
 
 CHUNK = 512
-"""Tokens that llama.cpp's and transformers' own ways compute at once: llama.cpp's default. lbx keeps to its own."""
+"""Tokens that contenders other than lbx compute at once: llama.cpp's default."""
 PAGE = 256
 """Tokens in a block of transformers' continuous batching: its own default."""
 
@@ -93,8 +91,9 @@ def _lbx_counter(model: Any, backend: str) -> Callable[[], int]:
     return count_decode(library())
 
 
-def _llama(job: Job) -> tuple[Any, Callable[[], int]]:
-    from lbx.backends.llama.library import library  # a wheel with many CPU variants has to be told where they lie
+def llama_high_level(job: Job) -> Loaded:
+    """llama-cpp-python's ``Llama.generate``, a question at a time; it keeps the longest prefix of the one before."""
+    from lbx.backends.llama.library import library  # finds the folder of the CPU's variants
 
     llama_cpp = library()
     model = llama_cpp.Llama(
@@ -107,31 +106,19 @@ def _llama(job: Job) -> tuple[Any, Callable[[], int]]:
         n_gpu_layers=-1 if job.device == "cuda" else 0,
         verbose=False,
     )
-    return model, count_decode(llama_cpp)
 
+    def silence(_ids: Any, scores: Any) -> Any:
+        scores[list(job.never)] = -1e30
+        return scores
 
-def llama_high_level(*, clear: bool) -> Callable[[Job], Loaded]:
-    """llama-cpp-python's ``Llama.generate``, a question at a time; ``clear`` forgets the one before."""
+    def answer(numbers: range) -> list[list[int]]:
+        outputs = []
+        for number in numbers:
+            tokens = model.generate(job.prompts[number], temp=0.0, logits_processor=[silence] if job.never else None)
+            outputs.append(list(islice(tokens, job.new_tokens)))
+        return outputs
 
-    def load_it(job: Job) -> Loaded:
-        model, counted = _llama(job)
-
-        def silence(_ids: Any, scores: Any) -> Any:
-            scores[list(job.never)] = -1e30
-            return scores
-
-        def answer(numbers: range) -> list[list[int]]:
-            outputs = []
-            for number in numbers:
-                if clear:
-                    model.reset()
-                said = model.generate(job.prompts[number], temp=0.0, logits_processor=[silence] if job.never else None)
-                outputs.append(list(islice(said, job.new_tokens)))
-            return outputs
-
-        return answer, counted, []
-
-    return load_it
+    return answer, count_decode(llama_cpp), []
 
 
 def _transformers(job: Job) -> tuple[Any, Callable[[], int]]:
@@ -214,43 +201,20 @@ def hf_generate_batch(job: Job) -> Loaded:
     return answer, counted, notes
 
 
-def lm_eval_hf(job: Job) -> Loaded:
-    """lm-evaluation-harness' backend "hf", batch size 1. It takes texts and encodes them itself."""
-    import torch
-    from lm_eval.api.instance import Instance
-    from lm_eval.models.huggingface import HFLM
-
-    torch.set_num_threads(len(job.cores))
-    model = HFLM(job.weights["hf"], batch_size=1, device=job.device, dtype=job.dtype)
-    counted = count_forward(model.model)
-    asked = {"until": [], "max_gen_toks": job.new_tokens, "do_sample": False}
-    instances = [Instance("generate_until", {}, (text, dict(asked)), number) for number, text in enumerate(job.texts)]
-    other = sum(model.tok_encode(text) != list(ids) for text, ids in zip(job.texts, job.prompts, strict=True))
-    notes = [f"lm-eval encodes {other} of {len(job.texts)} prompts otherwise"] if other else []
-
-    def answer(numbers: range) -> list[str]:
-        said: list[str] = model.generate_until([instances[number] for number in numbers], disable_tqdm=True)
-        return said
-
-    return answer, counted, notes
-
-
 CONTENDERS: dict[str, Callable[[Job], Loaded]] = {
-    "llamacpp-naive": llama_high_level(clear=True),
-    "llamacpp-reuse": llama_high_level(clear=False),
+    "llamacpp-reuse": llama_high_level,
     "llamacpp-lbx": lbx("llamacpp", batching=True),
     "llamacpp-lbx-alone": lbx("llamacpp", batching=False),
     "hf-naive": hf_generate(clear=True),
     "hf-reuse": hf_generate(clear=False),
     "hf-batch": hf_generate_batch,
-    "hf-lm-eval": lm_eval_hf,
     "hf-lbx": lbx("hf", batching=True),
     "hf-lbx-alone": lbx("hf", batching=False),
 }
 
 
 def _return_freed_memory() -> None:
-    """What loading took and freed is no part of what answering takes."""
+    """Return memory that loading freed, so that it does not count as used."""
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -26,9 +26,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.figures import equal_outputs, ratio, table, texts
-from bench.job import ContenderFailedError, Job, Result, own_cores, run_contender
-from bench.model import REPOSITORY, Shape, make_hf, write_cards
+from bench.contest import (
+    REPOSITORY,
+    ContenderFailedError,
+    Job,
+    Result,
+    count_equal,
+    decode_outputs,
+    ratio,
+    run_contender,
+    table,
+    usable_cores,
+)
+from bench.inputs import Shape, make_hf, write_cards
 
 FULL = Shape(vocabulary=128_256, hidden=2048, intermediate=8192, layers=16, heads=32, kv_heads=8, context=40_960)
 TINY = Shape(vocabulary=2048, hidden=64, intermediate=128, layers=2, heads=4, kv_heads=2, context=1024)
@@ -143,12 +153,11 @@ def _job(args: argparse.Namespace, shape: Shape, folder: Path, device: str, dtyp
     made = prompts(random.Random(0), shape.vocabulary, args.documents, args.length, args.questions)
     return Job(
         prompts=made,
-        texts=[""] * len(made),
         new_tokens=args.new_tokens,
         window=shape.context,
         weights={"hf": str(folder / "hf")},
         cards={"hf": str(cards["hf"])},
-        cores=own_cores(),
+        cores=usable_cores(),
         device=device,
         dtype=dtype,
     )
@@ -167,7 +176,7 @@ def _run(name: str, job: Job, folder: Path) -> Result | None:
 
 def _prefill(args: argparse.Namespace, shape: Shape, job: Job, folder: Path, rate: float) -> None:
     made = prompts(random.Random(1), shape.vocabulary, 3, args.length, 1)
-    alone = replace(job, prompts=made, texts=[""] * 3, new_tokens=1, groups=[1, 1, 1])
+    alone = replace(job, prompts=made, new_tokens=1, groups=[1, 1, 1])
     flops = prefill_flops(shape, args.length + QUESTION)
     rows = []
     for name in CONTENDERS[:2]:
@@ -186,18 +195,15 @@ def _answers(args: argparse.Namespace, job: Job, folder: Path) -> int:
     for name in CONTENDERS:
         warm_up = strangers[:1] if name == "hf-naive" else strangers  # alone there is no batch to get used to
         made = [*warm_up, *job.prompts]
-        result = _run(
-            name, replace(job, prompts=made, texts=[""] * len(made), groups=[len(warm_up), len(job.prompts)]), folder
-        )
+        result = _run(name, replace(job, prompts=made, groups=[len(warm_up), len(job.prompts)]), folder)
         if result is not None:
             found[name] = result
     decode = _decoder(Path(job.weights["hf"]))
-    said = {name: texts(one.outputs[-len(job.prompts) :], decode) for name, one in found.items()}
+    said = {name: decode_outputs(one.outputs[-len(job.prompts) :], decode) for name, one in found.items()}
     naive = found.get("hf-naive")
     rows = []
     for name, one in found.items():
         lap = one.laps[-1]
-        same, of = equal_outputs(said[name], said["hf-naive"]) if naive else (0, 0)
         rows.append(
             [
                 name,
@@ -207,7 +213,7 @@ def _answers(args: argparse.Namespace, job: Job, folder: Path) -> int:
                 str(lap.tokens),
                 ratio(naive.laps[-1].wall_s if naive else None, lap.wall_s),
                 f"{one.gpu_mb:.0f}",
-                f"{same} of {of}" if naive else "",
+                count_equal(said[name], said["hf-naive"]) if naive else "",
             ]
         )
     header = ["answers", "wall s", "prompt tokens/s", "new tokens/s", "computed", "x naive", "GPU MB", "= naive"]

@@ -1,12 +1,11 @@
-"""What a report of a large results file takes, beside pandas by hand.
+"""Reports and merges of large results files: seconds, CPU seconds and memory.
 
-    python -m bench.report [--file FILE] [--times N] [--only WORD ...] [--pandas PYTHON]
+    python -m bench.report [--runs 1000] [--answers 100000] [--many 10000000] [--shards 256] [--folder DIR]
 
-The file has 100,377 answers of 36 runs, from a fixed seed (``bench.report_file``); FILE keeps it, or is another one to
-measure. Each thing is done N times in processes of its own: printed are the medians of their CPU seconds (all threads,
-user and system) and peaks of memory beside their targets, what of the seconds is beyond start-up (`lbx report` of an
-empty file), and how many times as much pandas takes beyond its own start-up, where a Python that has it is found.
-Bytecode is there, as in an installed lbx, whatever the environment says of writing it.
+Made inside DuckDB, in lbx's own tables: a file of ``--answers`` answers of 36 runs, of which every report and the page
+are made; as many answers of ``--runs`` runs; a tenth of ``--many`` and ``--many`` answers of 50 runs; and one run in
+shards, of which all and a quarter are merged. Each command runs in a process of its own. If the microseconds an answer
+grow, something is not linear.
 """
 
 from __future__ import annotations
@@ -14,198 +13,188 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from bench.figures import ratio, table
-from bench.job import REPOSITORY
+from bench.contest import REPOSITORY, table
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.longbench import tasks as longbench_tasks
+from lbx.scoring.adding_up import add_up
+from lbx.store import RunRow, Store
 
-_ALL_ROWS = "SELECT * FROM generations"
-_VIEW_S = 0.5
-_WITH_OPTIONS = ("comparison", "changes", "reference", "expected")
-"""Views that are measured with their options, or that read no file."""
-_BASELINE = "llama-3.1-8b-instruct-F16-longbench"
+_BENCHMARK, _TASKS = "longbench", ("qasper", "hotpotqa", "2wikimqa", "musique", "multifieldqa_en")
+_METRIC = longbench_tasks.METRICS[longbench_tasks.kind_of(_TASKS[0]).metric][0]
+_FEW, _SEVERAL = 36, 50
+_WITHOUT_FILE = ("reference", "expected")
+"""Reports that read no results file, or need options."""
+_SAMPLES = """
+    INSERT OR IGNORE INTO samples BY NAME
+    SELECT 'longbench' AS benchmark, $1 AS task, printf('%07d', n) AS sample_id, 'en' AS language,
+           1000 + n % 9000 AS length, 'words' AS length_unit, '["an answer"]' AS "references",
+           'question ' || n AS question, sha256($1 || n // 4) AS context_sha256, '{}' AS meta, n AS position
+    FROM range($2::BIGINT, $3::BIGINT) made(n)
+"""
+_ANSWERS = """
+    INSERT INTO generations BY NAME
+    SELECT $1 AS run_id, 'longbench' AS benchmark, $2 AS task, printf('%07d', n) AS sample_id, 0 AS iteration,
+           'an answer of some words, number ' || hash(n, $1) % 5 AS output, 'stop' AS finish_reason,
+           1500 + n % 9000 AS prompt_tokens, 1500 + n % 9000 AS original_tokens, 0 AS cached_tokens,
+           8 AS output_tokens, false AS truncated, 0 AS tokens_cut, 'lbx' AS prompt_source, 0.5 AS prefill_s,
+           0.1 AS decode_s, 0 AS seed, 1 AS bos_tokens, TIMESTAMP '2026-03-02 06:00:00' AS created_at
+    FROM range($3::BIGINT, $4::BIGINT) made(n)
+"""
+_SCORES = """
+    INSERT INTO scores BY NAME
+    SELECT $1 AS run_id, 'longbench' AS benchmark, $2 AS task, printf('%07d', n) AS sample_id, 0 AS iteration,
+           $6 AS metric, $5::INTEGER AS metric_version, (hash(n, $1, 's') % 101) / 100 AS score, true AS headline
+    FROM range($3::BIGINT, $4::BIGINT) made(n)
+"""
 
 
-@dataclass(frozen=True)
-class Thing:
-    """One thing to measure.
-
-    Attributes:
-        arguments: of lbx; FILE stands for the results file, OUT for a file to write.
-        by_hand: what ``bench.report_by_hand`` calls the same; "" where it has nothing like it.
-        cpu_s, mb: the targets, of the whole process.
-    """
-
-    name: str
-    arguments: Sequence[str]
-    by_hand: str = ""
-    cpu_s: float | None = None
-    mb: float | None = None
-
-
-@dataclass(frozen=True)
-class Taken:
-    """Medians of one thing: CPU seconds and MB."""
-
-    cpu_s: float
-    mb: float
-
-
-def things(views: Sequence[str]) -> list[Thing]:
-    """All that is measured."""
-    by_hand = ("task_scores", "leaderboard", "length_curve", "truncation", "guards", "failures")
-    return [
-        Thing("report", ["report", "FILE"], "report", 1.0, 300),
-        *(
-            Thing(f"report {view}", ["report", "FILE", view], view if view in by_hand else "", _VIEW_S)
-            for view in views
-            if view not in _WITH_OPTIONS
-        ),
-        Thing("comparison of all pairs", ["report", "FILE", "comparison", "--force"], "comparison", 1.2),
-        Thing("changes against a run", ["report", "FILE", "changes", "--force", "--baseline", _BASELINE]),
-        Thing("report --format html", ["report", "FILE", "--format", "html", "-o", "OUT"], "", 4.0, 300),
-        *(
-            Thing(
-                f"sql --format {kind}, all rows", ["sql", "FILE", _ALL_ROWS, "-f", kind, "-o", "OUT"], hand, None, 400
-            )
-            for kind, hand in (("json", "json"), ("csv", ""), ("parquet", ""))
-        ),
-    ]
+def make_file(path: Path, runs: int, answers: int, begin: int = 0, end: int | None = None) -> None:
+    """Write a results file of runs with ``answers`` each; of each task only the samples from ``begin`` to ``end``."""
+    samples = answers // len(_TASKS)
+    end = samples if end is None else end
+    version = BENCHMARKS[_BENCHMARK].metric_version
+    with Store(path) as store:
+        for task in _TASKS:
+            store.query(_SAMPLES, [task, begin, end])
+        for number in range(runs):
+            run = f"run-{number:04d}"
+            store.begin_run(
+                RunRow(
+                    run, f"model-{number:04d}", "llamacpp", "0.3.36", {_BENCHMARK: version}, "b" * 64, {"seed": 0}, {},
+                    "0.1.0", {f"{_BENCHMARK}/{task}": samples for task in _TASKS},
+                )
+            )  # fmt: skip
+            with store.transaction() as connection:
+                for task in _TASKS:
+                    connection.execute(_ANSWERS, [run, task, begin, end])
+                    connection.execute(_SCORES, [run, task, begin, end, version, _METRIC])
+            add_up(store, run, BENCHMARKS[_BENCHMARK])
+            store.finish_run(run, "done")
 
 
 def main() -> int:
     args = _arguments()
-    with tempfile.TemporaryDirectory(prefix="lbx-bench-") as temporary:
-        folder = Path(temporary)
-        file = args.file or folder / "results.duckdb"
-        if not file.exists():
-            print(f"making {file} ...", file=sys.stderr, flush=True)
-            subprocess.run([sys.executable, "-m", "bench.report_file", file], cwd=REPOSITORY, check=True)
-        subprocess.run([sys.executable, "-c", _EMPTY, folder / "empty.duckdb"], cwd=REPOSITORY, check=True)
-        print(_measured(args, file, folder))
+    folder = Path(tempfile.mkdtemp(prefix="lbx-bench-", dir=args.folder))
+    rows: list[list[str]] = []
+    try:
+        rows += _measure_reports(folder / "results.duckdb", args.answers)
+        for runs, answers in ((args.runs, args.answers), (_SEVERAL, args.many // 10), (_SEVERAL, args.many)):
+            if runs and answers >= runs * len(_TASKS):
+                rows += _measure_file(folder / "results.duckdb", runs, answers // runs)
+        for shards in (args.shards // 4, args.shards):
+            if shards:
+                rows.append(_measure_merge(folder, shards, args.answers * shards // args.shards))
+    finally:
+        shutil.rmtree(folder)
+    print(table(("what", "answers", "s", "CPU s", "MB", "CPU µs an answer"), rows))
     return 0
-
-
-_EMPTY = "import sys; from pathlib import Path; from lbx.store import Store; Store(Path(sys.argv[1])).close()"
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--file", type=Path, help="the results file; made where it is missing")
-    parser.add_argument("--times", type=int, default=5)
-    parser.add_argument("--only", nargs="*", default=[], help="only the things whose names have one of these words")
-    parser.add_argument(
-        "--pandas", type=Path, default=REPOSITORY / ".venv-bench/bin/python", help="a Python that has pandas"
-    )
+    parser.add_argument("--runs", type=int, default=1_000)
+    parser.add_argument("--answers", type=int, default=100_000, help="in each of the smaller files")
+    parser.add_argument("--many", type=int, default=10_000_000, help="answers in the largest file; 0: none")
+    parser.add_argument("--shards", type=int, default=256, help="0: none")
+    parser.add_argument("--folder", type=Path, help="for the files; 10 million answers take some GB")
     return parser.parse_args()
 
 
-def _measured(args: argparse.Namespace, file: Path, folder: Path) -> str:
+def report_commands(file: Path, reports: Sequence[str]) -> dict[str, list[str]]:
+    """{title: arguments of lbx}, for each report that reads a file, all of them on one screen, and the page."""
+    commands = {name: ["report", str(file), name] for name in reports if name not in _WITHOUT_FILE}
+    commands["comparison"].append("--force")
+    commands["changes"] += ["--force", "--baseline", "run-0000"]
+    page = [str(file), "--format", "html", "-o", str(file.with_suffix(".html"))]
+    return {"one screen": ["report", str(file)], **commands, "the page": ["report", *page]}
+
+
+def _measure_reports(path: Path, answers: int) -> list[list[str]]:
     from lbx.report.reports import REPORTS
 
-    lbx = [sys.executable, "-P", "-m", "lbx.cli"]
-    hand = _pandas(args.pandas)
-    start = taken([*lbx, "report", str(folder / "empty.duckdb")], args.times)
-    hand_start = taken([*hand, str(file), "nothing"], args.times) if hand else None
-    rows = [["start-up", f"{start.cpu_s:.2f}", "", f"{start.mb:.0f}", "", "", _seconds(hand_start), "", ""]]
-    for thing in things(list(REPORTS)):
-        if args.only and not any(word in thing.name for word in args.only):
-            continue
-        places = {"FILE": str(file), "OUT": str(folder / "out")}
-        ours = taken([*lbx, *(places.get(word, word) for word in thing.arguments)], args.times)
-        theirs = taken([*hand, str(file), thing.by_hand], args.times) if hand and thing.by_hand else None
-        rows.append(_row(thing, ours, start, theirs, hand_start))
-        print(f"{thing.name}: {ours.cpu_s:.2f} s", file=sys.stderr, flush=True)
-    help_s = taken([*lbx, "--help"], args.times)
-    rows.append(["lbx --help", f"{help_s.cpu_s:.2f}", "0.3", f"{help_s.mb:.0f}", "", "", "", "", ""])
-    said = (
-        ""
-        if hand
-        else f"\n{args.pandas} has no pandas, so nothing stands beside it; `just bench-engine` makes one that has."
-    )
-    return f"Medians of {args.times}, CPU seconds and MB.\n\n{table(_HEADER, rows)}{said}"
-
-
-_HEADER = (
-    "what", "lbx CPU s", "target", "MB", "target", "beyond start", "pandas CPU s", "beyond start", "ratio",
-)  # fmt: skip
-
-
-def _row(thing: Thing, ours: Taken, start: Taken, theirs: Taken | None, hand_start: Taken | None) -> list[str]:
-    mine = max(ours.cpu_s - start.cpu_s, 0.005)
-    other = theirs.cpu_s - hand_start.cpu_s if theirs and hand_start else None
-    return [
-        thing.name,
-        f"{ours.cpu_s:.2f}",
-        "" if thing.cpu_s is None else f"{thing.cpu_s:g}",
-        f"{ours.mb:.0f}",
-        "" if thing.mb is None else f"{thing.mb:g}",
-        f"{mine:.2f}",
-        _seconds(theirs),
-        "" if other is None else f"{other:.2f}",
-        ratio(other, mine),
+    make_file(path, _FEW, answers // _FEW)
+    rows = [
+        _row(f"{title}, of {_FEW} runs", answers, *arguments)
+        for title, arguments in report_commands(path, list(REPORTS)).items()
     ]
+    path.unlink()
+    return rows
 
 
-def _seconds(found: Taken | None) -> str:
-    return f"{found.cpu_s:.2f}" if found else ""
+def _measure_file(path: Path, runs: int, answers: int) -> list[list[str]]:
+    start = time.monotonic()
+    make_file(path, runs, answers)
+    size, total, suffix = path.stat().st_size / 1e6, runs * answers, f"of {runs:,} runs"
+    print(
+        f"{total:,} answers {suffix}: {size:,.0f} MB in {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True
+    )
+    two_runs = ("--run", "run-0000", "--run", "run-0001")
+    rows = [
+        _row(f"open, {suffix}", total, "sql", path, "SELECT 1"),
+        _row(f"leaderboard, {suffix}", total, "report", path, "leaderboard"),
+        _row(f"task_scores, {suffix}", total, "report", path, "task_scores"),
+        _row(f"comparison of two, {suffix}", total, "report", path, "comparison", *two_runs),
+    ]
+    path.unlink()
+    return rows
 
 
-def _pandas(python: Path) -> list[str]:
-    """The command that does things by hand, up to its file; [] where that Python has no pandas."""
-    probe = [str(python), "-c", "import pandas"]
-    if shutil.which(str(python)) is None or subprocess.run(probe, capture_output=True, check=False).returncode:
-        return []
-    import duckdb
-
-    packages = Path(duckdb.__file__).resolve().parents[1]
-    return [str(python), str(REPOSITORY / "bench" / "report_by_hand.py"), str(packages)]
-
-
-def taken(command: Sequence[str], times: int) -> Taken:
-    """Medians over so many runs, after one that is not counted.
-
-    Raises:
-        subprocess.CalledProcessError: the command failed.
-    """
-    _once(command)
-    laps = [_once(command) for _ in range(times)]
-    return Taken(*(statistics.median(column) for column in zip(*laps, strict=True)))
+def _measure_merge(folder: Path, shards: int, answers: int) -> list[str]:
+    samples = answers // len(_TASKS)
+    ends = [samples * number // shards for number in range(shards + 1)]
+    files = [folder / f"shard-{number}.duckdb" for number in range(shards)]
+    for file, begin, end in zip(files, ends, ends[1:], strict=False):
+        make_file(file, 1, answers, begin, end)
+    print(f"{shards} shards made", file=sys.stderr, flush=True)
+    row = _row(f"merge of {shards} shards", answers, "merge", *files, "-o", folder / "merged.duckdb")
+    for file in (*files, folder / "merged.duckdb"):
+        file.unlink()
+    return row
 
 
-_LAUNCH = """
+def _row(title: str, answers: int, *arguments: object) -> list[str]:
+    start = time.monotonic()
+    cpu_s, mb = measure([sys.executable, "-P", "-m", "lbx.cli", *map(str, arguments)])
+    wall_s = time.monotonic() - start
+    print(f"{title}: {cpu_s:.1f} CPU s", file=sys.stderr, flush=True)
+    return [title, f"{answers:,}", f"{wall_s:.1f}", f"{cpu_s:.2f}", f"{mb:.0f}", f"{1e6 * cpu_s / answers:.1f}"]
+
+
+_LAUNCHER = """
 import os, sys
 child = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
 _, status, used = os.wait4(child, 0)
-with open(int(sys.argv[1]), "w") as told:
-    told.write(f"{used.ru_utime + used.ru_stime} {used.ru_maxrss}")
+with open(int(sys.argv[1]), "w") as figures:
+    figures.write(f"{used.ru_utime + used.ru_stime} {used.ru_maxrss}")
 sys.exit(os.waitstatus_to_exitcode(status))
 """
 """A child begins with the peak of memory of the process that starts it: this one is small."""
 
 
-def _once(command: Sequence[str]) -> tuple[float, float]:
-    """CPU seconds and MB of a process."""
-    with tempfile.TemporaryFile("w+") as told:
+def measure(command: Sequence[str]) -> tuple[float, float]:
+    """CPU seconds and MB of a process, with bytecode as in an installed lbx.
+
+    Raises:
+        subprocess.CalledProcessError: the command failed.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(Path(tempfile.gettempdir()) / "lbx-bench-bytecode")
+    with tempfile.TemporaryFile("w+") as figures:
         subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _LAUNCH, str(told.fileno()), *command],
+            [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(figures.fileno()), *command],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=REPOSITORY, check=True,
-            pass_fds=[told.fileno()], env=_environment(),
+            pass_fds=[figures.fileno()], env=environment,
         )  # fmt: skip
-        told.seek(0)
-        seconds, kilobytes = told.read().split()
+        figures.seek(0)
+        seconds, kilobytes = figures.read().split()
     return float(seconds), float(kilobytes) / 1024
-
-
-def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return kept | {"PYTHONPYCACHEPREFIX": str(Path(tempfile.gettempdir()) / "lbx-bench-bytecode")}
 
 
 if __name__ == "__main__":

@@ -10,13 +10,15 @@ import os
 import posixpath
 import re
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "docs"))
 CONTENTS: dict[str, list[str]] = {
     "Start": ["README.md", "docs/getting-started.md", "docs/glossary.md"],
     "Measure": [
@@ -37,10 +39,11 @@ CONTENTS: dict[str, list[str]] = {
         "docs/python.md",
     ],
     "Cross the gap": ["docs/bundling.md", "docs/officer.md", "SECURITY.md"],
-    "Machines": ["docs/container.md", "docs/clusters.md", "docs/architectures.md", "docs/speed.md"],
+    "Machines": ["docs/container.md", "docs/clusters.md", "tests/architectures.md", "docs/speed.md"],
     "Extend": ["docs/own-benchmark.md", "docs/extending.md", "CONTRIBUTING.md", "CHANGELOG.md"],
 }
 """The pages by section, in reading order. README.md is the first page."""
+_SITE_ONLY = re.compile(r"<!-- site: (\S+) -->\n")
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8886; --soft: #8882; --link: #0550ae; }
@@ -131,9 +134,21 @@ def target(page: str, href: str) -> tuple[str, str]:
     return posixpath.normpath(posixpath.join(posixpath.dirname(page), path)) if path else page, heading
 
 
+def _with_site_parts(text: str) -> str:
+    """The page with the tables that only the site has."""
+
+    def table(match: re.Match[str]) -> str:
+        from generate import SITE_TABLES  # opens a results file: only the site's pages need it
+
+        makers: dict[str, Callable[[], str]] = SITE_TABLES
+        return makers[match[1]]() + "\n"
+
+    return _SITE_ONLY.sub(table, text)
+
+
 def rendered(name: str, known: list[str]) -> tuple[str, str]:
     """Title and HTML of one page's text."""
-    tokens = parse((ROOT / name).read_text("utf-8"))
+    tokens = parse(_with_site_parts((ROOT / name).read_text("utf-8")))
     title = name
     for token, text in headings(tokens):
         token.attrSet("id", anchor(text))

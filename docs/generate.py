@@ -1,4 +1,4 @@
-"""Writes what is read off the code: option tables, the schema, and the annotated model cards.
+"""Writes what is read off the code: option tables and the annotated model cards; the site's table of the schema.
 
     python docs/generate.py            write them
     python docs/generate.py --check    say which are out of date, and end with 1
@@ -234,20 +234,22 @@ def command_table(name: str) -> str:
 
 def architectures() -> str:
     """What the table of architectures adds up to."""
-    lines = (ROOT / "docs" / "architectures.md").read_text("utf-8").splitlines()
+    lines = (ROOT / "tests" / "architectures.md").read_text("utf-8").splitlines()
     of_all, sharing = (line for line in lines if " families load, " in line or " share what prompts " in line)
     loaded, families, alike = re.findall(r"\d+", of_all)[:3]
     shared = re.findall(r"\d+", sharing)[0]
     return textwrap.fill(
         f"Of the {families} families of models that transformers has for text, {loaded} load, {alike} answer as its "
         f"own `generate` does, and {shared} compute once what prompts have in common: "
-        "[Architectures](architectures.md) (`just architectures`) says how each does, and why the others do not.",
+        "[Architectures](../tests/architectures.md) (`just architectures`) says how each does, and why the others do "
+        "not.",
         120,
     )
 
 
+SITE_TABLES: dict[str, Callable[[], str]] = {"schema": schema}
+"""Tables of the site, each in place of ``<!-- site: NAME -->``; the repository has only what they are made from."""
 REGIONS: dict[str, Callable[[], str]] = {
-    "schema": schema,
     "architectures": architectures,
     **{f"options-{name}": lambda name=name: command_table(name) for name in ("run", "rate")},  # type: ignore[misc]
     **{f"options-{name}": lambda kind=kind: option_table(kind.options) for name, kind in KINDS.items()},  # type: ignore[misc]

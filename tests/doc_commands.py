@@ -20,7 +20,7 @@ from lbx.report.shapes import BOARD
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [
     path
-    for pattern in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "models/*/README.md")
+    for pattern in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "models/*/README.md", "tests/*.md")
     for path in sorted(ROOT.glob(pattern))
 ]
 _SHELL = ("", "sh", "bash", "shell")

@@ -8,53 +8,42 @@ from pathlib import Path
 
 import pytest
 
-from bench import gpu, report_file
+from bench import gpu
 from bench import report as bench_report
-from bench.figures import equal_outputs, ratio, standing, table, texts
-from bench.gpu import FULL, TINY, layer_parameters, parameters, prefill_flops, prompts
-from bench.job import (
+from bench.contest import (
     REPOSITORY,
     ContenderFailedError,
     Job,
     Lap,
     Result,
-    own_cores,
+    count_equal,
+    decode_outputs,
+    ratio,
     read_job,
     read_result,
     run_contender,
+    table,
+    usable_cores,
     write_json,
 )
-from bench.model import Shape, make_config, make_gguf, make_hf, write_cards
-from bench.prompts import ask, link_bundle
+from bench.gpu import FULL, TINY, layer_parameters, parameters, prefill_flops, prompts
+from bench.inputs import Shape, link_bundle, make_config, make_gguf, make_hf, make_requests, write_cards
 from lbx.backends.scripted import ByteTokenizer
+from lbx.report.reports import REPORTS
 from lbx.store import Store
 
-JOB = Job([[1] * 10, [2] * 20, [3] * 30], ["a", "b", "c"], 4, 64, {}, {}, own_cores(1))
+JOB = Job([[1] * 10, [2] * 20, [3] * 30], 4, 64, {}, {}, usable_cores(1))
 
 
-def test_a_sample_is_scaled_by_prompt_tokens_and_answers_are_not_counted_as_prompts():
-    result = Result(["x", "y"], [Lap(4.0, 8.0, 46)], 100.0, 150.0)
-    found = standing(JOB, 2, result)  # prompts 0 and 2: 40 of 60 tokens
-    assert found.scale == 1.5
-    assert (found.wall_s, found.cpu_s) == (6.0, 12.0)
-    assert found.computed == (46 - 2 * 3) * 1.5
-
-
-def test_of_a_whole_job_nothing_is_scaled():
-    found = standing(JOB, 1, Result(["x", "y", "z"], [Lap(1.0, 2.0, 69)], 0.0, 0.0))
-    assert (found.scale, found.computed, found.cpu_s) == (1.0, 60, 2.0)
-
-
-def test_outputs_are_compared_with_the_prompts_that_were_sampled():
-    assert equal_outputs(["a", "b", "c", "d", "e"], ["a", "x", "e"], 2) == (2, 3)
-    assert equal_outputs(["a"], ["a"]) == (1, 1)
+def test_equal_answers_are_counted():
+    assert count_equal(["a", "b", "c"], ["a", "x", "c"]) == "2 of 3"
     with pytest.raises(ValueError, match="shorter"):
-        equal_outputs(["a", "b"], ["a"])
+        count_equal(["a", "b"], ["a"])
 
 
 def test_answers_are_texts_whichever_way_they_came():
-    assert texts([[1, 2], [3]], lambda ids: "-".join(map(str, ids))) == ["1-2", "3"]
-    assert texts(["a"], lambda ids: "") == ["a"]
+    assert decode_outputs([[1, 2], [3]], lambda ids: "-".join(map(str, ids))) == ["1-2", "3"]
+    assert decode_outputs(["a"], lambda ids: "") == ["a"]
 
 
 def test_a_table_lines_its_columns_up():
@@ -79,7 +68,7 @@ def test_jobs_and_results_survive_their_files(tmp_path):
 
 def test_a_fresh_process_does_not_begin_with_the_memory_of_the_one_that_started_it():
     ballast = bytearray(b"x") * 300_000_000
-    script = "from bench.job import memory_mb; now, peak = memory_mb(); assert now <= peak; print(peak)"
+    script = "from bench.contest import memory_mb; now, peak = memory_mb(); assert now <= peak; print(peak)"
     said = subprocess.run(
         [sys.executable, "-c", script], env={"PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True, check=True
     )
@@ -89,12 +78,12 @@ def test_a_fresh_process_does_not_begin_with_the_memory_of_the_one_that_started_
 def test_documents_are_taken_at_even_distances(shared, tmp_path):
     bundle = link_bundle(tmp_path, shared("data").parent)
     tokenizer = ByteTokenizer()
-    keys = [one.request.key.sample_id for one in ask(bundle, tokenizer, "tpo", documents=3)]
+    keys = [request.key.sample_id for request in make_requests(bundle, tokenizer, "tpo", documents=3)]
     assert sorted({key[:3] for key in keys}) == ["002", "007", "012"]
-    assert len(ask(bundle, tokenizer, "tpo")) == 269
-    (first, *_) = ask(bundle, tokenizer, "tpo", documents=1, window=5000)
-    assert first.request.truncated and first.text == first.request.kept
-    assert tokenizer.encode(first.text, special=False) == list(first.request.token_ids)[-len(first.text.encode()) :]
+    assert len(make_requests(bundle, tokenizer, "tpo")) == 269
+    (first, *_) = make_requests(bundle, tokenizer, "tpo", documents=1, window=5000)
+    assert first.truncated
+    assert tokenizer.encode(first.kept, special=False) == list(first.token_ids)[-len(first.kept.encode()) :]
 
 
 def test_parameters_are_those_of_the_model():
@@ -141,12 +130,11 @@ def test_contenders_answer_the_same_in_processes_of_their_own(tmp_path: Path):
     made = prompts(random.Random(3), 256, 1, 100, 3)
     job = Job(
         prompts=made,
-        texts=[""] * 3,
         new_tokens=6,
         window=TINY.context,
         weights={"hf": str(tmp_path / "hf"), "llamacpp": str(tmp_path / "model.gguf")},
         cards={name: str(path) for name, path in cards.items()},
-        cores=own_cores(1),
+        cores=usable_cores(1),
         groups=[1, 2],
     )
     naive = run_contender("hf-naive", job, tmp_path)
@@ -155,7 +143,7 @@ def test_contenders_answer_the_same_in_processes_of_their_own(tmp_path: Path):
     from tokenizers import Tokenizer
 
     decode = Tokenizer.from_file(str(tmp_path / "hf" / "tokenizer.json")).decode
-    assert batched.outputs == texts(naive.outputs, decode)
+    assert batched.outputs == decode_outputs(naive.outputs, decode)
     assert [lap.tokens for lap in naive.laps] == [164 + 5, 2 * (164 + 5)]
     # The memory is laid out with 32 fillers, once; alone, each step is padded to two tokens.
     assert [lap.tokens for lap in batched.laps] == [32 + 164 + 5 * 2, 100 + 2 * (64 + 5)]
@@ -170,39 +158,27 @@ def test_a_contender_that_fails_says_why(tmp_path):
         run_contender("nobody", JOB, tmp_path)
 
 
-@pytest.mark.long("makes a benchmark's file of 5,000 answers twice")
-def test_the_large_file_is_made_of_real_tasks_and_the_same_each_time(tmp_path):
-    told = []
-    for name in ("a", "b"):
-        report_file.make(tmp_path / name, answers=5_000)
+def test_files_for_reports_have_the_answers_asked_for(tmp_path):
+    bench_report.make_file(tmp_path / "whole", runs=2, answers=50)
+    bench_report.make_file(tmp_path / "shard", runs=1, answers=50, begin=5)
+    rows = []
+    for name in ("whole", "shard"):
         with Store(tmp_path / name, read_only=True) as store:
-            counts = store.query(
-                "SELECT run_id, count(DISTINCT task), count(*) FROM generations GROUP BY ALL ORDER BY ALL"
-            )
-            sums = store.query("SELECT sum(hash(columns(*))::HUGEINT) FROM generations")
-            shared = store.query(
-                "SELECT count(*) - count(DISTINCT context_sha256) FROM samples WHERE task = 'narrativeqa'"
-            )
-            told.append((counts.rows, sums.rows, shared.rows))
-    assert told[0] == told[1]
-    first, second = told[0][0]
-    assert first[1:] == (21, 4750) and second[1:] == (2, 250), "the second run goes on still"
-    assert told[0][2] == [(150,)], "four questions on a document"
+            rows += store.query(
+                "SELECT run_id, count(DISTINCT task), count(*) FROM generations GROUP BY 1 ORDER BY 1"
+            ).rows
+    assert rows == [("run-0000", 5, 50), ("run-0001", 5, 50), ("run-0000", 5, 25)]
 
 
-def test_things_are_measured_as_a_child_spends_them(tmp_path):
-    light, heavy = (bench_report.taken([sys.executable, "-c", f"b'x' * {size}"], 1) for size in (1, 300_000_000))
-    assert heavy.mb - light.mb > 200
+def test_costs_are_those_of_the_child_process():
+    (_, light), (_, heavy) = (
+        bench_report.measure([sys.executable, "-c", f"b'x' * {size}"]) for size in (1, 300_000_000)
+    )
+    assert heavy - light > 200
     with pytest.raises(subprocess.CalledProcessError):
-        bench_report.taken([sys.executable, "-c", "1 / 0"], 1)
+        bench_report.measure([sys.executable, "-c", "1 / 0"])
 
 
-def test_without_pandas_nothing_stands_beside_it(tmp_path):
-    assert bench_report._pandas(tmp_path / "python") == []
-
-
-def test_every_report_is_measured():
-    from lbx.report.reports import REPORTS
-
-    asked = {thing.arguments[2] for thing in bench_report.things(list(REPORTS)) if len(thing.arguments) > 2}
-    assert set(REPORTS) - {"reference", "expected"} <= asked
+def test_every_report_is_measured(tmp_path):
+    commands = bench_report.report_commands(tmp_path / "results.duckdb", list(REPORTS))
+    assert set(REPORTS) - {"reference", "expected"} == set(commands) - {"one screen", "the page"}

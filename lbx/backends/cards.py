@@ -17,7 +17,7 @@ reasoning = ["<think>", "</think>"]    what opens and closes the reasoning; defa
 [sampling]                        the model's recommended sampling, where a benchmark samples
 temperature = 0.6
 
-[options]                         of the backend: see lbx.backends.options
+[options]                         of the backend: see lbx/backends/*/options.py
 
 A model behind a server (backend = "endpoint") has its url and name under [options] and no [weights]; [tokenizer], with
 the keys of [weights], says where the model's tokenizer is.
@@ -34,8 +34,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lbx.backends.context_windows import MOST_TOKENS, DeclaredWindow
-from lbx.backends.kinds import KINDS, Kind, Options, known_backends
-from lbx.backends.options import HfOptions, LlamaOptions
+from lbx.backends.hf.options import HfOptions
+from lbx.backends.kinds import KINDS, Kind, known_backends
+from lbx.backends.llama.options import LlamaOptions
+from lbx.backends.options import BackendOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.inputs import read_input
 from lbx.base.limits import TABLE_BYTES
@@ -134,7 +136,7 @@ class ModelCard:
     name: str
     backend: str
     weights: Weights
-    options: Options
+    options: BackendOptions
     context_window: int | None = None
     stop: tuple[str, ...] = ()
     chat: Chat = Chat()

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from lbx.backends.cards import ModelCard, window_of
 from lbx.backends.context_windows import DeclaredWindow
-from lbx.backends.options import EndpointOptions, LlamaOptions, ScriptedOptions
+from lbx.backends.llama.options import LlamaOptions
 from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.base.records import Request
 from lbx.inference.model import Backend
@@ -17,8 +17,8 @@ _SMALL = 256
 
 
 def with_small_cache(card: ModelCard) -> ModelCard:
-    """The card with the least context window that makes a model; of one that takes no memory here, the card."""
-    if isinstance(card.options, ScriptedOptions | EndpointOptions):
+    """The card with a small context window; unchanged if no library loads a model for it here."""
+    if not card.kind.library:
         return card
     options = replace(card.options, kv_cells=0) if isinstance(card.options, LlamaOptions) else card.options
     return replace(card, context_window=_SMALL, options=options)

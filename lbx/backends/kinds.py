@@ -1,39 +1,31 @@
-"""Every backend: what a card for it may hold, and the name of what loads it."""
+"""Every backend: options of a card for it, and the function that loads it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from lbx.backends.embedding_options import EndpointEmbeddingOptions, LlamaEmbeddingOptions, SentenceTransformersOptions
-from lbx.backends.options import EndpointOptions, HfOptions, LlamaOptions, ScriptedOptions
+from lbx.backends.endpoint.options import EndpointEmbeddingOptions, EndpointOptions
+from lbx.backends.hf.options import HfOptions, SentenceTransformersOptions
+from lbx.backends.llama.options import LlamaEmbeddingOptions, LlamaOptions
+from lbx.backends.options import BackendOptions, ScriptedOptions
 from lbx.base.tables import nearest
-
-Options = (
-    LlamaOptions
-    | HfOptions
-    | ScriptedOptions
-    | EndpointOptions
-    | SentenceTransformersOptions
-    | LlamaEmbeddingOptions
-    | EndpointEmbeddingOptions
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What lbx knows of a backend before its library is loaded.
+    """A backend before its library is loaded.
 
     Attributes:
-        options: what a card's ``[options]`` may hold.
+        options: the class of a card's ``[options]``.
         load: "module:function", imported when a model is loaded.
-        library, extra: what it imports, and the extra of lbx that installs it; "" for none.
+        library, extra: the package that it imports, and the extra of lbx that installs it; "" for none.
         embeds: its models turn texts into vectors; the others write text.
         gguf: its weights are a GGUF file.
         remote: a server has the weights; the card may have a tokenizer.
     """
 
-    options: type[Options]
+    options: type[BackendOptions]
     load: str
     library: str = ""
     extra: str = ""
@@ -68,7 +60,7 @@ KINDS: dict[str, Kind] = {
         options=EndpointEmbeddingOptions, load="lbx.backends.endpoint.embedding:load", embeds=True, remote=True
     ),
 }
-"""Every backend, by the name that cards give it. A new one is its row here, its options, and its module."""
+"""Every backend, by its name in cards."""
 
 OPTIONS = {name: kind.options for name, kind in KINDS.items() if not kind.embeds}
 """Those of models that write text."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 
 from lbx.backends.cards import ModelCard, Weights, read_card
-from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.kinds import KINDS, OPTIONS, known_backends
-from lbx.backends.options import MOST_THREADS, EndpointOptions, ScriptedOptions
+from lbx.backends.options import MOST_THREADS
 from lbx.backends.places import (
     CARDS,
     holds_weights,
@@ -86,12 +85,12 @@ def _with_threads(card: ModelCard, threads: int | None) -> ModelCard:
         return card
     if threads > MOST_THREADS:
         raise UsageError(f"--threads {threads} is too many: llama.cpp takes {MOST_THREADS}.", fix="Give fewer.")
-    if isinstance(card.options, ScriptedOptions | EndpointOptions | EndpointEmbeddingOptions):
+    if "threads" not in {field.name for field in fields(card.options)}:
         raise UsageError(
             f"--threads does not apply to {card.name}: its backend {card.backend} computes nothing here.",
             fix="Leave it out.",
         )
-    return replace(card, options=replace(card.options, threads=threads))
+    return replace(card, options=replace(card.options, **{"threads": threads}))
 
 
 def refuse_embedding(card: ModelCard) -> None:

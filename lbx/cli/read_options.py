@@ -219,7 +219,7 @@ class Sql:
 
     results: Results
     query: Annotated[
-        str, typer.Argument(metavar="QUERY", help="One SQL query; docs/results.md lists tables and views.")
+        str, typer.Argument(metavar="QUERY", help="One SQL query; docs/schema.toml describes tables and views.")
     ]
     output_format: Annotated[SqlFormat, format_option(SqlFormat)] = SqlFormat.TABLE
     attached: Annotated[

@@ -8,7 +8,7 @@ from dataclasses import replace
 from lbx.base.records import sha256_text
 from lbx.benchmarks.base.predictions import PredictionFormat
 from lbx.exchange.prediction_files import PredictionFiles
-from lbx.prompting.marks import KNOWN, Marks
+from lbx.prompting.control_tokens import KNOWN, Marks
 from lbx.prompting.reasoning import opening_end, split_reasoning
 
 _OPENING = re.compile(r"\s*(<([\w:-]{0,20}(?:think|thought|reason)[\w:-]{0,20})>)", re.IGNORECASE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 
-from lbx.prompting.marks import Marks
+from lbx.prompting.control_tokens import Marks
 from lbx.prompting.prompter import Tokenizer
 from lbx.prompting.reasoning import begins_message, opening_end, without_headers
 

@@ -1,10 +1,10 @@
-"""Control tokens: which added tokens are some though their file does not flag them, and texts between them."""
+"""Texts that steer a model: control tokens, and the marks around its reasoning."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 _HTML = frozenset(
     """
@@ -45,3 +45,34 @@ def encode_apart(tokenizer: _Encoder, pieces: Sequence[str | int]) -> list[int]:
     """Token ids of texts and control tokens in order, where a control token changes no text around it."""
     parts = ([piece] if isinstance(piece, int) else tokenizer.encode(piece, special=False) for piece in pieces)
     return [token for part in parts for token in part]
+
+
+class Marks(NamedTuple):
+    """What opens and what closes the reasoning, as text; control tokens stand in it by their texts.
+
+    Attributes:
+        header: of answers in several messages: what ends a message, what a header may begin with besides, and last what
+            ends the header. () for others.
+        end: text that ends the answer behind the reasoning; "" where only the end of sequence does.
+    """
+
+    open: str
+    close: str
+    header: tuple[str, ...] = ()
+    end: str = ""
+
+
+THINK = Marks("<think>", "</think>")
+KNOWN = (
+    THINK,
+    Marks("[THINK]", "[/THINK]"),  # Magistral
+    Marks("<seed:think>", "</seed:think>"),  # Seed-OSS
+    Marks("<|channel>thought", "<channel|>"),  # Gemma 4
+    Marks("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", end="[END FINAL RESPONSE]"),  # Apriel
+    # Harmony: a model that skips the analysis goes to the final channel at once, so the close is short.
+    Marks(
+        "<|channel|>analysis<|message|>",
+        "<|channel|>final<|message|>",
+        ("<|end|>", "<|start|>", "<|channel|>", "<|message|>"),
+    ),
+)

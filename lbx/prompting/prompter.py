@@ -10,7 +10,7 @@ from lbx.base.errors import EmptyPromptError, PromptError
 from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation, sha256_text
 from lbx.prompting.chat_template import ChatTemplate
 from lbx.prompting.reasoning import opens_reasoning
-from lbx.prompting.wrapping import Tokenizer, Wrapped, Wrapper
+from lbx.prompting.wrapping import ChatPrompt, Tokenizer, Wrapper
 
 __all__ = ["ChatTemplate", "Prompter", "ReadPrompt", "Tokenizer"]
 
@@ -155,7 +155,7 @@ class Prompter:
         cut_at = wrapped.begin + min(cut.at, len(wrapped.content)) if cut.lost else None
         return ReadPrompt(request, wrapped.text, cut_at)
 
-    def _fit(self, key: SampleKey, prompt: Prompt, budget: _Budget) -> tuple[_Cut, Wrapped, list[int]]:
+    def _fit(self, key: SampleKey, prompt: Prompt, budget: _Budget) -> tuple[_Cut, ChatPrompt, list[int]]:
         chat = prompt.chat and self._template is not None
         limit = self._limit(prompt, budget.room)
         cut = _Cut(prompt.text, original=0)

@@ -1,4 +1,4 @@
-"""The marks around a thinking model's reasoning, and the rule for what counts as a block of it.
+"""The marks around a model's reasoning, the rule for splitting reasoning from the answer, and the template's switches.
 
 A block is opened by the prompt, or by an opening mark as the output's first words, or is told by its closing mark
 alone: everything before that was reasoning. Whatever follows the first closing mark is the answer, other marks
@@ -6,15 +6,25 @@ included. An opening mark in the middle of an answer counts only when a closing 
 
 Harmony (gpt-oss) writes several messages, each behind a header that names its channel: the message of the final channel
 is the answer, and everything before it is reasoning. Headers are no part of either.
+
+Marks and switches of a chat template are found by rendering it: templates call their switch ``enable_thinking``,
+``thinking_mode``, ``reasoning`` or ``thinking_budget``. So each variable about reasoning is tried with the values that
+the template compares it with, and the ends of the prompts are compared: a prompt that ends in an opening mark has the
+model reason, and one with an empty block has it answer at once.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import islice, product
+from typing import Any, NamedTuple
 
-from lbx.prompting.marks import KNOWN, THINK, Marks
-from lbx.prompting.template_reasoning import find_marks
+from lbx.base.errors import BackendError
+from lbx.prompting.chat_template import ChatTemplate, TemplateLimitError, Variable, template_variables
+from lbx.prompting.control_tokens import KNOWN, THINK, Marks
 
 
 def choose_marks(template: str | None, is_token: Callable[[str], bool], given: tuple[str, str] | None = None) -> Marks:
@@ -97,3 +107,171 @@ def opening_end(text: str, mark: str) -> int:
     """Where the opening mark ends that is the text's first words, blanks aside; 0 where there is none."""
     blank = len(text) - len(text.lstrip())
     return blank + len(mark) if text.startswith(mark, blank) else 0
+
+
+_ABOUT_REASONING = re.compile("think|thought|reason", re.IGNORECASE)
+_ABOUT_LEVELS = ("reasoning_effort", "thinking_effort")
+_NEGATIVE = re.compile("^(no|skip|disable|hide|drop|strip|clear|truncate|without)_")
+_USER, _THOUGHT, _ANSWER = "\ue006", "\ue007", "\ue008"
+_TAG = re.compile(r"(?:<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\])\w*$")
+_FIRST_TAG = re.compile(r"<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\]")
+_EMPTY_BLOCK = re.compile(r"\s*(<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\])\s*(<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\])\s*")
+_UNKNOWN_LEVEL = "\ue004"
+_MOST = 16
+"""Variables, and words of each, that are tried: a stranger's template must not take minutes."""
+
+Values = Mapping[str, object]
+
+
+@lru_cache(8)
+def find_marks(source: str) -> Marks | None:
+    """The marks that a template puts around the reasoning of an answer; None where it shows none."""
+    if not _ABOUT_REASONING.search(source):
+        return None
+    try:
+        template, variables = ChatTemplate(source), reasoning_variables(source)
+        on = {name: True for name, known in variables.items() if not known.is_number and not _NEGATIVE.search(name)}
+        for values, answer in product(({}, on), _answers()):
+            if marks := _marks_around(template.with_variables(values), answer):
+                return marks
+        return _marks_of_empty_block(template, variables)
+    except BackendError:  # said where the template is used
+        return None
+
+
+def reasoning_variables(source: str) -> dict[str, Variable]:
+    """The first variables about reasoning that a template reads, with the first words of each.
+
+    Raises:
+        BackendError: the template is not valid Jinja.
+    """
+    names = {name: known for name, known in template_variables(source).items() if _ABOUT_REASONING.search(name)}
+    return {name: known._replace(words=known.words[:_MOST]) for name, known in islice(names.items(), _MOST)}
+
+
+class ReasoningSwitch(NamedTuple):
+    """Values of a template's variables that have the model reason, or answer at once; None where no value does."""
+
+    on: Values | None
+    off: Values | None
+
+
+def find_switch(template: ChatTemplate, marks: Marks, levels: Sequence[str]) -> ReasoningSwitch:
+    """The switch of a template whose other variables are set.
+
+    Args:
+        levels: of reasoning, the highest last; where several have the model reason, the highest does.
+
+    Raises:
+        BackendError: the template is not valid Jinja.
+    """
+    prompt = partial(_prompt, template)
+    plain = prompt({})
+    booleans: list[tuple[Values, Values]] = []
+    others: list[ReasoningSwitch] = []
+    for name, variable in reasoning_variables(template.source).items():
+        if not variable.is_number and (pair := _boolean_switch(prompt, name, variable, marks)) is not None:
+            booleans.append(pair)
+        else:
+            words = sorted(variable.words, key=[*variable.words, *levels][::-1].index)
+            made = {word: prompt({name: word}) for word in ((0,) if variable.is_number else words)}
+            on = next(({name: word} for word, text in made.items() if _is_opened(text, marks)), None)
+            off = next(({name: word} for word, text in made.items() if _is_closed(text, marks)), None)
+            others.append(ReasoningSwitch(on, off))
+    if booleans:
+        return ReasoningSwitch(*(dict(ChainMap(*map(dict, side))) for side in zip(*booleans, strict=True)))
+    found = next((pair for pair in others if any(one is not None for one in pair)), ReasoningSwitch(None, None))
+    unsaid = found.on is None and found.off is not None and not _is_closed(plain, marks)
+    return found._replace(on={}) if unsaid or _is_opened(plain, marks) else found
+
+
+def find_levels(template: ChatTemplate, levels: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """{variable: the levels of reasoning that make a prompt of their own}, of variables that stand for a level.
+
+    Raises:
+        BackendError: the template is not valid Jinja.
+    """
+    found = {}
+    for name, variable in reasoning_variables(template.source).items():
+        if name in _ABOUT_LEVELS or {*levels} & {*variable.words}:
+            unknown = _prompt(template, {name: _UNKNOWN_LEVEL})
+            found[name] = tuple(one for one in levels if _prompt(template, {name: one}) not in (None, unknown))
+    return found
+
+
+def _prompt(template: ChatTemplate, values: Values) -> str | None:
+    """A prompt with these values; None where the template refuses them."""
+    try:
+        return template.with_variables(values).render(_USER)
+    except TemplateLimitError:
+        raise
+    except BackendError:
+        return None
+
+
+def _boolean_switch(
+    prompt: Callable[[Values], str | None], name: str, variable: Variable, marks: Marks
+) -> tuple[Values, Values] | None:
+    """(on, off) of a variable that the template takes as true or false."""
+    true, false = prompt({name: True}), prompt({name: False})
+    if true is None or false is None or true == false:
+        return None
+    sides = {name: True}, {name: False}
+    for holds, wanted in ((_is_opened, True), (_is_closed, False)):
+        if holds(true, marks) != holds(false, marks):
+            return sides if holds(true, marks) is wanted else sides[::-1]
+    return None if variable.words or _NEGATIVE.search(name) else sides
+
+
+def _is_opened(prompt: str | None, marks: Marks) -> bool:
+    return prompt is not None and prompt.rstrip().endswith(marks.open)
+
+
+def _is_closed(prompt: str | None, marks: Marks) -> bool:
+    """Whether an empty block, or the closing mark alone, follows the user's words."""
+    if prompt is None or _is_opened(prompt, marks):
+        return False
+    tail = prompt.partition(_USER)[2]
+    return marks.open in tail or tail.rstrip().endswith(marks.close)
+
+
+def _answers() -> Iterator[dict[str, Any]]:
+    """An answer with its reasoning, in the forms that templates take."""
+    thought = {"reasoning_content": _THOUGHT, "reasoning": _THOUGHT, "thinking": _THOUGHT, "thought": _THOUGHT}
+    parts = [{"type": "thinking", "thinking": _THOUGHT}, {"type": "text", "text": _ANSWER}]
+    blocks = [{"type": "thoughts", "text": _THOUGHT}, {"type": "response", "text": _ANSWER}]
+    for message in ({"content": _ANSWER, **thought}, {"content": parts}, {"content": {"blocks": blocks}}):
+        yield {"role": "assistant", **message}
+
+
+def _marks_around(template: ChatTemplate, answer: Mapping[str, Any]) -> Marks | None:
+    question = {"role": "user", "content": _USER}
+    plain = {"role": "assistant", "content": _ANSWER}
+    try:
+        shown = template.render_messages([question, answer], adds_prompt=False)
+        past = template.render_messages([question, plain, question], adds_prompt=False)
+    except TemplateLimitError:
+        raise
+    except BackendError:  # it takes no such message
+        return None
+    begun, thought, rest = shown.partition(_THOUGHT)
+    between, answered, _ = rest.partition(_ANSWER)
+    opening, close = _TAG.search(begun.rstrip()), between.strip()
+    # A tag that also precedes answers without reasoning is the header of the message.
+    header = _TAG.search(past.partition(_ANSWER)[0].rstrip())
+    if not (thought and answered and opening and close) or (header and header.group() == opening.group()):
+        return None
+    first = _FIRST_TAG.match(close)
+    is_unique = first is not None and first.group() not in past  # what follows is the header of the answer
+    return Marks(opening.group(), first.group() if first and is_unique else close)
+
+
+def _marks_of_empty_block(template: ChatTemplate, variables: Mapping[str, Variable]) -> Marks | None:
+    """The marks of the block that one value of a variable adds to the end of a prompt."""
+    for name in variables:
+        ends = [(_prompt(template, {name: value}) or "").partition(_USER)[2] for value in (True, False)]
+        short, long = sorted(ends, key=len)
+        block = _EMPTY_BLOCK.fullmatch(long[len(short) :]) if short and long.startswith(short) else None
+        if block:
+            return Marks(block[1], block[2])
+    return None

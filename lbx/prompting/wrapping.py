@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from lbx.base.errors import BackendError, PromptError
 from lbx.prompting.chat_template import TEMPLATE_FIX, ChatTemplate
-from lbx.prompting.marks import Marks
+from lbx.prompting.control_tokens import Marks
 
 _USER = "\ue000lbx\ue001"
 """Stands for the user's words while a template is taken apart; private-use characters, in nobody's template."""
@@ -72,15 +72,19 @@ class Tokenizer(Protocol):
 
 
 class _Part(NamedTuple):
-    """A stretch of a prompt, and whether it is the template's own."""
+    """A stretch of a prompt, and whether the template wrote it."""
 
     text: str
     template: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapped:
-    """A prompt's text in its parts, and how many of them stand before the user's words."""
+class ChatPrompt:
+    """A prompt's text in parts.
+
+    Attributes:
+        user: index of the part with the user's words.
+    """
 
     parts: tuple[_Part, ...]
     user: int = 0
@@ -91,17 +95,17 @@ class Wrapped:
 
     @property
     def content(self) -> str:
-        """The user's words as the template has put them."""
+        """The user's words as the template renders them."""
         return self.parts[self.user].text
 
     @property
     def begin(self) -> int:
-        """Where they begin in the text."""
+        """Index of the user's words in the text."""
         return sum(len(part.text) for part in self.parts[: self.user])
 
     @property
     def after(self) -> str:
-        """What follows them."""
+        """The text after the user's words."""
         return "".join(part.text for part in self.parts[self.user + 1 :])
 
 
@@ -124,7 +128,7 @@ class Wrapper:
         self._controls_in: dict[str, list[int]] = {}
 
     def system_place(self, system: str, *, chat: bool) -> str | None:
-        """Where a system message stands: in a "message" of its own, or as "text"; None for an empty one."""
+        """Place of a system message: a "message" of its own, or the "text"; None for an empty one."""
         if not system:
             return None
         if not chat:
@@ -135,7 +139,7 @@ class Wrapper:
             own = self._sends_system is not None and self._sends_system()
         return "message" if own else "text"
 
-    def wrap(self, text: str, system: str = "", turns: Sequence[str] = (), *, chat: bool) -> Wrapped:
+    def wrap(self, text: str, system: str = "", turns: Sequence[str] = (), *, chat: bool) -> ChatPrompt:
         """The text as the model reads it.
 
         The template renders a short text in the place of each message, between the message's own white space: it
@@ -150,7 +154,7 @@ class Wrapper:
             PromptError: the template wraps this text in another way because of the white space around it.
         """
         if not chat or self._template is None:
-            return Wrapped(tuple(_Part(one, template=False) for one in (system, text, *turns)), user=1)
+            return ChatPrompt(tuple(_Part(one, template=False) for one in (system, text, *turns)), user=1)
         if turns:
             return self._wrap_turns(text, system, turns)
         frame = self._frame(system)
@@ -165,10 +169,10 @@ class Wrapper:
                 fix=TEMPLATE_FIX,
             )
         content = _Part(rendered[len(before) : len(rendered) - len(after)], template=False)
-        return Wrapped((*frame[0], content, _Part(after, template=True)), user=len(frame[0]))
+        return ChatPrompt((*frame[0], content, _Part(after, template=True)), user=len(frame[0]))
 
-    def _wrap_turns(self, text: str, system: str, turns: Sequence[str]) -> Wrapped:
-        assert self._template is not None  # without one nothing is wrapped
+    def _wrap_turns(self, text: str, system: str, turns: Sequence[str]) -> ChatPrompt:
+        assert self._template is not None  # without one nothing is prompt
         edges, words = zip(*map(_edges, (system, text, *turns)), strict=True)
         marks = [one.format(f"\ue004{number}\ue005") for number, one in enumerate(edges)]
         first = marks[0] if system else ""
@@ -180,16 +184,16 @@ class Wrapper:
             _Part(words[int(piece)], template=False) if place % 2 else _Part(piece, template=True)
             for place, piece in enumerate(pieces)
         ]
-        return Wrapped(tuple(parts), user=2 * found.index(1) + 1)
+        return ChatPrompt(tuple(parts), user=2 * found.index(1) + 1)
 
     def _frame(self, system: str) -> tuple[tuple[_Part, ...], str] | None:
-        """What stands before the user's words, and after them; None where the template leaves one of the two out."""
+        """The parts before the user's words, and the text after them; None if the template omits a message."""
         if system not in self._frames:
             self._frames[system] = self._take_apart(system)
         return self._frames[system]
 
     def _take_apart(self, system: str) -> tuple[tuple[_Part, ...], str] | None:
-        assert self._template is not None  # without one nothing is wrapped
+        assert self._template is not None  # without one nothing is prompt
         if not system:
             pieces = self._template.render(_USER).split(_USER)
             return ((_Part(pieces[0], template=True),), pieces[1]) if len(pieces) == 2 else None
@@ -208,31 +212,31 @@ class Wrapper:
             return None
         return (_Part(start, template=True), _Part(head, template=False), _Part(end, template=True)), after
 
-    def encode(self, wrapped: Wrapped) -> list[int]:
+    def encode(self, prompt: ChatPrompt) -> list[int]:
         """Token ids, with the template's control tokens and none that a text spells."""
-        if not any(part.template for part in wrapped.parts):
-            return self.with_prefix(self._tokenizer.encode(wrapped.text, special=False))
-        ids = self._tokenizer.encode(wrapped.text, special=True)
-        wanted = self._controls_of(wrapped)
-        if self._controls_among(ids) != wanted:
-            ids = self._tokenizer.encode_pieces(list(self._pieces(wrapped, wanted)))
+        if not any(part.template for part in prompt.parts):
+            return self.with_prefix(self._tokenizer.encode(prompt.text, special=False))
+        ids = self._tokenizer.encode(prompt.text, special=True)
+        controls = self._controls_of(prompt)
+        if self._controls_among(ids) != controls:
+            ids = self._tokenizer.encode_pieces(list(self._pieces(prompt, controls)))
         return self.with_prefix(ids)
 
     def _controls_among(self, ids: Sequence[int]) -> list[int]:
         return [token for token in ids if token in self._controls]
 
-    def _controls_of(self, wrapped: Wrapped) -> list[int]:
+    def _controls_of(self, prompt: ChatPrompt) -> list[int]:
         """Control tokens of the template around texts that spell none."""
-        frame = "".join(part.text if part.template else "x" for part in wrapped.parts)
+        frame = "".join(part.text if part.template else "x" for part in prompt.parts)
         if frame not in self._controls_in:
             self._controls_in[frame] = self._controls_among(self._tokenizer.encode(frame, special=True))
         return self._controls_in[frame]
 
-    def _pieces(self, wrapped: Wrapped, controls: Sequence[int]) -> Iterator[str | int]:
+    def _pieces(self, prompt: ChatPrompt, controls: Sequence[int]) -> Iterator[str | int]:
         """The text, cut at the template's control tokens, and their ids."""
         names = {token: name for name, token in self._tokenizer.control_tokens.items()}
         left, waiting = deque(controls), ""
-        for part in wrapped.parts:
+        for part in prompt.parts:
             at = 0
             while part.template and left and (found := part.text.find(names[left[0]], at)) >= 0:
                 yield waiting + part.text[at:found]
@@ -242,7 +246,7 @@ class Wrapper:
         yield waiting
 
     def with_prefix(self, ids: list[int]) -> list[int]:
-        """What the model expects before plain text once, whether or not its template writes it too."""
+        """The ids with the tokens that the model expects before any text, exactly once."""
         bos, prefix = self._tokenizer.bos_id, list(self._tokenizer.prefix_ids)
         first = 0
         while bos is not None and ids[first : first + 2] == [bos, bos]:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends import Backend, ModelCard, load, load_embedder, resolve_embedder, resolve_model
 from lbx.backends.counting import CountingBackend, with_small_cache
-from lbx.backends.embedding_options import EndpointEmbeddingOptions
-from lbx.backends.options import EndpointOptions, ScriptedOptions
+from lbx.backends.endpoint.options import EndpointEmbeddingOptions, EndpointOptions
+from lbx.backends.options import ScriptedOptions
 from lbx.base.errors import UsageError
 from lbx.base.run_options import ASKING, EFFORTS, MODES
 from lbx.benchmarks import BENCHMARKS, select
 from lbx.inference.model import AnsweringBackend
-from lbx.prompting.marks import THINK
+from lbx.prompting.control_tokens import THINK
 from lbx.prompting.prompter import ChatTemplate, Prompter, Tokenizer
-from lbx.prompting.template_reasoning import ReasoningSwitch, Values, find_levels, find_switch
+from lbx.prompting.reasoning import ReasoningSwitch, Values, find_levels, find_switch
 from lbx.running.retrieving import Finder, rules_of
 from lbx.spec.settings import Retrieval, RunSettings
 

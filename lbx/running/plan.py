@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from lbx.backends import ModelCard
-from lbx.backends.options import AUTO, HfOptions
+from lbx.backends.hf.options import HfOptions
+from lbx.backends.options import AUTO
 from lbx.base.errors import BackendError, DoesNotFitError, EndpointError
 from lbx.base.records import SampleKey
 from lbx.base.run_options import OF_LENGTH

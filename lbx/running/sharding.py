@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Self
 
 from lbx.backends import Backend, ModelCard
-from lbx.backends.options import AUTO, MOST_THREADS, HfOptions
+from lbx.backends.hf.options import HfOptions
+from lbx.backends.options import AUTO, MOST_THREADS
 from lbx.base.errors import BackendError, DoesNotFitError, UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS

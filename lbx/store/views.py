@@ -25,7 +25,7 @@ _REASONED = """(SELECT max(CASE WHEN g.reasoning_tokens > 32 THEN 2
 # How a run asked, where not in the plain way: "thinking", "cot rag 4"; NULL for the plain way. Whether it reasoned is
 # said by its answers where it was asked to, or not to; before there are any, by its settings.
 MODE_OF_RUN = f"""nullif(concat_ws(' ',
-                   CASE WHEN r.settings->>'chat' = 'false' OR (r.backend IN ('hf', 'llamacpp', 'endpoint')
+                   CASE WHEN r.settings->>'chat' = 'false' OR (r.backend <> 'scripted'
                             AND json_type(r.settings, '$."backend.chat".template_sha256') = 'NULL'
                             AND r.settings->>'$."backend.api"' IS DISTINCT FROM 'chat') THEN 'no chat template' END,
                    CASE WHEN r.settings->>'thinking' = 'false'

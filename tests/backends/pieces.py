@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lbx.prompting.control_tokens import encode_apart
-from lbx.prompting.marks import THINK, Marks
+from lbx.prompting.control_tokens import THINK, Marks, encode_apart
 
 
 class PieceTokenizer:

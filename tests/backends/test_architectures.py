@@ -76,7 +76,7 @@ EXPERTS = 4
 SLOWEST = "glm5_next"
 OTHERS = [name for name in FAMILIES if name not in CHOSEN and name not in NOT_LOADED]
 LONG = [pytest.mark.long("as of every fifth family, which CI asks; `just architectures` asks all, llama.cpp too")]
-PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
+PAGE = Path(__file__).parents[2] / "tests" / "architectures.md"
 
 
 @pytest.fixture(autouse=True)
@@ -157,7 +157,7 @@ def test_an_encoder_is_refused(tmp_path):
 def test_every_text_decoder_of_transformers_is_in_the_table_or_left_out_with_a_reason():
     """One that transformers gains is a family of its own at once, and lacks a row until the table is written anew."""
     rows = [line.split(" | ")[0].removeprefix("| ") for line in PAGE.read_text("utf-8").splitlines() if "| " in line]
-    assert rows[2:] == list(FAMILIES), "just architectures --write docs/architectures.md"
+    assert rows[2:] == list(FAMILIES), "just architectures --write tests/architectures.md"
     kinds = {family.model_type for family in FAMILIES.values()}
     assert kinds | EXCLUDED.keys() >= decoders().keys()
     assert not kinds & EXCLUDED.keys()

@@ -11,14 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from lbx.backends import KINDS, read_card
-from lbx.backends.embedding_options import LlamaEmbeddingOptions, SentenceTransformersOptions
-from lbx.backends.options import HfOptions, LlamaOptions
+from lbx.backends import KINDS, load, read_card
+from lbx.backends.hf.options import HfOptions, SentenceTransformersOptions
+from lbx.backends.llama.options import LlamaEmbeddingOptions, LlamaOptions
 from lbx.base.errors import UsageError
 from lbx.base.records import Sampling
 
 MODELS = Path(__file__).parents[2] / "models"
 GOOD = 'backend = "llamacpp"\n[weights]\npath = "m.gguf"\n'
+SERVED = 'backend = "endpoint"\n[options]\n'
+EMBEDS = 'backend = "endpoint_embedding"\n[options]\n'
+URL = 'url = "http://h/v1"\n'
 
 
 @pytest.fixture
@@ -79,73 +82,95 @@ def test_numbers_may_be_whole(card):
     assert card(GOOD + "[sampling]\ntemperature = 1").sampling == Sampling(temperature=1.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("backend = ", "not valid TOML"),
-        ('backend = "lamacpp"\n[weights]\npath = "m"', "'lamacpp' does not exist. Did you mean llamacpp?"),
-        (
-            '[weights]\npath = "m"',
-            "it names no backend. Write backend = one of endpoint, endpoint_embedding, hf, llamacpp,",
-        ),
-        ("contextwindow = 5\n" + GOOD, "no setting 'contextwindow'. Did you mean context_window?"),
-        ('context_window = "5"\n' + GOOD, "context_window must be a whole number, not '5'"),
-        ("context_window = true\n" + GOOD, "context_window must be a whole number, not True"),
-        ("context_window = 0\n" + GOOD, "context_window = 0 must be at least 1"),
-        ('name = " "\n' + GOOD, "name is empty"),
-        ('stop = "User:"\n' + GOOD, """stop must be a list of texts, not 'User:'. Write e.g. stop = ["\\nUser:"]."""),
-        ('stop = ["User:", ""]\n' + GOOD, "stop must be a list of texts, none of them empty, not ['User:', '']"),
-        ("stop = [3]\n" + GOOD, "stop must be a list of texts, not [3]"),
-        (
-            'stop_strings = ["a"]\n' + GOOD,
-            "card.toml has no setting 'stop_strings'. Write stop, at the top of the card,",
-        ),
-        (
-            GOOD + '[sampling]\nstop_sequences = ["a"]',
-            "[sampling] has no setting 'stop_sequences'. Write stop, at the top",
-        ),
-        (
-            GOOD + "[options]\nn_ctx = 9",
-            "[options] has no setting 'n_ctx'. Write context_window, at the top of the card,",
-        ),
-        ('backend = "hf"\nmodel = "x.gguf"', "no setting 'model'. Write where the weights are in a table of their own"),
-        ('backend = "hf"\nweights = "x.gguf"', 'table of their own: [weights], and below it path = "x.gguf".'),
-        (
-            'backend = "hf"\nrepo = "a/b"',
-            'in a table of their own: [weights], and below it repo = "a/b".',
-        ),
-        ("max_model_len = 9\n" + GOOD, "has no setting 'max_model_len'. Write context_window, at"),
-        (GOOD + '[options]\nstop = ["a"]', "[options] has no setting 'stop'. stop stands at the top of a card"),
-        (GOOD + '[chat]\nstop = ["a"]', "[chat] has no setting 'stop'. stop stands at the top of a card"),
-        (GOOD + "context_window = 5", "[weights] has no setting 'context_window'. context_window stands at the top"),
-        ('backend = "hf"', "needs exactly one of path, bundle, repo; it has none"),
-        (GOOD + 'repo = "a/b"', "it has path and repo"),
-        (GOOD + 'revision = "main"', "revision goes with repo only"),
-        (GOOD + 'patth = "main"', "[weights] has no setting 'patth'. Did you mean path?"),
-        (GOOD + "[options]\nn_gpu_layer = 3", "no setting 'n_gpu_layer'. Did you mean n_gpu_layers"),
-        (GOOD + '[options]\ndtype = "float32"', "no setting 'dtype'"),
-        (GOOD + '[options]\ncache_type_v = "q8_0"', "needs flash attention"),
-        (GOOD + '[options]\ncache_type_k = "f17"', "cache_type_k must be f16"),
-        (GOOD + "[options]\nprefill_chunk = 0", "must be at least 1"),
-        (
-            'backend = "hf"\n[weights]\npath="m"\n[options]\ndevice = "gpu"',
-            "device must be auto, cpu, cuda or cuda:N, not 'gpu'",
-        ),
-        (GOOD + "[sampling]\ntemprature = 1", "no setting 'temprature'. Did you mean temperature?"),
-        (GOOD + "[sampling]\ntop_p = 0", "top_p = 0.0 is out of range"),
-        (GOOD + "[sampling]\ntemperature = nan", "temperature = nan is out of range"),
-        (GOOD + "[chat]\nkwargs = 3", "kwargs must be a table"),
-        (GOOD + '[chat]\ntemplate = "x"\ntemplate_file = "y"', "both template and template_file"),
-        (GOOD + '[chat]\ntemplate_file = "y"', "cannot be read"),
-        ("weights = 3\n" + 'backend = "hf"', "weights must be a table"),
-    ],
-)
-def test_bad_cards_are_explained(card, text, message):
+BAD_CARDS = [
+    ("backend = ", "not valid TOML"),
+    ('backend = "lamacpp"\n[weights]\npath = "m"', "'lamacpp' does not exist. Did you mean llamacpp?"),
+    ('[weights]\npath = "m"', "Write backend = one of endpoint, endpoint_embedding, hf, llamacpp,"),
+    ("contextwindow = 5\n" + GOOD, "'contextwindow'. Did you mean context_window?"),
+    ('context_window = "5"\n' + GOOD, "context_window must be a whole number, not '5'"),
+    ("context_window = true\n" + GOOD, "context_window must be a whole number, not True"),
+    ("context_window = 0\n" + GOOD, "context_window = 0"),
+    ('name = " "\n' + GOOD, "name is empty"),
+    ('stop = "User:"\n' + GOOD, """not 'User:'. Write e.g. stop = ["\\nUser:"]."""),
+    ('stop = ["User:", ""]\n' + GOOD, "none of them empty, not ['User:', '']"),
+    ("stop = [3]\n" + GOOD, "stop must be a list of texts, not [3]"),
+    ('stop_strings = ["a"]\n' + GOOD, "'stop_strings'. Write stop, at the top of the card,"),
+    (GOOD + '[sampling]\nstop_sequences = ["a"]', "[sampling] has no setting 'stop_sequences'. Write stop, at the top"),
+    (GOOD + "[options]\nn_ctx = 9", "[options] has no setting 'n_ctx'. Write context_window, at the top of the card,"),
+    ('backend = "hf"\nmodel = "x.gguf"', "'model'. Write where the weights are in a table of their own"),
+    ('backend = "hf"\nweights = "x.gguf"', '[weights], and below it path = "x.gguf".'),
+    ('backend = "hf"\nrepo = "a/b"', '[weights], and below it repo = "a/b".'),
+    ("max_model_len = 9\n" + GOOD, "'max_model_len'. Write context_window, at"),
+    (GOOD + '[options]\nstop = ["a"]', "[options] has no setting 'stop'. stop stands at the top of a card"),
+    (GOOD + '[chat]\nstop = ["a"]', "[chat] has no setting 'stop'. stop stands at the top of a card"),
+    (GOOD + "context_window = 5", "[weights] has no setting 'context_window'. context_window stands at the top"),
+    ('backend = "hf"', "exactly one of path, bundle, repo; it has none"),
+    (GOOD + 'repo = "a/b"', "it has path and repo"),
+    (GOOD + 'revision = "main"', "revision goes with repo only"),
+    (GOOD + 'patth = "main"', "[weights] has no setting 'patth'. Did you mean path?"),
+    (GOOD + "[options]\nn_gpu_layer = 3", "'n_gpu_layer'. Did you mean n_gpu_layers"),
+    (GOOD + '[options]\ndtype = "float32"', "no setting 'dtype'"),
+    (GOOD + '[options]\ncache_type_v = "q8_0"', "cache_type_v = 'q8_0' needs flash attention"),
+    (GOOD + '[options]\ncache_type_k = "f17"', "cache_type_k must be f16"),
+    (GOOD + "[options]\nprefill_chunk = 0", "prefill_chunk = 0"),
+    ('backend = "hf"\n[weights]\npath="m"\n[options]\ndevice = "gpu"', "auto, cpu, cuda or cuda:N, not 'gpu'"),
+    (GOOD + "[sampling]\ntemprature = 1", "'temprature'. Did you mean temperature?"),
+    (GOOD + "[sampling]\ntop_p = 0", "top_p = 0.0"),
+    (GOOD + "[sampling]\ntemperature = nan", "temperature = nan"),
+    (GOOD + "[chat]\nkwargs = 3", "kwargs must be a table"),
+    (GOOD + '[chat]\ntemplate = "x"\ntemplate_file = "y"', "both template and template_file"),
+    (GOOD + '[chat]\ntemplate_file = "y"', "cannot be read"),
+    ("weights = 3\n" + 'backend = "hf"', "weights must be a table"),
+    ('backend = "hf"\n[tokenizer]\npath = "x"\n[weights]\npath = "x"', "only an endpoint has a [tokenizer]"),
+    (SERVED, "url = ''"),
+    (SERVED + 'url = "127.0.0.1:8080"', "url = '127.0.0.1:8080'"),
+    (SERVED + 'url = "http://127.0.0.1:port/v1"', "url = 'http://127.0.0.1:port/v1'"),
+    (SERVED + 'url = "http://me:secret@h/v1"', "user name or password"),
+    (SERVED + 'url = "http://h/v1?key=1"', "url = 'http://h/v1?key=1'"),
+    (SERVED + URL + 'api = "responses"', "api must be"),
+    (SERVED + URL + 'server = "ollama"', "server must be"),
+    (SERVED + URL + "concurrency = 0", "concurrency = 0"),
+    (SERVED + URL + "retries = -1", "retries = -1"),
+    (SERVED + URL + "timeout_s = 0", "timeout_s = 0.0"),
+    (SERVED + URL + "pause_s = -1", "pause_s = -1.0"),
+    (SERVED + URL + "pause_s = nan", "pause_s = nan"),
+    (SERVED + URL + 'extra_body = "x"', "extra_body must be a table"),
+    (SERVED + URL + "extra_body = { n = 2, temperature = 1 }", "extra_body holds n, temperature"),
+    (SERVED + URL + "extra_body = { since = 2024-01-01 }", "Write dates as text"),
+    (SERVED + URL + "extra_body = { x = inf }", "extra_body cannot be sent as JSON"),
+    (SERVED + URL + 'modle = "x"', "no setting 'modle'. Did you mean model"),
+    (SERVED + URL + '[weights]\npath = "x"', "an endpoint has no [weights]"),
+    (SERVED + URL + '[tokenizer]\nfile = "x"', "[tokenizer] needs exactly one of path, bundle, repo"),
+    (EMBEDS + 'url = "ftp://x"', "url = 'ftp://x'"),
+    (EMBEDS + URL + "batch_texts = 0", "batch_texts = 0"),
+    (EMBEDS + URL + "concurrency = 2", "concurrency"),
+    (EMBEDS + URL + '[weights]\npath = "x"', "has no [weights]"),
+    (EMBEDS + URL + '[tokenizer]\npath = "x"', "an embedding model has no tokenizer"),
+    ("context_window = 5\n" + EMBEDS + URL, "an embedding model has no context_window"),
+]
+
+
+@pytest.mark.parametrize(("text", "named"), BAD_CARDS)
+def test_bad_cards_are_explained(card, text, named):
     with pytest.raises(UsageError) as caught:
         card(text)
-    assert message in str(caught.value)
+    assert named in str(caught.value)
     assert "card.toml" in str(caught.value)
+    assert "secret" not in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (SERVED + URL + 'api = "completions"', r"no \[tokenizer\]"),
+        (SERVED + URL + "[chat]\nenabled = false", "its own template"),
+        ("context_window = 4096\n" + SERVED + URL, r"context_window in tokens and no \[tokenizer\]"),
+    ],
+)
+def test_cards_of_servers_that_contradict_themselves(card, text, named):
+    with pytest.raises(UsageError, match=named):
+        load(card(text))
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

@@ -180,24 +180,6 @@ def test_an_answer_that_does_not_come(serve: Serve) -> None:
         embedder.embed(["one"])
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('[options]\nurl = "ftp://x"', "is not the address"),
-        ("[options]\nbatch_texts = 0\nurl = 'http://x'", "batch_texts = 0 is too small"),
-        ('[weights]\npath = "x"\n[options]\nurl = "http://x"', r"has no \[weights\]"),
-        ('[tokenizer]\npath = "x"\n[options]\nurl = "http://x"', "an embedding model has no tokenizer"),
-        ('context_window = 5\n[options]\nurl = "http://x"', "an embedding model has no context_window"),
-        ('[options]\nurl = "http://x"\nconcurrency = 2', "concurrency"),
-    ],
-)
-def test_bad_cards(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "card.toml"
-    path.write_text(f'backend = "endpoint_embedding"\n{text}\n')
-    with pytest.raises(UsageError, match=message):
-        read_card(path)
-
-
 def test_threads_are_the_other_model_s(tmp_path: Path) -> None:
     path = tmp_path / "card.toml"
     path.write_text('backend = "endpoint_embedding"\n[options]\nurl = "http://127.0.0.1:9/v1"\n')

@@ -12,7 +12,7 @@ from endpoint_servers import Answer, ScriptedServer
 from lbx.backends import load, read_card
 from lbx.backends.endpoint import http as endpoint_http
 from lbx.backends.endpoint.http import Server, UnreachableError
-from lbx.backends.options import EndpointOptions
+from lbx.backends.endpoint.options import EndpointOptions
 from lbx.base.records import Request, SampleKey
 from lbx.inference.completing import complete
 

@@ -8,7 +8,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.backends.endpoint.request_queue import RequestQueue, groups
+from lbx.backends.endpoint.backend import RequestQueue, group_by_prefix
 
 PROMPTS = st.lists(st.lists(st.integers(0, 2), max_size=8), max_size=25)
 
@@ -35,7 +35,7 @@ def test_every_request_is_handed_out_once_whoever_takes_it(
 
 @given(PROMPTS)
 def test_groups_are_all_of_them(prompts: list[list[int]]) -> None:
-    assert sorted(index for group in groups(prompts) for index in group) == list(range(len(prompts)))
+    assert sorted(index for group in group_by_prefix(prompts) for index in group) == list(range(len(prompts)))
 
 
 DOCUMENTS = [[n] * 100 for n in range(3)]

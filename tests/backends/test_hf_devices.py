@@ -26,8 +26,8 @@ from lbx.backends import load, resolve_model
 from lbx.backends.hf import attention, loading
 from lbx.backends.hf.attention import Layout, Part, QueryRows
 from lbx.backends.hf.check import try_out
+from lbx.backends.hf.options import HfOptions
 from lbx.backends.hf.sequence_memory import HfSequences
-from lbx.backends.options import HfOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.completing import complete

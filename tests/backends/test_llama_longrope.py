@@ -13,7 +13,7 @@ import pytest
 from gguf_copy import gguf_copy
 
 from lbx.backends import load, resolve_model
-from lbx.backends.options import LlamaOptions
+from lbx.backends.llama.options import LlamaOptions
 from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.batching import DecodeBatch

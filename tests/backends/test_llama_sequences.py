@@ -17,7 +17,7 @@ from plain import PlainLlama
 from lbx.backends import load, resolve_model
 from lbx.backends.llama.layout import GRAIN, Blocks, PassSize, pass_size
 from lbx.backends.llama.loose import LooseCells
-from lbx.backends.options import LlamaOptions
+from lbx.backends.llama.options import LlamaOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.batching import DecodeBatch

@@ -19,7 +19,7 @@ from tiny import make_tokenizer
 
 from lbx.backends.hf import loading
 from lbx.backends.hf.checkpoint import read_checkpoint
-from lbx.backends.options import HfOptions
+from lbx.backends.hf.options import HfOptions
 from lbx.base.errors import DoesNotFitError
 
 MIB = 1 << 20

@@ -14,7 +14,7 @@ from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.base.errors import PromptError
 from lbx.base.records import Completion, Request, SampleKey
 from lbx.inference.decoding import Decoding, check_fits
-from lbx.prompting.marks import KNOWN, Marks
+from lbx.prompting.control_tokens import KNOWN, Marks
 from lbx.prompting.reasoning import split_reasoning
 
 BYTES = ByteTokenizer()

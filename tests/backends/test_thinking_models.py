@@ -12,7 +12,7 @@ from tiny import CHAT
 from lbx.backends import load, read_card, resolve_model
 from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
 from lbx.inference.completing import complete
-from lbx.prompting.marks import THINK, Marks
+from lbx.prompting.control_tokens import THINK, Marks
 from lbx.prompting.prompter import ChatTemplate, Prompter
 from lbx.prompting.reasoning import split_reasoning
 

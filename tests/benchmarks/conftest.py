@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.linking import link_tree
+from bench.inputs import link_tree
 from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
 
 COMMIT = "0" * 40

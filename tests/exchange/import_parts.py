@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.linking import link_tree
+from bench.inputs import link_tree
 from lbx.base.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.exchange.importing import Imported, understand, write_predictions
 from lbx.store import Store

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.figures import table
+from bench.contest import table
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from tests.official.asking import Asker

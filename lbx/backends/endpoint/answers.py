@@ -9,7 +9,7 @@ from typing import Any
 
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request
-from lbx.prompting.marks import Marks
+from lbx.prompting.control_tokens import Marks
 from lbx.prompting.prompter import Tokenizer
 from lbx.prompting.reasoning import answer_behind, opening_end, split_reasoning
 

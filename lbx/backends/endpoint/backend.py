@@ -16,6 +16,7 @@ import queue
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +25,18 @@ from typing import Any
 from lbx.backends.cards import ModelCard
 from lbx.backends.endpoint.answers import LLAMA, Reply, completion, parameters, read_reply, stopped_early
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
-from lbx.backends.endpoint.request_queue import RequestQueue
-from lbx.backends.endpoint.server import Facts, find_out
-from lbx.backends.endpoint.tokenizer import CHARACTERS, CharacterTokenizer, PromptText, load_tokenizer
-from lbx.backends.endpoint.wire import Wire, find_wire, takes_system
-from lbx.backends.fingerprints import fingerprint
-from lbx.backends.options import EndpointOptions
-from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError, UsageError
+from lbx.backends.endpoint.options import EndpointOptions
+from lbx.backends.endpoint.probe import (
+    PromptTransport,
+    ServerFacts,
+    backend_info,
+    check_card,
+    probe_transport,
+    read_facts,
+    takes_system,
+)
+from lbx.backends.endpoint.tokenizer import CharacterTokenizer, PromptText, load_tokenizer
+from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError
 from lbx.base.interrupts import LOOK_S
 from lbx.base.records import Completion, Request
 from lbx.inference.decoding import check_fits
@@ -42,10 +48,6 @@ Results = queue.Queue[tuple[int, RequestResult | BaseException]]
 LOST_AFTER = 3
 """So many requests one after another without an answer, and the server is asked no more, even if it is there."""
 
-_UNREAD = (
-    "The server tokenizes documents itself: most servers take the text of a control token in a document for the token. "
-    "With [tokenizer] in the card, lbx prevents it."
-)
 _TOO_LONG = re.compile(r"context|too long|max(imum)?[ _-]?(model[ _-]?)?(len|token)|exceeds? the limit", re.IGNORECASE)
 
 
@@ -60,8 +62,8 @@ class EndpointBackend:
     """
 
     _server: Server
-    _facts: Facts
-    _wire: Wire
+    _facts: ServerFacts
+    _transport: PromptTransport
     tokenizer: Tokenizer
     info: BackendInfo
     _free: Callable[[], None]
@@ -121,7 +123,7 @@ class EndpointBackend:
 
     def takes_system(self) -> bool:
         if self._system_taken is None:
-            self._system_taken = self._wire.api == "chat" and takes_system(self._server, self._facts)
+            self._system_taken = self._transport.api == "chat" and takes_system(self._server, self._facts)
         return self._system_taken
 
     def close(self) -> None:
@@ -156,7 +158,7 @@ class EndpointBackend:
 
     @property
     def _drops_first_space(self) -> bool:
-        return self._wire.api == "completions" and self._text.drops_first_space
+        return self._transport.api == "completions" and self._text.drops_first_space
 
     def _prompt(self, request: Request) -> dict[str, Any]:
         """The prompt's part of the request.
@@ -165,20 +167,20 @@ class EndpointBackend:
             BackendError: the server takes text only, and no text becomes the prompt's tokens.
         """
         ids = list(request.token_ids)
-        if self._wire.ids:
+        if self._transport.ids:
             return {"prompt": ids}
         first = ids[:1] == [self.tokenizer.bos_id]
-        if self._wire.adds_bos or self._wire.api == "chat":
+        if self._transport.adds_bos or self._transport.api == "chat":
             ids = ids[1:] if first else ids
-        text = self._text.of(ids, special=self._wire.reads_controls)
-        if text is None or (self._wire.adds_bos and not first):
+        text = self._text.of(ids, special=self._transport.reads_controls)
+        if text is None or (self._transport.adds_bos and not first):
             raise BackendError(
                 f"The prompt of {request.key} cannot be sent to this server as it is: the server takes no token ids, "
                 "and the document spells out a control token, or holds text that does not survive tokenizing.",
                 fix='Use api = "completions" with a server that takes token ids (llama-server, vLLM, SGLang), or one '
                 "of lbx's own backends.",
             )
-        if self._wire.api == "completions":
+        if self._transport.api == "completions":
             return {"prompt": text}
         kwargs = {"chat_template_kwargs": dict(self._chat_kwargs)} if self._chat_kwargs else {}
         document = text.removeprefix(request.system).removesuffix("".join(request.turns))
@@ -193,7 +195,7 @@ class EndpointBackend:
         payload = {"model": self._facts.model, **prompt, **parameters(request, kind, with_stop=with_stop)}
         start = time.perf_counter()
         try:
-            server_reply = self._server.post(self._wire.path, payload)
+            server_reply = self._server.post(self._transport.path, payload)
         except UnreachableError as exc:
             raise self._unreachable(request, exc, start) from exc
         except RefusedError as exc:
@@ -207,7 +209,7 @@ class EndpointBackend:
     def _check_count(self, request: Request, reply: Reply) -> None:
         """The server's count of the prompt's tokens must be lbx's, where lbx's tokenizer made all of them."""
         mine = len(request.token_ids)
-        if self._wire.api == "completions" and reply.prompt_tokens is not None and reply.prompt_tokens != mine:
+        if self._transport.api == "completions" and reply.prompt_tokens is not None and reply.prompt_tokens != mine:
             raise BackendError(
                 f"The server read {reply.prompt_tokens} tokens where the prompt of {request.key} has {mine}.",
                 fix="It truncates prompts, or runs another model than the one that the card's tokenizer belongs to.",
@@ -248,6 +250,80 @@ class EndpointBackend:
         return BackendError(f"The model server {self._server.url} failed at {request.key} ({exc}).")
 
 
+class RequestQueue:
+    """Hands out requests to threads: those that begin alike one after the other, the first of them alone.
+
+    A server's prefix cache serves a prompt only once another with the same beginning has been read. So of each group
+    of prompts with a common beginning one is handed out first; when it is answered, its followers come before any
+    other group.
+
+    Args:
+        prompts: token ids of each.
+        one_by_one: of one group never more than one at a time, for servers whose cache serves one request at once.
+    """
+
+    def __init__(self, prompts: Sequence[Sequence[int]], *, one_by_one: bool) -> None:
+        self._groups = [deque(group) for group in group_by_prefix(prompts)]
+        self._of = {index: number for number, group in enumerate(self._groups) for index in group}
+        self._fresh = deque(range(len(self._groups)))
+        self._warm: deque[int] = deque()  # groups that may be handed out from; once for each request there is
+        self._one_by_one = one_by_one
+        self._waiting = len(self._of)
+        self._change = threading.Condition()
+
+    def take(self) -> int | None:
+        """The next request; waits where there is one, but not now. None: there is none any more, or ``stop`` came."""
+        with self._change:
+            while self._waiting:
+                if self._warm:
+                    return self._hand_out(self._warm.popleft())
+                if self._fresh:
+                    return self._hand_out(self._fresh.popleft())
+                self._change.wait()
+            return None
+
+    def done(self, index: int) -> None:
+        """The request is over, however it ended."""
+        with self._change:
+            number = self._of[index]
+            group = self._groups[number]
+            followers = min(len(group), 1) if self._one_by_one else len(group) - self._warm.count(number)
+            self._warm.extendleft([number] * followers)
+            self._change.notify_all()
+
+    def stop(self) -> None:
+        """Hand out nothing any more."""
+        with self._change:
+            self._waiting = 0
+            self._change.notify_all()
+
+    def _hand_out(self, number: int) -> int:
+        self._waiting -= 1
+        if not self._waiting:
+            self._change.notify_all()
+        return self._groups[number].popleft()
+
+
+def group_by_prefix(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Indices of the prompts, those together that share half of the shorter one with a neighbour; each group sorted.
+
+    Groups come in the order of their first prompts.
+    """
+    keys = [tuple(prompt) for prompt in prompts]
+    groups: list[list[int]] = []
+    for index in sorted(range(len(keys)), key=keys.__getitem__):
+        if groups and _share_half(keys[groups[-1][-1]], keys[index]):
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return sorted(groups, key=min)
+
+
+def _share_half(one: Sequence[int], other: Sequence[int]) -> bool:
+    half = (min(len(one), len(other)) + 1) // 2
+    return one[:half] == other[:half]
+
+
 def _next(done: Results) -> tuple[int, RequestResult | BaseException]:
     while True:
         with contextlib.suppress(queue.Empty):
@@ -268,91 +344,19 @@ def load(card: ModelCard, weights: Path | None, *, debug: bool = False) -> Endpo
     """
     options = card.options_as(EndpointOptions)
     api = options.api or ("completions" if weights else "chat")
-    _check_card(card, api, weights)
+    check_card(card, api, weights)
     server = Server(options)
     free: Callable[[], None] = lambda: None  # noqa: E731
     try:
-        facts = find_out(server, card, options)
+        facts = read_facts(server, card, options)
         tokenizer: Tokenizer = CharacterTokenizer(card.chat.reasoning)
         if weights is not None:
             tokenizer, free = load_tokenizer(weights, card.chat, own_template=api == "completions", debug=debug)
-        wire = find_wire(server, facts, api, tokenizer if weights else None)
-        info = _info(card, options, facts, wire, tokenizer=tokenizer, weights=weights)
+        transport = probe_transport(server, facts, api, tokenizer if weights else None)
+        info = backend_info(card, options, facts, transport, tokenizer=tokenizer, weights=weights)
     except BaseException:
         server.close()
         free()
         raise
     chat_kwargs = card.chat.kwargs if api == "chat" else {}
-    return EndpointBackend(server, facts, wire, tokenizer, info, free, options.concurrency, chat_kwargs)
-
-
-def _check_card(card: ModelCard, api: str, tokenizer: Path | None) -> None:
-    """Refuse what would have no effect, or another than the reader of the card expects."""
-    if api == "completions" and tokenizer is None:
-        raise UsageError(
-            f'The card {card.name} has api = "completions" and no [tokenizer], and lbx needs one to cut prompts.',
-            fix='Add [tokenizer] (path, bundle or repo), or set api = "chat".',
-        )
-    if tokenizer is None and card.context_window:
-        raise UsageError(
-            f"The card {card.name} has a context_window in tokens and no [tokenizer] to count them.",
-            fix="Add [tokenizer], or remove context_window: the server then refuses what does not fit.",
-        )
-    if api == "chat" and (card.chat.template is not None or not card.chat.enabled):
-        raise UsageError(
-            f'The card {card.name} has api = "chat", where the server wraps prompts in its own template.',
-            fix='Remove template, template_file and enabled under [chat], or use api = "completions".',
-        )
-
-
-def _info(
-    card: ModelCard,
-    options: EndpointOptions,
-    facts: Facts,
-    wire: Wire,
-    *,
-    tokenizer: Tokenizer,
-    weights: Path | None,
-) -> BackendInfo:
-    window = CHARACTERS if weights is None else _window(card, options, facts) - wire.overhead
-    settings = {
-        "model": facts.model,
-        "api": wire.api,
-        "prompts": "token ids" if wire.ids else "text",
-        "tokenizer": None if weights is None else fingerprint(weights),
-        "chat": card.chat.settings(tokenizer.chat_template),
-        "server": facts.kind,
-        "reasoning_budget": "one with the answer's",
-    } | ({"extra_body": options.extra_body} if options.extra_body else {})
-    return BackendInfo(
-        name="endpoint",
-        version=f"{facts.kind} {facts.version}".strip(),
-        model=card.name,
-        context_window=window,
-        settings=settings,
-        # The url is no part of the run's identity: in a cluster the same server comes up on another node tomorrow.
-        hardware={
-            "url": options.url.rstrip("/"),
-            "server_window": facts.window or None,
-            "concurrency": options.concurrency,
-        },
-        counts_tokens=weights is not None,
-        wraps_prompts=wire.api == "chat",
-        notes=() if weights is not None else (_UNREAD,),
-    )
-
-
-def _window(card: ModelCard, options: EndpointOptions, facts: Facts) -> int:
-    window = card.context_window or facts.window
-    if not window:
-        raise UsageError(
-            f"The server {options.url} does not say how long its context window is.",
-            fix=f"Set context_window in the card {card.name} to what the server was started with.",
-        )
-    if facts.window and window > facts.window:
-        raise BackendError(
-            f"The server {options.url} runs with a context window of {facts.window} tokens; the card {card.name} has "
-            f"context_window = {window}.",
-            fix="Lower it, or start the server with a larger one.",
-        )
-    return window
+    return EndpointBackend(server, facts, transport, tokenizer, info, free, options.concurrency, chat_kwargs)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, fingerprint_of, unit_rows
-from lbx.backends.embedding_options import EndpointEmbeddingOptions
 from lbx.backends.endpoint.answers import count_of, table_of
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
-from lbx.backends.endpoint.server import find_out
+from lbx.backends.endpoint.options import EndpointEmbeddingOptions
+from lbx.backends.endpoint.probe import read_facts
 from lbx.base.errors import BackendError
 from lbx.base.records import encodable
 
@@ -133,7 +133,7 @@ def load(card: ModelCard, weights: Path | None, *, debug: bool = False) -> Endpo
     options = card.options_as(EndpointEmbeddingOptions)
     server = Server(options.connection)
     try:
-        facts = find_out(server, card, options.connection)
+        facts = read_facts(server, card, options.connection)
         return EndpointEmbedder(server, facts.model, f"{facts.kind} {facts.version}".strip(), card.name, options)
     except BaseException:
         server.close()

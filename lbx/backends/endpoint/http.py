@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from lbx.backends.endpoint.bounded import BoundedTransport, EndlessError, fetch
-from lbx.backends.options import EndpointOptions
+from lbx.backends.endpoint.options import EndpointOptions
 from lbx.base.errors import BackendError, EndpointError, UsageError
 
 if TYPE_CHECKING:

@@ -21,8 +21,9 @@ from lbx.backends.hf.library import (
     warnings_if,
 )
 from lbx.backends.hf.loading import default_cells, load_model
+from lbx.backends.hf.options import HfOptions
 from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template, read_tokenizer
-from lbx.backends.options import AUTO, HfOptions, thread_count
+from lbx.backends.options import AUTO, thread_count
 from lbx.backends.places import model_files
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input

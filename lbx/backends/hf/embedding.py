@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, batches, fingerprint_of, unit_rows
-from lbx.backends.embedding_options import SentenceTransformersOptions
 from lbx.backends.fingerprints import fingerprint
 from lbx.backends.hf.checkpoint import read_checkpoint
 from lbx.backends.hf.files import refuse_unsound
@@ -32,6 +31,7 @@ from lbx.backends.hf.library import (
     refuse_without_tokenizer,
     warnings_if,
 )
+from lbx.backends.hf.options import SentenceTransformersOptions
 from lbx.backends.options import thread_count
 from lbx.backends.places import model_files
 from lbx.base.errors import BackendError

@@ -17,8 +17,9 @@ from lbx.backends.hf.checkpoint import OF_ACTIVATIONS, Checkpoint, DenseTensors,
 from lbx.backends.hf.dtypes import Dtype, choose_dtype
 from lbx.backends.hf.footprint import free_bytes, freed_at_once, refuse_too_large
 from lbx.backends.hf.library import choose_device, first_line, out_of_memory, warnings_if
+from lbx.backends.hf.options import HfOptions
 from lbx.backends.memory import available_bytes
-from lbx.backends.options import AUTO, HfOptions
+from lbx.backends.options import AUTO
 from lbx.base.commands import as_command
 from lbx.base.errors import BackendError
 

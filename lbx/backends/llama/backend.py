@@ -29,10 +29,11 @@ from lbx.backends.llama.context import (
 from lbx.backends.llama.formats import check_gguf, format_title, slow_format, tensor_types
 from lbx.backends.llama.layout import pass_size
 from lbx.backends.llama.library import cpu_variant, library, load_model, log, variants_tried
+from lbx.backends.llama.options import LlamaOptions
 from lbx.backends.llama.sequence_memory import LlamaSequences
 from lbx.backends.llama.tokenizer import LlamaTokenizer, metadata, own_chat_template
 from lbx.backends.memory import available_bytes
-from lbx.backends.options import LlamaOptions, thread_count
+from lbx.backends.options import thread_count
 from lbx.backends.places import shards
 from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.base.records import Sampling

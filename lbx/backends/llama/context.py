@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from lbx.backends.cards import ModelCard
 from lbx.backends.llama.layout import EXTRA_SEQUENCES, GRAIN, PAIRS, SPARE_BLOCKS, TRUNKS, PassSize
 from lbx.backends.llama.library import log
+from lbx.backends.llama.options import MOST_SEQUENCES, LlamaOptions
 from lbx.backends.llama.tokenizer import metadata
 from lbx.backends.memory import available_bytes
-from lbx.backends.options import MOST_SEQUENCES, LlamaOptions, thread_count
+from lbx.backends.options import thread_count
 from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.inference.model import MIN_SEQUENCES
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 from lbx.backends.cards import ModelCard
 from lbx.backends.context_windows import DeclaredWindow
 from lbx.backends.embedding import EmbedderInfo, fingerprint_of, unit_rows
-from lbx.backends.embedding_options import LlamaEmbeddingOptions
 from lbx.backends.fingerprints import fingerprint
 from lbx.backends.headers import declared_window
 from lbx.backends.llama.context import kv_cache_bytes
 from lbx.backends.llama.formats import check_gguf
 from lbx.backends.llama.library import StepBatch, compute, library, load_model, log
+from lbx.backends.llama.options import LlamaEmbeddingOptions, LlamaOptions
 from lbx.backends.llama.tokenizer import tokenize
 from lbx.backends.memory import available_bytes
-from lbx.backends.options import LlamaOptions, thread_count
+from lbx.backends.options import thread_count
 from lbx.base.errors import BackendError
 
 if TYPE_CHECKING:

@@ -1,32 +1,43 @@
-"""A random Llama with a tokenizer of its own, the same numbers in Hugging Face's format and as GGUF.
+"""Models and prompts for the benchmarks: a random Llama in both formats, SmolLM2, and L-Eval's prompts from ../shared.
 
-What a benchmark of an engine needs of a model: real tokens, real shapes, and outputs that depend on the whole prompt,
-so that a wrong mask shows. The weights keep the variance of what flows through; queries and keys are drawn larger, so
-that attention picks out single tokens of a long document instead of averaging over all of them.
+Outputs of the random Llama depend on the whole prompt, so that a wrong mask shows: its weights keep the variance of
+activations, and queries and keys are drawn larger, so that attention picks out single tokens of a long document.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from bench.contest import REPOSITORY
 from lbx.backends.kinds import OPTIONS
+from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.base.records import Request, Sample, Sampling
+from lbx.benchmarks.leval.benchmark import KINDS, LEval
+from lbx.prompting.prompter import Prompter
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+if TYPE_CHECKING:
+    from lbx.prompting.prompter import Tokenizer
+
+SHARED = REPOSITORY.parent / "shared"
+LEVAL_REVISION = "cd34b050269148aed75acbbe4a599873ad0f37e9"
 BOS, EOS = "<s>", "</s>"
 ATTENTION_STD = 2.5
-"""Standard deviation of attention scores before the softmax: of n tokens some n * exp(-2.5 ** 2) are seen."""
+"""Standard deviation of attention scores before the softmax: n * exp(-2.5 ** 2) of n tokens get most of the weight."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a Llama; the default has some 25 M parameters."""
+    """Sizes of a Llama; the default has 25 M parameters."""
 
     vocabulary: int = 8192
     hidden: int = 512
@@ -78,9 +89,9 @@ def make_config(shape: Shape) -> Any:
 
 
 def initialise(model: Any, seed: int, speakable: int) -> None:
-    """Draw all weights in place, on whatever device they are.
+    """Draw all weights in place.
 
-    Only the first ``speakable`` tokens are ever said, and never the end of sequence: every answer is as long as asked.
+    Answers consist of the first ``speakable`` tokens without the end of sequence: each is as long as asked.
     """
     import torch
 
@@ -107,7 +118,7 @@ def make_hf(
     dtype: str = "float16",
     device: str = "cpu",
 ) -> Path:
-    """Write FOLDER/hf: all numbers are of this type, so every format made from them holds the same."""
+    """Write FOLDER/hf in one type, so that every format made from it has the same numbers."""
     import torch
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
     from transformers.utils import logging
@@ -135,7 +146,7 @@ def make_gguf(folder: Path) -> Path:
 
 
 def fetch_smollm2(kind: str) -> Path:
-    """The real chat model as "gguf" (a file, Q4_1) or "hf" (a folder), fetched where it is not kept."""
+    """SmolLM2-135M-Instruct as "gguf" (a file, Q4_1) or "hf" (a folder); downloaded once."""
     command = [sys.executable, REPOSITORY / "models" / "smollm2" / "fetch.py", kind]
     return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
 
@@ -152,7 +163,7 @@ def _exporter() -> Any:
 
 
 def write_cards(folder: Path, **options: object) -> dict[str, Path]:
-    """Model cards of both formats, {"hf": ..., "llamacpp": ...}; options that a backend has not are left out."""
+    """Model cards of both formats, {"hf": ..., "llamacpp": ...}; options that a backend lacks are left out."""
     cards = {}
     for backend, weights in (("hf", folder / "hf"), ("llamacpp", folder / "model.gguf")):
         known = {field.name for field in fields(OPTIONS[backend])}
@@ -163,3 +174,78 @@ def write_cards(folder: Path, **options: object) -> dict[str, Path]:
             "[options]\n" + "\n".join(lines) + "\n"
         )
     return cards
+
+
+def link_bundle(root: Path, shared: Path = SHARED) -> Bundle:
+    """A folder in the form of an unpacked bundle that holds L-Eval.
+
+    Raises:
+        FileNotFoundError: the data is not there.
+    """
+    data = shared / "data" / "hub" / "datasets" / "L4NLP" / "LEval" / "LEval"
+    upstreams = [shared / "data" / part / "OpenLMLab" / "LEval" for part in ("upstream", "upstream_more")]
+    if not all(folder.is_dir() for folder in (data, *upstreams)):
+        raise FileNotFoundError(f"L-Eval is not in {shared}")
+    commit = "0" * 40
+    repo = root / HUB / repo_folder("dataset", "L4NLP/LEval")
+    (repo / "refs").mkdir(parents=True)
+    (repo / "refs" / "main").write_text(commit)
+    link_tree(data, repo / "snapshots" / commit / "LEval")
+    for upstream in upstreams:
+        link_tree(upstream / LEVAL_REVISION, root / FILES / "OpenLMLab" / "LEval")
+    (root / BUNDLE_JSON).parent.mkdir()
+    (root / BUNDLE_JSON).write_text("{}")
+    (root / TAG_MANIFEST).write_text("")
+    return Bundle(root)
+
+
+def documents(bundle: Bundle) -> Iterator[str]:
+    """Every document of each task."""
+    available = {task.name for task in LEval().tasks(bundle)}
+    for task in (name for name in KINDS if name in available):
+        yield from dict.fromkeys(sample.context for sample in LEval().samples(bundle, task))
+
+
+def make_requests(
+    bundle: Bundle,
+    tokenizer: Tokenizer,
+    task: str,
+    *,
+    documents: int | None = None,
+    new_tokens: int = 32,
+    window: int = 1 << 20,
+) -> list[Request]:
+    """Greedy requests of ``lbx run`` without a chat template, in the data's order.
+
+    Args:
+        documents: number of the task's documents, taken at even distances; None takes all.
+        window: longer prompts are cut as L-Eval's authors cut them.
+    """
+    benchmark = LEval()
+    prompter = Prompter(tokenizer, context_window=window, max_new_tokens=new_tokens)
+    samples = _select_documents(list(benchmark.samples(bundle, task)), documents)
+    return [prompter.request(sample.key, benchmark.prompt(bundle, sample), Sampling()) for sample in samples]
+
+
+def _select_documents(samples: Sequence[Sample], documents: int | None) -> list[Sample]:
+    groups = [list(group) for _, group in groupby(samples, key=lambda sample: sample.context)]
+    if documents is None or documents >= len(groups):
+        return list(samples)
+    indices = [(2 * number + 1) * len(groups) // (2 * documents) for number in range(documents)]
+    return [sample for index in indices for sample in groups[index]]
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """Hard links to a file, or to all files of a folder: symbolic links must not lead out of a bundle."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, copy_function=_link, dirs_exist_ok=True)
+    else:
+        _link(source, target)
+
+
+def _link(source: str | Path, target: str | Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copyfile(source, target)

@@ -1,6 +1,4 @@
-"""One contender's task and what came of it, as JSON between processes. Needs nothing that is not in Python itself:
-the harness that lbx is compared with runs in an environment without lbx.
-"""
+"""A job that several programs do, each in a process of its own, and their figures."""
 
 from __future__ import annotations
 
@@ -10,8 +8,8 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +18,20 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Job:
-    """What every contender is asked.
+    """Prompts for every contender.
 
     Attributes:
         prompts: token ids with their BOS.
-        texts: the same prompts as text, without it.
         weights: {"hf": folder, "llamacpp": file}.
         cards: model cards of the same for lbx.
-        cores: which CPU cores to stay on, one thread for each.
-        groups: how many prompts are asked together, one group after the other, each timed; () means all at once.
+        cores: CPU cores to stay on, one thread for each.
+        groups: numbers of prompts that are asked together, one group after the other, each timed; () means all at once.
         device: "cpu" or "cuda".
         dtype: of the weights, as torch calls it.
-        never: tokens that no answer says, so that all are as long as asked: those that would end it.
+        never: tokens that no answer has, so that all are as long as asked: those that would end it.
     """
 
     prompts: Sequence[Sequence[int]]
-    texts: Sequence[str]
     new_tokens: int
     window: int
     weights: Mapping[str, str]
@@ -50,14 +46,10 @@ class Job:
     def prompt_tokens(self) -> int:
         return sum(map(len, self.prompts))
 
-    def part(self, every: int) -> Job:
-        """Every so many-th prompt, as one group."""
-        return replace(self, prompts=self.prompts[::every], texts=self.texts[::every], groups=())
-
 
 @dataclass(frozen=True)
 class Lap:
-    """What one group took: wall seconds, CPU seconds of all threads, and tokens that went through the model."""
+    """Cost of one group: wall seconds, CPU seconds of all threads, and tokens that went through the model."""
 
     wall_s: float
     cpu_s: float
@@ -66,14 +58,14 @@ class Lap:
 
 @dataclass
 class Result:
-    """What one contender did.
+    """Work of one contender.
 
     Attributes:
-        outputs: token ids of each answer, or its text where the contender hands out no ids.
+        outputs: token ids of each answer, or its text if the contender gives no ids.
         laps: one for each group; loading is left out.
         loaded_mb, peak_mb: resident memory with the model loaded, and at its highest; of this process alone.
-        gpu_mb: the most that torch took of the GPU's; 0 without one.
-        notes: what the reader should know.
+        gpu_mb: the most that torch took of the GPU's; 0 without a GPU.
+        notes: remarks for the reader.
     """
 
     outputs: list[list[int]] | list[str]
@@ -85,7 +77,7 @@ class Result:
 
     @property
     def tokens(self) -> int:
-        """That went through the model, of prompts and answers, padding included."""
+        """Tokens of prompts and answers that went through the model, padding included."""
         return sum(lap.tokens for lap in self.laps)
 
     @property
@@ -97,13 +89,39 @@ class Result:
         return sum(lap.cpu_s for lap in self.laps)
 
 
+def count_equal(first: Sequence[str], second: Sequence[str]) -> str:
+    """ "n of n" texts are equal."""
+    return f"{sum(a == b for a, b in zip(first, second, strict=True))} of {len(first)}"
+
+
+def decode_outputs(outputs: Sequence[list[int]] | Sequence[str], decode: Callable[[Sequence[int]], str]) -> list[str]:
+    """Answers as texts."""
+    return [output if isinstance(output, str) else decode(output) for output in outputs]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns side by side, the first flush left, the others flush right."""
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    lines = [
+        "  ".join(cell.ljust(width) if column == 0 else cell.rjust(width) for column, (cell, width) in cells).rstrip()
+        for cells in (enumerate(zip(row, widths, strict=True)) for row in [header, *rows])
+    ]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(lines)
+
+
+def ratio(slow: float | None, fast: float | None) -> str:
+    """Quotient of two figures, or "" if either is unknown."""
+    return f"{slow / fast:.2f}" if slow and fast else ""
+
+
 def read_job(path: Path) -> Job:
     return Job(**json.loads(path.read_text("utf-8")))
 
 
 def read_result(path: Path) -> Result:
-    found = json.loads(path.read_text("utf-8"))
-    return Result(**found | {"laps": [Lap(**lap) for lap in found["laps"]]})
+    values = json.loads(path.read_text("utf-8"))
+    return Result(**values | {"laps": [Lap(**lap) for lap in values["laps"]]})
 
 
 def write_json(value: Job | Result, path: Path) -> None:
@@ -114,30 +132,29 @@ class ContenderFailedError(Exception):
     """A contender's process ended without a result."""
 
 
-def run_contender(name: str, job: Job, folder: Path, *, python: Path | None = None, timeout_s: float = 3600) -> Result:
+def run_contender(name: str, job: Job, folder: Path, *, timeout_s: float = 3600) -> Result:
     """Let one contender answer, in a fresh process, on the job's cores only.
 
     Args:
         name: a key of ``bench.contenders.CONTENDERS``.
         folder: for its files.
-        python: the interpreter; None means this one.
 
     Raises:
-        ContenderFailedError: it failed; holds the last of what it said.
+        ContenderFailedError: it failed; holds the last line of its output.
     """
-    asked, answered = folder / f"{name}.job.json", folder / f"{name}.result.json"
-    write_json(job, asked)
-    command = [str(python or sys.executable), "-m", "bench.contenders", name, str(asked), str(answered)]
+    job_file, result_file = folder / f"{name}.job.json", folder / f"{name}.result.json"
+    write_json(job, job_file)
+    command = [sys.executable, "-m", "bench.contenders", name, str(job_file), str(result_file)]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, env=_environment(job), capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired as exc:
         raise ContenderFailedError(f"no end after {timeout_s:.0f} s") from exc
-    if done.returncode != 0 or not answered.is_file():
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["nothing"]
-        raise ContenderFailedError(f"exit {done.returncode}: {said[0][:300]}")
-    return read_result(answered)
+    if process.returncode != 0 or not result_file.is_file():
+        last = (process.stderr.strip() or process.stdout.strip() or "no output").splitlines()[-1]
+        raise ContenderFailedError(f"exit {process.returncode}: {last[:300]}")
+    return read_result(result_file)
 
 
 def _environment(job: Job) -> dict[str, str]:
@@ -150,18 +167,17 @@ def _environment(job: Job) -> dict[str, str]:
         "OMP_WAIT_POLICY": "PASSIVE",  # else a thread that waits counts as one that computes
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
-        "HF_DATASETS_OFFLINE": "1",
     }
 
 
-def own_cores(count: int | None = None) -> list[int]:
-    """So many of the CPU cores that this process may use, the last ones; None: all."""
+def usable_cores(count: int | None = None) -> list[int]:
+    """The last ``count`` CPU cores that this process may use; None: all."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
     return cores if count is None else cores[-count:]
 
 
 def pin(cores: Sequence[int]) -> None:
-    """Keep this process on these cores, where the system can."""
+    """Keep this process on these cores, if the system can."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
 

@@ -1,0 +1,176 @@
+"""lbx beside the loop that a user writes in an afternoon, by weight format, length of the document and questions on it.
+
+    python -m bench.loop formats [--formats Q4_0,F16,...] [--variant haswell] [--document N] [--repeats N]
+    python -m bench.loop growth [--documents 2048,8192,32768] [--questions 1,5,20] [--backends hf]
+
+The loop keeps the longest prefix of the question before. Each contender answers greedily in a process of its own, on
+one CPU core; loading is left out.
+
+formats: SmolLM2-135M-Instruct on llama.cpp, its Q4_1 converted by llama.cpp's quantiser: one question a document,
+twelve questions on one, and twelve with long answers. Figures are the loop's CPU seconds over lbx's, each the best of
+its repeats.
+
+growth: a random Llama of 3 M parameters on both backends. Memory is what answering added to the loaded model, at its
+highest. Exit code 1: on transformers an answer of lbx differs from the loop's; llama.cpp keeps a rounded cache, in
+which near-ties may differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.contest import REPOSITORY, Job, count_equal, decode_outputs, ratio, run_contender, table, usable_cores
+from bench.inputs import Shape, fetch_smollm2, make_gguf, make_hf, write_cards
+
+FORMATS = ("Q4_0", "Q4_1", "Q4_K_M", "Q8_0", "F16", "BF16")
+LOOP, LBX, ALONE = "llamacpp-reuse", "llamacpp-lbx", "llamacpp-lbx-alone"
+WORKLOADS = {
+    "1 question, 32 tokens": (3, 1, 32, (LOOP, LBX)),
+    "12 questions, 32 tokens": (1, 12, 32, (LOOP, LBX, ALONE)),
+    "12 questions, 256 tokens": (1, 12, 256, (LOOP, LBX)),
+}
+"""{label: (documents, questions on each, tokens of an answer, contenders)}"""
+SMOLLM2_VOCABULARY, SMOLLM2_ENDS = 40_000, (0, 1, 2)
+SMALL = Shape(vocabulary=1024, hidden=256, intermediate=512, layers=4, heads=4, kv_heads=2, context=65_536)
+
+
+def main() -> int:
+    args = _arguments()
+    with tempfile.TemporaryDirectory(prefix="lbx-bench-") as folder:
+        return _compare_formats(args, Path(folder)) if args.what == "formats" else _growth(args, Path(folder))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    commands = parser.add_subparsers(dest="what", required=True)
+    formats = commands.add_parser("formats")
+    formats.add_argument("--formats", default=",".join(FORMATS), help="as llama.cpp names them")
+    formats.add_argument("--variant", default="", help="of llama.cpp for this CPU: haswell, skylakex, zen4 ...")
+    formats.add_argument("--document", type=int, default=2048, help="tokens")
+    formats.add_argument("--repeats", type=int, default=2, help="turns of each contender; the best counts")
+    growth = commands.add_parser("growth")
+    growth.add_argument("--documents", default="2048,8192,32768", help="tokens")
+    growth.add_argument("--questions", default="1,5,20")
+    growth.add_argument("--new-tokens", type=int, default=32)
+    growth.add_argument("--backends", default="llamacpp,hf")
+    return parser.parse_args()
+
+
+def _compare_formats(args: argparse.Namespace, folder: Path) -> int:
+    if args.variant:
+        _use_variant(args.variant, folder / "variant")
+    rows = []
+    for name in args.formats.split(","):
+        rows += _format_rows(name, args.document, args.repeats, folder / name)
+    print(table(["format", "answers", "loop CPU s", "loop / lbx", "loop / lbx --no-batching"], rows))
+    return 0
+
+
+def _use_variant(variant: str, folder: Path) -> None:
+    """Let child processes find a single build of llama.cpp for the CPU."""
+    from lbx.backends.llama.library import libraries
+    from lbx.backends.llama.variants import FOLDER_VARIABLE
+
+    files = {file.name: file for file in libraries()[1] or ()}
+    name = f"libggml-cpu-{variant}.so"
+    if name not in files:
+        sys.exit(f"There is no {name}; there are {', '.join(sorted(files)) or 'no variants'}.")
+    folder.mkdir()
+    (folder / name).symlink_to(files[name])
+    os.environ[FOLDER_VARIABLE] = str(folder)
+
+
+def _format_rows(name: str, length: int, repeats: int, folder: Path) -> list[list[str]]:
+    folder.mkdir()
+    _quantise(fetch_smollm2("gguf"), folder / "model.gguf", name)
+    rows = []
+    for label, (documents, questions, new_tokens, contenders) in WORKLOADS.items():
+        prompts = _prompts(documents, questions, length, SMOLLM2_VOCABULARY)
+        job = _job(folder, prompts, new_tokens, write_cards(folder, threads=1), never=SMOLLM2_ENDS)
+        seconds: dict[str, list[float]] = {contender: [] for contender in contenders}
+        for _ in range(repeats):
+            for contender in contenders:
+                seconds[contender].append(run_contender(contender, job, folder).cpu_s)
+        best = {contender: min(laps) for contender, laps in seconds.items()}
+        rows.append(
+            [name, label, f"{best[LOOP]:.1f}", ratio(best[LOOP], best[LBX]), ratio(best[LOOP], best.get(ALONE))]
+        )
+        print("  ".join(rows[-1]), file=sys.stderr, flush=True)
+    (folder / "model.gguf").unlink()
+    return rows
+
+
+def _quantise(source: Path, target: Path, name: str) -> None:
+    from lbx.backends.llama.library import library
+
+    llama_cpp = library()
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{name}")
+    params.allow_requantize = True
+    if llama_cpp.llama_model_quantize(str(source).encode(), str(target).encode(), params):
+        sys.exit(f"llama.cpp cannot write {name}.")
+
+
+def _growth(args: argparse.Namespace, folder: Path) -> int:
+    make_hf(folder, [(REPOSITORY / "README.md").read_text("utf-8")], SMALL)
+    make_gguf(folder)
+    rows = [
+        _growth_row(folder, backend, int(length), int(questions), args.new_tokens)
+        for backend in args.backends.split(",")
+        for length in args.documents.split(",")
+        for questions in args.questions.split(",")
+    ]
+    header = ["backend", "document", "questions", "loop s", "lbx s", "loop / lbx", "loop MB", "lbx MB", "equal"]
+    print(table(header, rows))
+    return int(any(row[0] == "hf" and row[-1] != f"{row[2]} of {row[2]}" for row in rows))
+
+
+def _growth_row(folder: Path, backend: str, length: int, questions: int, new_tokens: int) -> list[str]:
+    from tokenizers import Tokenizer
+
+    cards = write_cards(folder, threads=1, dtype="float32", device="cpu")
+    job = _job(folder, _prompts(1, questions, length, SMALL.vocabulary), new_tokens, cards)
+    loop, lbx = (run_contender(f"{backend}-{name}", job, folder) for name in ("reuse", "lbx"))
+    decode = Tokenizer.from_file(str(folder / "hf" / "tokenizer.json")).decode
+    equal = count_equal(decode_outputs(loop.outputs, decode), decode_outputs(lbx.outputs, decode))
+    seconds = [f"{loop.cpu_s:.1f}", f"{lbx.cpu_s:.1f}", ratio(loop.cpu_s, lbx.cpu_s)]
+    memory = [f"{result.peak_mb - result.loaded_mb:.0f}" for result in (loop, lbx)]
+    row = [backend, str(length), str(questions), *seconds, *memory, equal]
+    print(" ".join(row), file=sys.stderr, flush=True)
+    return row
+
+
+def _prompts(documents: int, questions: int, length: int, vocabulary: int) -> list[list[int]]:
+    """Questions of 24 tokens on each document of ``length`` tokens; which tokens costs nothing."""
+
+    def ids(start: int, step: int, count: int) -> list[int]:
+        return [3 + (start + index * step) % (vocabulary - 3) for index in range(count)]
+
+    return [
+        ids(1000 + document * length, 7919, length) + ids(question * 104_729, 31, 24)
+        for document in range(documents)
+        for question in range(questions)
+    ]
+
+
+def _job(
+    folder: Path, prompts: list[list[int]], new_tokens: int, cards: dict[str, Path], never: Sequence[int] = ()
+) -> Job:
+    return Job(
+        prompts=prompts,
+        new_tokens=new_tokens,
+        window=len(prompts[0]) + new_tokens + 64,
+        weights={"hf": str(folder / "hf"), "llamacpp": str(folder / "model.gguf")},
+        cards={name: str(path) for name, path in cards.items()},
+        cores=usable_cores(1),
+        never=never,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

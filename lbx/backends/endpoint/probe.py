@@ -1,0 +1,308 @@
+"""ServerFacts about a server, and how prompts must travel to it: found out by requests when a model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lbx.backends.cards import ModelCard
+from lbx.backends.endpoint.answers import count_of, read_reply, table_of
+from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
+from lbx.backends.endpoint.options import EndpointOptions
+from lbx.backends.endpoint.tokenizer import CHARACTERS
+from lbx.backends.fingerprints import fingerprint
+from lbx.base.errors import BackendError, UsageError
+from lbx.base.tables import nearest
+from lbx.inference.model import BackendInfo
+from lbx.prompting.prompter import Tokenizer
+
+_UNREAD = (
+    "The server tokenizes documents itself: most servers take the text of a control token in a document for the token. "
+    "With [tokenizer] in the card, lbx prevents it."
+)
+_OWNERS = {"llamacpp": "llama-server", "vllm": "vllm", "sglang": "sglang"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """Software, model and window of a server.
+
+    Attributes:
+        kind: one of ``SERVERS``, never "auto".
+        version: "" if the server does not give it.
+        model: its name on the server.
+        window: tokens that prompt and answer share; 0 if the server does not give it.
+    """
+
+    kind: str
+    version: str
+    model: str
+    window: int
+
+
+def read_facts(server: Server, card: ModelCard, options: EndpointOptions) -> ServerFacts:
+    """ServerFacts about a server, by its lists of models and settings.
+
+    Raises:
+        UsageError: it does not have the card's model, or has several and the card names none.
+        EndpointError: it does not answer, or refuses the key.
+    """
+    try:
+        models = _models(server.get("/models"))
+        model = _choose(models, card, options)
+        kind, title = _kind(server, models, options)
+        entry = models.get(model, {})
+        if kind == "llama-server":
+            props = table_of(server.get("/props", root=True))
+            window = count_of(table_of(props.get("default_generation_settings")).get("n_ctx"))
+            return ServerFacts(kind, str(props.get("build_info", "")), model, window or 0)
+        return ServerFacts(kind, _version(server, kind, title), model, count_of(entry.get("max_model_len")) or 0)
+    except (RefusedError, UnreachableError) as exc:
+        raise server.explain(exc) from exc
+
+
+def _models(listed: Any) -> dict[str, Mapping[str, Any]]:
+    """The models by their names; {} if the server lists none."""
+    data = table_of(listed).get("data")
+    entries = [table_of(entry) for entry in data] if isinstance(data, list) else []
+    return {str(entry["id"]): entry for entry in entries if entry.get("id")}
+
+
+def _choose(models: Mapping[str, Any], card: ModelCard, options: EndpointOptions) -> str:
+    if options.model:
+        # Some servers answer to any name, with whatever model they have.
+        if models and options.model not in models:
+            raise UsageError(
+                f"The server {options.url} has no model {options.model!r}, which the card {card.name} names.",
+                fix=nearest(options.model, models),
+            )
+        return options.model
+    if len(models) != 1:
+        count = len(models) or "no list of them"
+        raise UsageError(
+            f"The card {card.name} names no model, and the server {options.url} has {count}.",
+            fix=f"Set model under [options]. {nearest('', models)}".rstrip(),
+        )
+    return next(iter(models))
+
+
+def _kind(server: Server, models: Mapping[str, Mapping[str, Any]], options: EndpointOptions) -> tuple[str, str]:
+    """The software, and its version if that request had it."""
+    owners = {str(entry.get("owned_by", "")) for entry in models.values()}
+    kind = options.server
+    if kind == "auto":
+        kind = next((_OWNERS[owner] for owner in sorted(owners) if owner in _OWNERS), "other")
+    if kind == "llama-cpp-python" or (kind == "other" and options.server == "auto" and owners == {"me"}):
+        info = table_of(table_of(server.get("/openapi.json", root=True)).get("info"))
+        if kind == "llama-cpp-python" or "llama.cpp Python" in str(info.get("title", "")):
+            return "llama-cpp-python", str(info.get("version", ""))
+    return kind, ""
+
+
+def _version(server: Server, kind: str, known: str) -> str:
+    places = {"vllm": ("/version",), "sglang": ("/server_info", "/get_server_info")}.get(kind, ())
+    for place in places:
+        version = table_of(server.get(place, root=True)).get("version")
+        if version:
+            return str(version)
+    return known
+
+
+# Words, digits, two scripts and a symbol: two tokenizers hardly cut all of it into equally many tokens.
+_PROBE = (
+    "Twenty-three boats (No. 70481) left Ångström harbour at 5:06; 三条船在清晨离开了港口。 def f(x): return x**2  ⛵"
+)
+
+
+_TOKENIZERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "llama-server": ("/tokenize", "content", {"add_special": False, "parse_special": False}),
+    "llama-cpp-python": ("/extras/tokenize", "input", {}),
+    "vllm": ("/tokenize", "prompt", {"add_special_tokens": False}),
+    "sglang": ("/tokenize", "prompt", {"add_special_tokens": False}),
+}
+"""Servers' own tokenizers: path from the root, name of the text's field, further fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTransport:
+    """Form in which prompts reach a server.
+
+    Attributes:
+        api: "completions" or "chat".
+        ids: token ids are sent; otherwise text.
+        adds_bos: the server puts a BOS before a text.
+        overhead: tokens that the server's own template adds.
+        reads_controls: the server takes the text of a control token for the token.
+    """
+
+    api: str
+    ids: bool = False
+    adds_bos: bool = False
+    overhead: int = 0
+    reads_controls: bool = True
+
+    @property
+    def path(self) -> str:
+        return "/completions" if self.api == "completions" else "/chat/completions"
+
+
+def probe_transport(server: Server, facts: ServerFacts, api: str, tokenizer: Tokenizer | None) -> PromptTransport:
+    """Find by a few requests of one new token the form in which prompts arrive unchanged.
+
+    Raises:
+        BackendError: the server makes or counts other tokens than the tokenizer.
+        EndpointError: it does not answer, or refuses every request.
+    """
+    if tokenizer is None:
+        return PromptTransport(api)
+    bare = tokenizer.encode(_PROBE, special=False)
+    _check_same_tokens(server, facts, bare)
+    if api == "chat":
+        read = _read_message(server, facts, _PROBE)
+        if read is None or read < len(bare):
+            raise _other_tokens(server, len(bare), read)
+        spelled = _PROBE + (tokenizer.eos_token or next(iter(tokenizer.control_tokens), "")) + _PROBE
+        as_text = read - len(bare) + len(tokenizer.encode(spelled, special=False))
+        return PromptTransport(
+            api, overhead=read - len(bare), reads_controls=_read_message(server, facts, spelled) != as_text
+        )
+    read = _read_tokens(server, facts, "/completions", {"prompt": _PROBE})
+    if read not in (len(bare), len(bare) + (tokenizer.bos_id is not None)):
+        raise _other_tokens(server, len(bare), read)
+    adds_bos = read == len(bare) + 1
+    ids = [tokenizer.bos_id, *bare] if tokenizer.bos_id is not None else bare
+    try:
+        takes_ids = _read_tokens(server, facts, "/completions", {"prompt": ids}, refusable=True) == len(ids)
+    except RefusedError:
+        takes_ids = False
+    return PromptTransport(api, ids=takes_ids, adds_bos=adds_bos and not takes_ids)
+
+
+def takes_system(server: Server, facts: ServerFacts) -> bool:
+    """Find out by a request of one new token whether a server's chat template takes system messages."""
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": _PROBE}]
+    try:
+        server.post(
+            "/chat/completions", {"model": facts.model, "messages": messages, "max_tokens": 1}, unready_only=True
+        )
+    except RefusedError:
+        return False
+    except UnreachableError as exc:
+        raise server.explain(exc) from exc
+    return True
+
+
+def _check_same_tokens(server: Server, facts: ServerFacts, bare: Sequence[int]) -> None:
+    """Compare token by token, if the server lends its tokenizer."""
+    if facts.kind not in _TOKENIZERS:
+        return
+    path, name, extra = _TOKENIZERS[facts.kind]
+    try:
+        payload = {"model": facts.model, name: _PROBE, **extra}
+        tokens = server.post(path, payload, root=True, unready_only=True).get("tokens")
+    except RefusedError:
+        return
+    except UnreachableError as exc:
+        raise server.explain(exc) from exc
+    if isinstance(tokens, list) and tokens != bare and tokens[1:] != bare:  # the first may be a BOS
+        raise _other_tokens(server, len(bare), len(tokens))
+
+
+def _read_message(server: Server, facts: ServerFacts, text: str) -> int | None:
+    """Number of tokens that the server reads in a user's message, with its template."""
+    return _read_tokens(server, facts, "/chat/completions", {"messages": [{"role": "user", "content": text}]})
+
+
+def _read_tokens(
+    server: Server, facts: ServerFacts, path: str, prompt: Mapping[str, Any], *, refusable: bool = False
+) -> int | None:
+    """Number of tokens that the server reads in a prompt; None if it does not count them."""
+    try:
+        reply = server.post(path, {"model": facts.model, **prompt, "max_tokens": 1}, unready_only=True)
+    except (RefusedError, UnreachableError) as exc:
+        if refusable and isinstance(exc, RefusedError):
+            raise
+        raise server.explain(exc) from exc
+    return read_reply(reply, 0.0).prompt_tokens
+
+
+def _other_tokens(server: Server, mine: int, read: int | None) -> BackendError:
+    counted = "does not say how many tokens it reads" if read is None else f"reads {read} tokens"
+    return BackendError(
+        f"The server {server.url} {counted} in a text that the card's tokenizer cuts into {mine} others.",
+        fix='Name the tokenizer of the very model that the server runs, or leave [tokenizer] out and use api = "chat".',
+    )
+
+
+def check_card(card: ModelCard, api: str, tokenizer: Path | None) -> None:
+    """Raise UsageError for options without effect, or with another one than the card's reader expects."""
+    if api == "completions" and tokenizer is None:
+        raise UsageError(
+            f'The card {card.name} has api = "completions" and no [tokenizer], and lbx needs one to cut prompts.',
+            fix='Add [tokenizer] (path, bundle or repo), or set api = "chat".',
+        )
+    if tokenizer is None and card.context_window:
+        raise UsageError(
+            f"The card {card.name} has a context_window in tokens and no [tokenizer] to count them.",
+            fix="Add [tokenizer], or remove context_window: the server then refuses what does not fit.",
+        )
+    if api == "chat" and (card.chat.template is not None or not card.chat.enabled):
+        raise UsageError(
+            f'The card {card.name} has api = "chat", where the server wraps prompts in its own template.',
+            fix='Remove template, template_file and enabled under [chat], or use api = "completions".',
+        )
+
+
+def backend_info(
+    card: ModelCard,
+    options: EndpointOptions,
+    facts: ServerFacts,
+    transport: PromptTransport,
+    *,
+    tokenizer: Tokenizer,
+    weights: Path | None,
+) -> BackendInfo:
+    window = CHARACTERS if weights is None else _window(card, options, facts) - transport.overhead
+    settings = {
+        "model": facts.model,
+        "api": transport.api,
+        "prompts": "token ids" if transport.ids else "text",
+        "tokenizer": None if weights is None else fingerprint(weights),
+        "chat": card.chat.settings(tokenizer.chat_template),
+        "server": facts.kind,
+        "reasoning_budget": "one with the answer's",
+    } | ({"extra_body": options.extra_body} if options.extra_body else {})
+    return BackendInfo(
+        name="endpoint",
+        version=f"{facts.kind} {facts.version}".strip(),
+        model=card.name,
+        context_window=window,
+        settings=settings,
+        # The url is no part of the run's identity: in a cluster the same server comes up on another node tomorrow.
+        hardware={
+            "url": options.url.rstrip("/"),
+            "server_window": facts.window or None,
+            "concurrency": options.concurrency,
+        },
+        counts_tokens=weights is not None,
+        wraps_prompts=transport.api == "chat",
+        notes=() if weights is not None else (_UNREAD,),
+    )
+
+
+def _window(card: ModelCard, options: EndpointOptions, facts: ServerFacts) -> int:
+    window = card.context_window or facts.window
+    if not window:
+        raise UsageError(
+            f"The server {options.url} does not say how long its context window is.",
+            fix=f"Set context_window in the card {card.name} to what the server was started with.",
+        )
+    if facts.window and window > facts.window:
+        raise BackendError(
+            f"The server {options.url} runs with a context window of {facts.window} tokens; the card {card.name} has "
+            f"context_window = {window}.",
+            fix="Lower it, or start the server with a larger one.",
+        )
+    return window

@@ -12,7 +12,6 @@ from typing import Any
 from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.inputs import read_input
-from lbx.base.odd_values import refusing_odd_values
 from lbx.base.outputs import write_all
 from lbx.base.paths import inside
 from lbx.benchmarks import BENCHMARKS
@@ -48,7 +47,6 @@ class _Made:
     left_out: Mapping[str, int]
 
 
-@refusing_odd_values
 def export(
     store: Store,
     format_name: str,

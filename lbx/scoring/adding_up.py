@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
 from lbx.benchmarks.base.aggregates import Average
 from lbx.benchmarks.base.benchmark import Benchmark
@@ -27,7 +26,6 @@ def add_up_named(store: Store, run_id: str, benchmark: str, version: int, *, end
     add_up(store, run_id, known(benchmark) or OwnBenchmark(benchmark), version, ended=ended)
 
 
-@refusing_odd_values
 def add_up(store: Store, run_id: str, benchmark: Benchmark, version: int | None = None, *, ended: bool = True) -> None:
     """Write a run's numbers of one benchmark, of tasks and over tasks, from the scores in the results file; and what
     judges and people say of the run, or of a judge those of the runs that it judged.
@@ -47,7 +45,6 @@ def add_up(store: Store, run_id: str, benchmark: Benchmark, version: int | None 
     opinions.add_up(store, [run_id])
 
 
-@refusing_odd_values
 def add_up_completed(store: Store, benchmarks: Mapping[str, Benchmark]) -> None:
     """Make anew what is made of samples of which the file knows more now: another run has told their documents, say."""
     tasks = [f"{benchmark}/{task}" for benchmark, task in store.completed]

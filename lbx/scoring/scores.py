@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import Sample, SampleKey, Score
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.scoring.adding_up import add_up, add_up_completed, in_order
@@ -47,7 +46,6 @@ class Rescoring:
     workers: int = 0
 
 
-@refusing_odd_values
 def rescore(
     store: Store,
     wanted: Rescoring,
@@ -97,7 +95,6 @@ def rescore(
     return done
 
 
-@refusing_odd_values
 def catch_up(store: Store, run_id: str, benchmark: Benchmark) -> None:
     """Score a run's earlier answers where an older lbx has: a task's numbers are made of one metric version.
 

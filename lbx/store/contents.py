@@ -1,11 +1,12 @@
-"""What a results file may hold: tables of plain columns, and views, which nothing binds but lbx's own queries.
+"""Contents that a results file may have: lbx's tables with columns of their types, other plain tables, and views.
 
 A view in the place of a table, a macro under the name of a function or a trigger would have DuckDB do what its author
-wanted whenever the file is read or written. Views of other names are their owner's business.
+wanted whenever the file is read or written. Views under other names are allowed: only their owner's queries use them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,10 +14,17 @@ import duckdb
 
 from lbx.base.errors import StoreError
 from lbx.base.records import canonical_json, sha256_text
-from lbx.store.columns import TYPES, refuse_other_columns
+from lbx.store.schema import SCHEMA
 from lbx.store.views import VIEWS
 
-_TABLES = frozenset(table for table, _ in TYPES) | {"lbx_schema"}
+_TYPE = r"((?:VARCHAR|JSON|INTEGER|BIGINT|DOUBLE|BOOLEAN|TIMESTAMP|BLOB)\b(?:\[\])?)"
+COLUMN_TYPES: Mapping[tuple[str, str], str] = {
+    (table, column): kind
+    for table, body in re.findall(r"CREATE TABLE (\w+) \((.*?)\n\);", SCHEMA, re.DOTALL)
+    for column, kind in re.findall(rf'"?(\w+)"? {_TYPE}', body)
+}
+"""{(table, column): type}"""
+_TABLES = frozenset(table for table, _ in COLUMN_TYPES) | {"lbx_schema"}
 
 _HELD = """
     SELECT 'view', view_name FROM duckdb_views() WHERE database_name = $1 AND NOT internal
@@ -40,7 +48,33 @@ def refuse_foreign(connection: duckdb.DuckDBPyConnection, database: str, path: P
             f"{path} holds {what}, which lbx never makes: reading the file may do more than read it.",
             fix="Do not trust it. Keep what you add in a file of your own, and attach this one to it.",
         )
-    refuse_other_columns(connection, database, path)
+    _refuse_other_columns(connection, database, path)
+
+
+def _refuse_other_columns(connection: duckdb.DuckDBPyConnection, database: str, path: Path) -> None:
+    """Raise StoreError if a column is missing or has another type."""
+    missing = dict(COLUMN_TYPES)
+    for table, column, kind in connection.execute(
+        "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ? "
+        "AND schema_name = 'main' ORDER BY ALL",
+        [database],
+    ).fetchall():
+        expected = missing.pop((table, column), kind)
+        if kind != expected:
+            raise StoreError(
+                f"{path}: the column {column} of the table {table} is of type {kind}, and not {expected}.",
+                fix="Do not trust the file; ask whoever made it. Nothing was read from it.",
+            )
+    if missing:
+        raise another_version(path, f"it has no column {'.'.join(next(iter(missing)))}")
+
+
+def another_version(path: Path, reason: str) -> StoreError:
+    """The error for a results file of another version of lbx."""
+    return StoreError(
+        f"{path} was made by another version of lbx: {reason}.",
+        fix="Read it with the version that made it, or write to another file.",
+    )
 
 
 def schema_version(connection: duckdb.DuckDBPyConnection, database: str) -> int | None:

@@ -11,8 +11,7 @@ import duckdb
 from lbx.base.database import RESULTS
 from lbx.base.errors import StoreError
 from lbx.base.interrupts import uninterrupted
-from lbx.store.columns import another_version
-from lbx.store.contents import has_todays_views, refuse_foreign, schema_version
+from lbx.store.contents import another_version, has_todays_views, refuse_foreign, schema_version
 from lbx.store.opening import first_line
 from lbx.store.schema import SCHEMA, SCHEMA_VERSION
 from lbx.store.views import VIEWS

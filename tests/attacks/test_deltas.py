@@ -11,7 +11,7 @@ from attack_parts import files, main, refused
 from forge import members
 from sealed import seal
 
-from lbx.bundle.receiving import base as lending
+from lbx.bundle.receiving import extract as lending
 
 BIG = bytes(range(256)) * (3 << 12)
 OLD = {"data/files/old.txt": BIG, "data/files/small.txt": b"small"}

@@ -37,7 +37,7 @@ from lbx.benchmarks.base import files as data_files
 from lbx.benchmarks.base import prediction_lines
 from lbx.benchmarks.longbench_pro import data as longbench_pro_data
 from lbx.benchmarks.needle.benchmark import NeedleSettings
-from lbx.bundle.making import delta, image, recipe, request
+from lbx.bundle.making import delta, recipe, request, sources
 from lbx.bundle.receiving import check
 from lbx.bundle.signing.signature import load_keys
 from lbx.cli.spec_options import names_of_samples
@@ -116,7 +116,7 @@ READERS: dict[str, Reader] = {
     "a recipe": lambda path: recipe.load_recipes([path]),
     "--have": delta.read_base,
     "a request": request._read,
-    "an image": image.read_image,
+    "an image": sources.read_image,
     "a card": read_card,
     "is it a card": places.is_card,
     "its template": lambda path: read_card(_card_with_template(path)),

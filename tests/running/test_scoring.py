@@ -34,7 +34,7 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
-from lbx.bundle.parallel import Tally
+from lbx.bundle.progress import Tally
 from lbx.planning.settings import RunSettings
 from lbx.report.reports import read
 from lbx.running.workers.devices import share_out

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from lbx.base.cpus import usable_cpu_count
 from lbx.base.errors import UsageError
+from lbx.base.resources import usable_cpu_count
 
 AUTO = "auto"
 CACHE_TYPES = ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")

@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecut
 from threading import Lock
 from typing import TypeVar
 
-from lbx.base.cpus import usable_cpu_count
+from lbx.base.resources import usable_cpu_count
 
 Progress = Callable[[str, str, int, int], None]
 """Called as ``progress(stage, item, done_bytes, total_bytes)``.

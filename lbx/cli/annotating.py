@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lbx.base.counts import counted
 from lbx.base.errors import UsageError
+from lbx.base.units import counted
 from lbx.benchmarks.annotated.dataset import Dataset
 from lbx.benchmarks.leval.cleaned import lost, official_files, take_pages
 from lbx.cli.output import answer, note

@@ -7,8 +7,8 @@ import json
 import math
 from typing import TYPE_CHECKING
 
-from lbx.base.counts import counted
 from lbx.base.layout import Bundle
+from lbx.base.units import counted
 from lbx.benchmarks import BENCHMARKS
 from lbx.cli.exchange_options import Export, Import
 from lbx.cli.output import answer, answer_json, notes

@@ -11,9 +11,8 @@ from typing import Any
 
 from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, StoreError, UsageError
-from lbx.base.inputs import read_input
+from lbx.base.inputs import inside, read_input
 from lbx.base.outputs import write_all
-from lbx.base.paths import inside
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.predictions import PredictionFormat, file_part
 from lbx.exchange.prediction_files import format_named

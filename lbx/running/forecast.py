@@ -13,10 +13,9 @@ from pathlib import Path
 
 from lbx.backends import ModelCard
 from lbx.backends.options import AUTO, HfOptions
-from lbx.base.counts import counted
 from lbx.base.errors import BackendError, DoesNotFitError, EndpointError
 from lbx.base.records import SampleKey
-from lbx.base.units import duration, size
+from lbx.base.units import counted, duration, size
 from lbx.planning.asking import OF_LENGTH
 from lbx.planning.estimate import Costs, TimeEstimate, costs_from
 from lbx.planning.memory_use import Free, MemoryFit

@@ -13,6 +13,7 @@ from pathlib import Path
 import duckdb
 
 from lbx.base.errors import StoreError
+from lbx.base.inputs import SMALL, read_input
 from lbx.base.records import canonical_json, sha256_text
 from lbx.store.schema import SCHEMA
 from lbx.store.views import VIEWS
@@ -99,7 +100,7 @@ def has_current_views(connection: duckdb.DuckDBPyConnection) -> bool:
     )
     if not stored.keys() >= VIEWS.keys():
         return False
-    if views_digest(stored) == _GENERATED_DIGEST.read_text("ascii").strip():
+    if views_digest(stored) == read_input(_GENERATED_DIGEST, SMALL).decode().strip():
         return True
     if not _normal_views:  # another release of DuckDB: a query gets its stored form by way of JSON, without being bound
         normalised = connection.execute(

@@ -12,7 +12,7 @@ from results_parts import lbx, refused
 
 from lbx.backends.headers import declared_window
 from lbx.base.errors import BundleError
-from lbx.base.paths import expanded
+from lbx.base.inputs import expanded
 from lbx.benchmarks.base.literals import read_literals, texts_given
 
 

@@ -27,9 +27,9 @@ from engine_parts import (
 from newer_metric import Blind, Longer, Newer, NewerBlind
 
 from lbx.backends.options import thread_count
-from lbx.base.cpus import bound_cpus, usable_cpu_count
 from lbx.base.errors import StoreError
 from lbx.base.records import ScoredSample
+from lbx.base.resources import bound_cpus, usable_cpu_count
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench

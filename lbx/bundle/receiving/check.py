@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lbx.base.counts import counted
 from lbx.base.errors import BundleError
 from lbx.base.inputs import open_input, read_input
 from lbx.base.layout import TAG_MANIFEST, TAGS_LIMIT, Bundle
+from lbx.base.units import counted
 from lbx.base.version import __version__
 from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Evidence, ManifestEntry, parse_tags, refuse_foreign_tag
 from lbx.bundle.disk import read_blocks

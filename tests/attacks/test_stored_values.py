@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import attack_parts  # noqa: F401  # makes the rooms' helpers importable
 import duckdb
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from profiles import files
-from results_parts import changed, lbx, refused, results_file
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
 from rated_file import answers_file, rate_all
+from results_parts import changed, lbx, refused, results_file
+from sites import client_of, site_of
 
+from lbx.base import stored_values
 from lbx.benchmarks.leval.ratings import PAGE_ROW
 from lbx.judging.people.collecting import collect
 from lbx.store.contents import COLUMN_TYPES
+from lbx.web.browsing import BrowsingPages
 
 COLUMNS = sorted((table, column) for (table, column), kind in COLUMN_TYPES.items() if kind == "JSON")
 LISTS = ("references", "steps", "runs")
@@ -136,6 +137,25 @@ def test_an_error_of_values_names_the_file_and_a_bug_does_not(
     assert str(path) in fails_with(AttributeError("no items", name="items", obj=[]))
     for bug in (AttributeError("no items", name="items", obj=json), AssertionError("never")):
         assert "did not expect" in fails_with(bug)
+
+
+def test_an_error_in_a_backend_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_values, "files_read", {Path("r.duckdb")})
+    backend: dict[str, Any] = {"__name__": "lbx.backends.other"}
+    exec("def compute(): raise ValueError('no shape')", backend)
+    with pytest.raises(ValueError, match="no shape") as caught:
+        backend["compute"]()
+    assert stored_values.stored_value_error(caught.value) is None
+    assert "r.duckdb" in str(stored_values.stored_value_error(ValueError("no shape")))
+
+
+def test_a_page_of_odd_values_names_the_file(whole: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "got.duckdb"
+    path.write_bytes(whole)
+    changed(path, "UPDATE generations SET steps = '[7]'")
+    with site_of(BrowsingPages(path).routes) as site:
+        answer = client_of(site, raise_server_exceptions=False).get("/answer?at=1")
+    assert answer.status_code == 500 and path.name in answer.text and "did not expect" not in answer.text
 
 
 def test_brackets_and_digits_in_texts_are_texts(whole: bytes, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ architectures *args: setup
 bench-bundle *args: setup
     python -m bench.bundle {{ args }}
 
-# every attack of the project's own collection: a table of what was tried, refused and survived
+# every attack of the project's own collection
 attack *args: setup
     pytest -q -n 3 --dist worksteal -p no:cacheprovider tests/attacks {{ args }}
 

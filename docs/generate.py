@@ -1,9 +1,9 @@
-"""Writes what is read off the code: option tables and the annotated model cards; the site's table of the schema.
+"""Writes what is read off the code: option tables, model cards, the digest of the views, the site's table of columns.
 
     python docs/generate.py            write them
     python docs/generate.py --check    say which are out of date, and end with 1
 
-A part of a page between ``<!-- generated: NAME -->`` and ``<!-- end -->`` is replaced; a card is written whole.
+A part of a page between ``<!-- generated: NAME -->`` and ``<!-- end -->`` is replaced; other files are written whole.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lbx.backends.cards import Chat, Weights
 from lbx.backends.kinds import KINDS, OPTIONS
 from lbx.base.records import Sampling
 from lbx.cli.main import load
-from lbx.store import Store
+from lbx.store import Store, contents
 from lbx.store.schema import SCHEMA_VERSION
 from lbx.store.views import VIEWS
 
@@ -257,7 +257,17 @@ REGIONS: dict[str, Callable[[], str]] = {
     "keys-chat": lambda: key_table(Chat),
     "keys-sampling": lambda: key_table(Sampling),
 }
-CARDS: dict[str, Callable[[], str]] = {
+
+
+def views_digest() -> str:
+    """By which a results file's views are recognised as those of this version."""
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "new.duckdb") as store:
+        stored = store.query("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal").rows
+        return f"{contents.views_digest(dict(stored))}\n"
+
+
+FILES: dict[str, Callable[[], str]] = {
+    "lbx/store/views.sha256": views_digest,
     "models/example.toml": example_card,
     "models/example-endpoint.toml": endpoint_card,
 }
@@ -272,7 +282,7 @@ def key_table(cls: type) -> str:
 
 def generated() -> Iterator[tuple[Path, str]]:
     """Each file that holds something generated, and what it should hold."""
-    for name, make in CARDS.items():
+    for name, make in FILES.items():
         yield ROOT / name, make()
     for page in sorted((ROOT / "docs").glob("*.md")):
         text = page.read_text("utf-8")

@@ -40,9 +40,9 @@ ALLOWED: dict[str, dict[str, str]] = {
     "backends/llama/library.py": {"llama_model_load_from_file": "check_gguf has opened every part before"},
     "backends/llama/tokenizer.py": {"NamedTemporaryFile": "made anew under a name that nobody knows before"},
     "benchmarks/base/files.py": {"ZipFile": "on a file of open_input", "open": "a member of such a zip"},
-    "bundle/formats.py": {"ZipFile": "on a file that is open"},
+    "bundle/names.py": {"ZipFile": "on a file that is open"},
     "bundle/making/fetch.py": {"fdopen": "a descriptor of open_kept"},
-    "bundle/making/image.py": {"open": "tarfile, on a file of open_input"},
+    "bundle/making/sources.py": {"open": "tarfile, on a file of open_input"},
     "bundle/receiving/trusted_archive.py": {"TemporaryFile": "has no name that anybody could take"},
     "cli/doctor.py": {"TemporaryFile": "has no name that anybody could take"},
     "cli/main.py": {

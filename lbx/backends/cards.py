@@ -39,9 +39,8 @@ from lbx.backends.kinds import KINDS, Kind, known_backends
 from lbx.backends.llama.options import LlamaOptions
 from lbx.backends.options import BackendOptions
 from lbx.base.errors import BackendError, UsageError
-from lbx.base.inputs import read_input
+from lbx.base.inputs import expanded, read_input
 from lbx.base.limits import TABLE_BYTES
-from lbx.base.paths import expanded
 from lbx.base.records import Sampling, sha256_text
 from lbx.base.tables import check_table, from_table, read_table
 from lbx.inference.sampling import RANGES, out_of_range

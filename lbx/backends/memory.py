@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lbx.base.cgroups import memory_limit
 from lbx.base.inputs import SMALL, read_input
+from lbx.base.resources import memory_limit
 
 
 def available_bytes() -> int | None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lbx.base.cpus import usable_cpu_count
 from lbx.base.errors import UsageError
+from lbx.base.resources import usable_cpu_count
 
 AUTO = "auto"
 MOST_THREADS = 512  # llama.cpp's own limit

@@ -22,8 +22,8 @@ from lbx.backends.places import (
 )
 from lbx.base.commands import as_command
 from lbx.base.errors import BackendError, UsageError
+from lbx.base.inputs import expanded
 from lbx.base.layout import Bundle
-from lbx.base.paths import expanded
 from lbx.base.tables import nearest
 
 _FILES = (".toml", ".gguf", ".jsonl", ".json")

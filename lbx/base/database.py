@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.base.cpus import usable_cpu_count
-from lbx.base.data_limit import data_left_bytes
 from lbx.base.inputs import require_file
 from lbx.base.limits import PIVOT_COLUMNS
+from lbx.base.resources import data_left_bytes, usable_cpu_count
 
 if TYPE_CHECKING:
     import duckdb

@@ -1,5 +1,6 @@
 """Files from outside, opened so that none of them can hold lbx up or fill its memory. Everything that lbx reads is
-opened here; ``tests/test_one_way.py`` holds the others to it, and says which few do so themselves, and why.
+opened here; ``tests/test_one_way.py`` holds the others to it, and says which few do so themselves, and why. Names of
+files that come from files are checked here, too.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ import os
 import re
 import stat
 from io import BufferedReader
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import cast
 
 from lbx.base.limits import LARGE as LARGE  # noqa: PLC0414 (for whoever reads files)
 from lbx.base.limits import SMALL as SMALL  # noqa: PLC0414
+from lbx.base.visible import one_line
 
 _HANDED = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/([0-9]{1,9})")
 _BLOCK = 1 << 16
@@ -93,3 +95,43 @@ def require_file(path: Path) -> None:
 def too_large(path: Path, limit: int) -> OSError:
     """The error for a file that has more bytes than it may have."""
     return OSError(errno.EFBIG, f"it has more than {limit:,} bytes, too large for what it is", str(path))
+
+
+_RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)
+"""Devices on Windows, in every folder and with every ending."""
+_LONGEST = 255
+
+
+def inside(folder: Path, name: str) -> Path:
+    """``folder / name``, which lies in the folder.
+
+    Args:
+        name: from a file; its parts are parted by "/".
+
+    Raises:
+        ValueError: it leads elsewhere, or is no name of a plain file on every system; says why, as "it ...".
+    """
+    for part in name.split("/"):
+        if problem := _problem(part):
+            raise ValueError(problem)
+    return folder / PurePosixPath(name)
+
+
+def expanded(path: Path) -> Path:
+    """With the home folder for ``~``, and as it is where nobody has that name."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
+
+
+def _problem(part: str) -> str:
+    if part in ("", "."):
+        return "it is absolute, or has an empty part"
+    if part == "..":
+        return "it leads out of the folder"
+    if "\\" in part or one_line(part) != part:
+        return "it has a backslash or invisible characters"
+    if _RESERVED.fullmatch(part):
+        return "it is the name of a device on some systems"
+    return "it is too long" if len(os.fsencode(part)) > _LONGEST else ""

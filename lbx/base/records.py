@@ -47,9 +47,7 @@ class Task:
     """One row of ``lbx tasks``: something that ``--tasks`` can name.
 
     Attributes:
-        benchmark, name: the two halves of "longbench/qasper".
         metrics: names of the per-sample metrics; the first is the headline.
-        samples: how many samples the bundle holds.
         unscored: how many of them are asked for judges and people alone: no metric gives them anything.
     """
 
@@ -72,7 +70,6 @@ class Sample:
     Attributes:
         sample_id: unique inside (benchmark, task) and stable between runs.
         context: the long document; "" where the benchmark's mode shows none.
-        question: what is asked about it.
         references: the accepted answers, in the data's order.
         length: the document's length in ``length_unit`` ("words", "characters", "tokens").
         meta: what else the metric or the report needs (JSON values only).
@@ -99,8 +96,7 @@ class Truncation(StrEnum):
 
     MIDDLE: keep int(limit/2) tokens of each end of the whole prompt (LongBench v1, LV-Eval).
     MIDDLE_FLOOR: keep ids[:limit//2] + ids[-limit//2:] (LongBench v2 and Pro: an odd limit keeps one more at the end).
-    DOCUMENT_MIDDLE: cut the middle of the document; the question is never cut (benchmarks of one's own).
-    DOCUMENT_END: cut the end of the document; the question is never cut (benchmarks of one's own).
+    DOCUMENT_MIDDLE, DOCUMENT_END: cut that part of the document, and never the question (benchmarks of one's own).
     WORDS_END: keep as many of the document's first words as its limit has tokens, then 250 fewer each time, until its
         tokens are within the limit and the whole prompt fits; the question is never cut (L-Eval).
     WORDS_START: the same with its last words (L-Eval's codeU).
@@ -139,10 +135,9 @@ PLAIN = Mode()
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as text, before tokens: ``before + document + after`` is what the user says.
+    """A prompt as text, before tokens; the user's message is ``before + document + after``.
 
     Attributes:
-        before, document, after: the template's text up to the document, the document, the rest.
         max_new_tokens: the answer's budget in tokens.
         budget_for_both: the authors meant max_new_tokens for reasoning and answer together, so that no default
             reasoning budget is added.
@@ -225,11 +220,9 @@ class Request:
     """A prompt as the model will read it.
 
     Attributes:
-        key: names the generation; backends carry it and never look inside.
         token_ids: the whole prompt, BOS included.
         original_tokens: tokens of the untruncated prompt, chat wrapping not counted where truncation precedes it.
-        truncated: whether anything was cut.
-        tokens_cut: how many tokens of the untruncated prompt were cut away.
+        tokens_cut: tokens of the untruncated prompt that were cut away.
         kept: what was left of the prompt's text by truncation; "" where nothing was cut.
         bos_tokens: how many BOS tokens ``token_ids`` begins with; more than one is a fault.
         prompt_sha256: of the text the model reads, chat wrapping included.
@@ -281,7 +274,6 @@ class Completion:
         reasoning_closed: whether the block was closed; None where there was none. An open one leaves ``text`` "".
         stop_in_reasoning: a stop string stood inside the reasoning, where it ends nothing.
         cached_tokens: prompt tokens that were not computed again, because the previous prompt shared them.
-        prefill_s, decode_s: seconds.
         prompt_tokens: how many tokens the prompt had where the model counted them itself; None: those of the request.
         output_ids: every token as it came: reasoning and its marks, those of a stop string, and the ending token
             included; None where the backend does not show them.
@@ -306,7 +298,6 @@ class Score:
     """One metric of one generation.
 
     Attributes:
-        score: in 0..1.
         extracted: what the metric took for the answer; "" where it looked for one and found none, None where it takes
             the whole output.
         error: why the official script would stop on this sample, and its whole run with it; the score is 0 then.
@@ -325,8 +316,6 @@ class ScoredSample:
     """A sample beside its metrics' values {metric: score}, as ``aggregate`` and ``groups`` take them.
 
     Attributes:
-        iteration: which of several answers to the sample, from 0.
-        partial: whether any of the values lacks a part.
         cluster: what its questions share, as the hash of a document; "" where nobody knows.
         reasoned: whether the model wrote a block of reasoning, which is not part of the answer.
     """
@@ -344,10 +333,8 @@ class TaskScore:
     """One number of a task.
 
     Attributes:
-        n: how many scores it is made of.
         score: in 0..1.
         official: as the benchmark's own script prints it; None where that has no such number, or not from these rows.
-        partial: whether any of the scores lacks a part.
         estimate: the samples' part in ``score``, which its interval is made of.
     """
 
@@ -367,7 +354,6 @@ class GroupScore:
         grouping: what the groups go by: "overall", "category", "length", "language", "domain" ...
         name: the group: "single-document QA", "8k", "en"; "all" under "overall".
         metric: which number of the group: "average", "accuracy", "pass@3" ...
-        n, score, official, partial, estimate: as of ``TaskScore``.
     """
 
     grouping: str
@@ -385,8 +371,7 @@ class Chunk:
     """A retrieved piece of a document, as it takes the document's place in a prompt.
 
     Attributes:
-        index: its place among the document's chunks, from 0.
-        rank: its place by score, from 0.
+        index, rank: its places among the document's chunks and by score, from 0.
         score: by the retriever; scores of different retrievers cannot be compared.
     """
 

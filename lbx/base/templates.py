@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, UndefinedError
 
 from lbx.base.visible import one_line, visible
+
+
+class MissingValueError(UndefinedError, LookupError):
+    """A template asks for a value that there is not, perhaps of JSON in a results file (``base.stored_values``)."""
+
+
+class _Missing(StrictUndefined):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{"exc": MissingValueError, **options})
 
 
 def templates(folder: Path, shown: Callable[[str], str] = visible) -> Environment:
@@ -21,7 +31,7 @@ def templates(folder: Path, shown: Callable[[str], str] = visible) -> Environmen
         autoescape=True,
         auto_reload=False,
         finalize=lambda value: shown(value) if type(value) is str else value,
-        undefined=StrictUndefined,
+        undefined=_Missing,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lbx.bundle.making.archive import Writing as Writing
+    from lbx.bundle.making.fetch import Retry as Retry
     from lbx.bundle.making.outline import Outline as Outline
     from lbx.bundle.making.pack import CreateResult as CreateResult
     from lbx.bundle.making.pack import Where as Where
@@ -19,14 +20,13 @@ if TYPE_CHECKING:
     from lbx.bundle.making.pack import survey as survey
     from lbx.bundle.making.request import RequestResult as RequestResult
     from lbx.bundle.making.request import write_request as write_request
-    from lbx.bundle.making.retry import Retry as Retry
     from lbx.bundle.progress import Progress as Progress
     from lbx.bundle.receiving.check import VerifyReport as VerifyReport
+    from lbx.bundle.receiving.check import check_unchanged as check_unchanged
     from lbx.bundle.receiving.check import verify as verify
     from lbx.bundle.receiving.check import verify_folder as verify_folder
     from lbx.bundle.receiving.extract import UnpackResult as UnpackResult
     from lbx.bundle.receiving.extract import unpack as unpack
-    from lbx.bundle.receiving.unchanged import check_unchanged as check_unchanged
     from lbx.bundle.signing.trust import Trust as Trust
     from lbx.bundle.volumes import parse_volume_size as parse_volume_size
 
@@ -35,13 +35,13 @@ _WHERE = {
     "Outline": "making.outline",
     "Progress": "progress",
     "RequestResult": "making.request",
-    "Retry": "making.retry",
+    "Retry": "making.fetch",
     "Trust": "signing.trust",
     "UnpackResult": "receiving.extract",
     "VerifyReport": "receiving.check",
     "Where": "making.pack",
     "Writing": "making.archive",
-    "check_unchanged": "receiving.unchanged",
+    "check_unchanged": "receiving.check",
     "create": "making.pack",
     "parse_volume_size": "volumes",
     "survey": "making.pack",

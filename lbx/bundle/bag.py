@@ -19,7 +19,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, unquote
@@ -291,3 +291,12 @@ def _check_oxum(info: bytes, entries: Mapping[str, ManifestEntry], where: str) -
     total = sum(entry.size for entry in entries.values())
     if match is None or (int(match[1]), int(match[2])) != (total, len(entries)):
         raise _wrong(where, f"the Payload-Oxum of {BAG_INFO} does not fit the manifest")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A result whose fields are also a JSON object."""
+
+    def to_json(self) -> str:
+        """All fields as one JSON object; paths as text."""
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False, default=str)

@@ -11,7 +11,7 @@ import sys
 from bisect import bisect_right
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from lbx.base.cpus import usable_cpu_count
+from lbx.base.resources import usable_cpu_count
 
 _BEGIN = 1 << 20
 _SMALL = 1 << 16

@@ -1,8 +1,13 @@
-"""How long work reports on itself."""
+"""Progress of long work, and work on many files at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
+from threading import Lock
+from typing import TypeVar
+
+from lbx.base.resources import usable_cpu_count
 
 Progress = Callable[[str, str, int, int], None]
 """Called as ``progress(stage, item, done_bytes, total_bytes)``.
@@ -37,3 +42,58 @@ class ByteMeter:
         """The current file is done, all its ``size`` bytes."""
         self.at(item, size)
         self._before += size
+
+
+_LITTLE = 8 << 20
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Tally:
+    """The progress of one stage that several threads work on.
+
+    Args:
+        total: bytes of the whole stage.
+    """
+
+    def __init__(self, progress: Progress, stage: str, total: int) -> None:
+        self._progress, self._stage, self.total = progress, stage, total
+        self._done = 0
+        self._lock = Lock()
+        self.stopped = False
+
+    def add(self, item: str, count: int) -> None:
+        """``count`` more bytes of ``item`` are done. Raises CancelledError where they are no longer wanted."""
+        with self._lock:
+            if self.stopped:
+                raise CancelledError
+            self._done += count
+            self._progress(self._stage, item, self._done, self.total)
+
+    def outweighs(self, size: int) -> bool:
+        """Whether one item of ``size`` bytes is more than a processor's share, so that others will stand idle."""
+        return size * usable_cpu_count() > self.total
+
+
+def in_parallel(work: Callable[[T], R], items: Sequence[T], tally: Tally) -> list[R]:
+    """``work`` of each item, in their order; where one fails, the others are given up and its exception is raised.
+
+    Args:
+        tally: which ``work`` adds to, so that it notices when it is given up.
+    """
+    threads = min(usable_cpu_count(), 4, len(items))
+    if threads <= 1 or tally.total < _LITTLE:  # starting threads would take longer
+        return [work(item) for item in items]
+    pool = ThreadPoolExecutor(threads, "hash")
+    futures = [pool.submit(work, item) for item in items]
+    try:
+        wait(futures, return_when=FIRST_EXCEPTION)
+    finally:  # Ctrl-C, too, must not wait for a file of forty gigabytes
+        tally.stopped = not all(future.done() for future in futures)
+        pool.shutdown(cancel_futures=True)
+    errors = [future.exception() for future in futures if not future.cancelled()]
+    for error in errors:
+        if error is not None and not isinstance(error, CancelledError):
+            raise error
+    return [future.result() for future in futures]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lbx.base.counts import counted
 from lbx.base.errors import UsageError
+from lbx.base.units import counted
 from lbx.cli.output import answer, note
 from lbx.cli.people_options import Annotate
 from lbx.cli.web import of_web

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from lbx.base.commands import as_command
-from lbx.base.counts import counted
 from lbx.base.errors import UsageError
+from lbx.base.units import counted
 from lbx.base.visible import one_line
 from lbx.bundle import (
     CreateResult,

@@ -21,11 +21,9 @@ from lbx.backends.listing import list_models
 from lbx.backends.llama.library import cpu_variant, libraries, library, variants_tried
 from lbx.backends.llama.variants import trials
 from lbx.backends.memory import available_bytes
-from lbx.base.cgroups import cpu_quota, memory_limit
-from lbx.base.cpus import bound_cpus, cpu_limits, usable_cpu_count
 from lbx.base.errors import BackendError
-from lbx.base.inputs import SMALL, read_input
-from lbx.base.paths import expanded
+from lbx.base.inputs import SMALL, expanded, read_input
+from lbx.base.resources import bound_cpus, cpu_limits, cpu_quota, memory_limit, usable_cpu_count
 from lbx.base.version import __version__
 from lbx.cli.measure_options import Doctor, Need
 from lbx.cli.output import answer_json, note, stdout

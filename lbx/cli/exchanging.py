@@ -6,11 +6,11 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 
-from lbx.base.counts import counted
 from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
 from lbx.base.option import key_values
+from lbx.base.units import counted
 from lbx.benchmarks import judge_forms, official_judges
 from lbx.cli.exchange_options import Export, Import, Metadata, Score
 from lbx.cli.output import RunBar, answer, answer_json, note, notes

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lbx.base.commands import as_command
-from lbx.base.counts import counted
+from lbx.base.units import counted
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.people_options import Judge
 from lbx.cli.running import finish, how, left_in, show_outlook

@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
 from lbx.base.errors import ConflictError, LbxError
+from lbx.base.stored_values import files_read, stored_value_error
 from lbx.base.version import __version__
 from lbx.cli.loading import PlainTypes, Row, command
 from lbx.cli.output import Notes, answer, show_error, show_traceback, show_usage_error
@@ -252,6 +253,7 @@ app.callback()(options)
 def main() -> None:
     """Entry point of the ``lbx`` program."""
     _open_closed_streams()
+    files_read.clear()
     gc.set_threshold(50_000)  # importing makes objects that stay: to look for garbage 80 times takes a tenth as long
     log = logging.getLogger("lbx")
     log.handlers, log.propagate = [Notes()], False
@@ -318,7 +320,7 @@ def _in_words(error: Exception) -> LbxError:
             "There is not enough memory for this; what was committed before is safe.",
             fix="Give a smaller file, or more memory; `lbx doctor` says what binds.",
         )
-    return LbxError(
+    return stored_value_error(error) or LbxError(
         f"lbx met something it did not expect: {type(error).__name__}: {error}.",
         fix="What was committed before is safe. Please report it with the traceback that --debug shows.",
     )

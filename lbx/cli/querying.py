@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from lbx.base.data_limit import limited_data
 from lbx.base.errors import LbxError
 from lbx.base.outputs import whole_place
+from lbx.base.resources import limited_data
 from lbx.cli.options import SqlFormat
 from lbx.cli.output import answer_json, answer_text, note, parquet_file
 from lbx.cli.read_options import Sql

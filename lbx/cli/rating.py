@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lbx.base.commands import as_command
-from lbx.base.counts import counted
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
+from lbx.base.units import counted
 from lbx.base.visible import one_line
 from lbx.cli.output import note
 from lbx.cli.people_options import Rate, RatingKind

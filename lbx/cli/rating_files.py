@@ -6,8 +6,8 @@ import dataclasses
 import json
 import math
 
-from lbx.base.counts import counted
 from lbx.base.layout import Bundle
+from lbx.base.units import counted
 from lbx.benchmarks import BENCHMARKS
 from lbx.cli.exchange_options import Export, Import
 from lbx.cli.output import answer, answer_json, notes

@@ -9,9 +9,9 @@ from pathlib import Path
 import typer
 
 from lbx.base.commands import as_command
-from lbx.base.counts import counted
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.outputs import whole_place
+from lbx.base.units import counted
 from lbx.cli.options import ReportFormat
 from lbx.cli.output import answer_json, answer_text, note, parquet_file
 from lbx.cli.read_options import Report

@@ -11,10 +11,9 @@ from typing import Any
 import typer
 
 from lbx.base.commands import as_command
-from lbx.base.counts import counted
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.units import duration, size
+from lbx.base.units import counted, duration, size
 from lbx.benchmarks import BENCHMARKS, everything
 from lbx.cli.measure_options import Plan, Run, Tasks
 from lbx.cli.options import BUNDLE_VARIABLE, AskingHere

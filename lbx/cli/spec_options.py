@@ -9,9 +9,8 @@ from typing import Annotated, Any, ClassVar, get_origin
 import typer
 
 from lbx.base.errors import UsageError
-from lbx.base.inputs import SMALL, read_handed
+from lbx.base.inputs import SMALL, expanded, read_handed
 from lbx.base.option import Field, fields_of
-from lbx.base.paths import expanded
 from lbx.cli.loading import REQUIRED, Several, Shown, completed_by, resolve
 from lbx.cli.options import A_RUN, BUNDLE_VARIABLE
 from lbx.running.judge_spec import JudgeSpec

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from lbx.base.cpus import CPU_COUNT
 from lbx.base.errors import UsageError
+from lbx.base.resources import CPU_COUNT
 
 
 class Runtime(StrEnum):

@@ -11,10 +11,8 @@ from typing import Any
 
 from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, StoreError, UsageError
-from lbx.base.inputs import read_input
-from lbx.base.odd_values import refusing_odd_values
+from lbx.base.inputs import inside, read_input
 from lbx.base.outputs import write_all
-from lbx.base.paths import inside
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.predictions import PredictionFormat, file_part
 from lbx.exchange.prediction_files import format_named
@@ -48,7 +46,6 @@ class _Made:
     left_out: Mapping[str, int]
 
 
-@refusing_odd_values
 def export(
     store: Store,
     format_name: str,

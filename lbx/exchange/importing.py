@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.commands import as_command
-from lbx.base.counts import counted, line_spans
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
+from lbx.base.units import counted, line_spans
 from lbx.benchmarks import BENCHMARKS, judge_forms, official_judges, own_names
 from lbx.benchmarks.base.judge_files import WINNERS
 from lbx.benchmarks.base.official_judge import OfficialJudge, published_run_id

@@ -12,7 +12,6 @@ from typing import Any
 from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.odd_values import refusing_odd_values
 from lbx.benchmarks import judge_forms, official_judges, official_rubric
 from lbx.benchmarks.base.judge_files import NO_ANSWER, JudgedPair, JudgeForm, number_lines
 from lbx.benchmarks.base.judged_by import rows_of
@@ -44,7 +43,6 @@ _ROUNDS = f"""
 """  # noqa: S608 (our own names)
 
 
-@refusing_odd_values
 def export_judgements(
     store: Store,
     form_name: str,

@@ -12,7 +12,6 @@ from typing import Any
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import Mode, Sample
 from lbx.benchmarks import BENCHMARKS, official_judges
 from lbx.benchmarks.base.benchmark import Benchmark
@@ -24,7 +23,6 @@ from lbx.store import Store
 from lbx.store.runs import check_runs
 
 
-@refusing_odd_values
 def export_judged(
     store: Store, metric: str, runs: Sequence[str], bundle: Bundle, directory: Path, *, force: bool = False
 ) -> Exported:

@@ -7,9 +7,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lbx.base.counts import counted
 from lbx.base.records import SampleKey
-from lbx.base.units import duration, size
+from lbx.base.units import counted, duration, size
 from lbx.forecast.calibration import calibrate, room_of
 from lbx.forecast.estimate import Costs, TimeEstimate, estimate
 from lbx.forecast.memory_use import Free, MemoryFit, fit_of

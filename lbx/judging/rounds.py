@@ -14,7 +14,6 @@ from fnmatch import fnmatchcase
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS, official_judges
 from lbx.benchmarks.base.judged_by import BY_NAME, MARKS, copies_of, has_copies, marks_in
@@ -108,7 +107,6 @@ class Rounds:
     without_task: int = 0
 
 
-@refusing_odd_values
 def read_answers(store: Store, run_id: str) -> RunAnswers:
     """What a run has answered."""
     answers = RunAnswers(run_id)

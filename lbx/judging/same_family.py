@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import canonical_json, sha256_text
 from lbx.prompting.prompter import Tokenizer
 from lbx.store import RunRow, Store
@@ -35,7 +34,6 @@ def tokenizer_sha256(tokenizer: Tokenizer) -> str:
     return sha256_text(canonical_json(tokenizer.encode(_PROBE, special=False)))
 
 
-@refusing_odd_values
 def judged_models(store: Store, run_ids: Sequence[str]) -> list[JudgedModel]:
     """The models of runs in a results file."""
     judged = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lbx.base.counts import counted
+from lbx.base.units import counted
 
 if TYPE_CHECKING:  # the command line asks for reports' names, and is not to load DuckDB
     from lbx.store import Table

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lbx.base.counts import counted
 from lbx.base.number_key import NumberKey, group_number
+from lbx.base.units import counted
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.paper import Paper, Place

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from lbx.base.errors import UsageError
-from lbx.base.odd_values import refusing_odd_values
 from lbx.base.tables import nearest
 from lbx.report import (
     agreement,
@@ -113,7 +112,6 @@ def of_numbers(names: Collection[str]) -> bool:
     return not _OF_NUMBERS.isdisjoint(names)
 
 
-@refusing_odd_values
 def read(store: Store | None, name: str, query: ReportQuery = ALL, among: Collection[str] = ()) -> Table:
     """One report's rows, and what the runs that they name are called; ``reference`` can do without a store.
 
@@ -154,7 +152,6 @@ def _query(name: str, runs: Sequence[str]) -> tuple[str, list[object]]:
     return f"{rows}{where} ORDER BY {report.order}", [*runs] * len(report.run_columns)
 
 
-@refusing_odd_values
 def write_parquet(store: Store, name: str, query: ReportQuery, path: Path) -> int:
     """One report's rows in a parquet file, in the types of the view. Returns their number. Raises as ``read`` does."""
     if name in MADE or name == "paper":

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lbx.base.counts import counted
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.option import fields_of
 from lbx.base.records import Sample
+from lbx.base.units import counted
 from lbx.benchmarks import BENCHMARKS, official_judges, official_rubric, rubric_file
 from lbx.benchmarks.base.official_judge import PUBLISHED, published_run_id
 from lbx.benchmarks.base.rubric import PAIR, Rubric

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from lbx.backends import resolve_embedder
 from lbx.backends.embedding import check_embedder
 from lbx.base.commands import as_command
-from lbx.base.counts import counted
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.outputs import sweep
+from lbx.base.units import counted
 from lbx.benchmarks import BENCHMARKS, of_embedding
 from lbx.bundle import check_unchanged
 from lbx.forecast.memory_use import Free

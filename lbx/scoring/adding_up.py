@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
 from lbx.benchmarks import OwnBenchmark
 from lbx.benchmarks.base.aggregates import Average
@@ -30,7 +29,6 @@ def add_up_named(store: Store, run_id: str, benchmark: str, *, ended: bool) -> N
     add_up(store, run_id, known(benchmark) or OwnBenchmark(benchmark), ended=ended)
 
 
-@refusing_odd_values
 def add_up(store: Store, run_id: str, benchmark: Benchmark, *, ended: bool = True) -> None:
     """Write a run's numbers of one benchmark, of tasks and over tasks, from the scores in the results file; and what
     judges and people say of the run, or of a judge those of the runs that it judged.
@@ -50,7 +48,6 @@ def add_up(store: Store, run_id: str, benchmark: Benchmark, *, ended: bool = Tru
     opinions.add_up(store, [run_id])
 
 
-@refusing_odd_values
 def add_up_completed(store: Store, benchmarks: Mapping[str, Benchmark]) -> None:
     """Make anew what is made of samples of which the file knows more now: another run has told their documents, say."""
     tasks = [f"{benchmark}/{task}" for benchmark, task in store.completed]

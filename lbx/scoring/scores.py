@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import Sample, SampleKey, Score
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.scoring.adding_up import add_up, add_up_completed, in_order
@@ -46,7 +45,6 @@ class Rescoring:
     workers: int = 0
 
 
-@refusing_odd_values
 def rescore(
     store: Store,
     wanted: Rescoring,

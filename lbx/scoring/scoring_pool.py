@@ -14,12 +14,12 @@ from multiprocessing import parent_process
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from lbx.base.cpus import usable_cpu_count
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.interrupts import uninterrupted
 from lbx.base.limits import WORKERS
 from lbx.base.processes import worker_pool
 from lbx.base.records import Sample, Score
+from lbx.base.resources import usable_cpu_count
 from lbx.benchmarks.base.benchmark import Benchmark
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.marks import OF_ANSWERS, WORST_FIRST, Mark
-from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import SampleKey
 from lbx.store.rows import Table
 from lbx.store.store import Store
@@ -179,7 +178,6 @@ def count_answers(store: Store, choice: Choice) -> int:
     return int(store.query(f"SELECT count(*) {sql}", parameters).rows[0][0])
 
 
-@refusing_odd_values
 def answer_at(store: Store, choice: Choice, place: int) -> StoredAnswer | None:
     """The answer at a place of the list, from 0, or None behind its end."""
     sql, parameters = choice.found()
@@ -239,7 +237,6 @@ def opinion_words(opinion: Mapping[str, Any]) -> str:
     return words.get(opinion["verdict"], str(opinion["verdict"]).replace("_", " "))
 
 
-@refusing_odd_values
 def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAnswer]:
     """Each run's answers to one sample.
 

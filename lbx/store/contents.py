@@ -1,22 +1,31 @@
-"""What a results file may hold: tables of plain columns, and views, which nothing binds but lbx's own queries.
+"""Contents that a results file may have: lbx's tables with columns of their types, other plain tables, and views.
 
 A view in the place of a table, a macro under the name of a function or a trigger would have DuckDB do what its author
-wanted whenever the file is read or written. Views of other names are their owner's business.
+wanted whenever the file is read or written. Views under other names are allowed: only their owner's queries use them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import duckdb
 
 from lbx.base.errors import StoreError
+from lbx.base.inputs import SMALL, read_input
 from lbx.base.records import canonical_json, sha256_text
-from lbx.store.columns import TYPES, refuse_other_columns
+from lbx.store.schema import SCHEMA
 from lbx.store.views import VIEWS
 
-_TABLES = frozenset(table for table, _ in TYPES) | {"lbx_schema"}
+_TYPE = r"((?:VARCHAR|JSON|INTEGER|BIGINT|DOUBLE|BOOLEAN|TIMESTAMP|BLOB)\b(?:\[\])?)"
+COLUMN_TYPES: Mapping[tuple[str, str], str] = {
+    (table, column): kind
+    for table, body in re.findall(r"CREATE TABLE (\w+) \((.*?)\n\);", SCHEMA, re.DOTALL)
+    for column, kind in re.findall(rf'"?(\w+)"? {_TYPE}', body)
+}
+"""{(table, column): type}"""
+_TABLES = frozenset(table for table, _ in COLUMN_TYPES) | {"lbx_schema"}
 
 _HELD = """
     SELECT 'view', view_name FROM duckdb_views() WHERE database_name = $1 AND NOT internal
@@ -40,7 +49,33 @@ def refuse_foreign(connection: duckdb.DuckDBPyConnection, database: str, path: P
             f"{path} holds {what}, which lbx never makes: reading the file may do more than read it.",
             fix="Do not trust it. Keep what you add in a file of your own, and attach this one to it.",
         )
-    refuse_other_columns(connection, database, path)
+    _refuse_other_columns(connection, database, path)
+
+
+def _refuse_other_columns(connection: duckdb.DuckDBPyConnection, database: str, path: Path) -> None:
+    """Raise StoreError if a column is missing or has another type."""
+    missing = dict(COLUMN_TYPES)
+    for table, column, kind in connection.execute(
+        "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ? "
+        "AND schema_name = 'main' ORDER BY ALL",
+        [database],
+    ).fetchall():
+        expected = missing.pop((table, column), kind)
+        if kind != expected:
+            raise StoreError(
+                f"{path}: the column {column} of the table {table} is of type {kind}, and not {expected}.",
+                fix="Do not trust the file; ask whoever made it. Nothing was read from it.",
+            )
+    if missing:
+        raise another_version(path, f"it has no column {'.'.join(next(iter(missing)))}")
+
+
+def another_version(path: Path, reason: str) -> StoreError:
+    """The error for a results file of another version of lbx."""
+    return StoreError(
+        f"{path} was made by another version of lbx: {reason}.",
+        fix="Read it with the version that made it, or write to another file.",
+    )
 
 
 def schema_version(connection: duckdb.DuckDBPyConnection, database: str) -> int | None:
@@ -56,32 +91,33 @@ def schema_version(connection: duckdb.DuckDBPyConnection, database: str) -> int 
     return version if isinstance(version, int) else None
 
 
-def has_todays_views(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Whether the file's views are those that this lbx would make, word for word: then it need not make them."""
-    held = connection.execute(
-        "SELECT view_name, sql FROM duckdb_views() WHERE database_name = current_database() AND NOT internal"
-    ).fetchall()
-    if not {name for name, _ in held} >= VIEWS.keys():
+def has_current_views(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether the file has exactly the views of this version, so that they need not be made again."""
+    stored = dict(
+        connection.execute(
+            "SELECT view_name, sql FROM duckdb_views() WHERE database_name = current_database() AND NOT internal"
+        ).fetchall()
+    )
+    if not stored.keys() >= VIEWS.keys():
         return False
-    if views_digest(dict(held)) == VIEWS_DIGEST:
+    if views_digest(stored) == read_input(_GENERATED_DIGEST, SMALL).decode().strip():
         return True
-    if not _KEPT:
-        # The way through JSON gives a query the form in which DuckDB keeps it, and binds nothing.
-        spelled = connection.execute(
+    if not _normal_views:  # another release of DuckDB: a query gets its stored form by way of JSON, without being bound
+        normalised = connection.execute(
             "SELECT name, 'CREATE VIEW ' || name || ' AS ' || json_deserialize_sql(json_serialize_sql(query)) || ';' "
             "FROM (SELECT unnest(?::VARCHAR[]) AS name, unnest(?::VARCHAR[]) AS query)",
             [list(VIEWS), list(VIEWS.values())],
         )
-        _KEPT.update(spelled.fetchall())
-    return _KEPT.items() <= set(held)
+        _normal_views.update(normalised.fetchall())
+    return _normal_views.items() <= stored.items()
 
 
-def views_digest(kept: Mapping[str, str]) -> str:
-    """Of today's views, as lbx writes them and as a file keeps them."""
-    return sha256_text(canonical_json([VIEWS, {name: kept[name] for name in VIEWS}]))
+def views_digest(stored: Mapping[str, str]) -> str:
+    """Digest of the views, in their own form and in the form that DuckDB stores; it saves 30 ms at each opening."""
+    return sha256_text(canonical_json([VIEWS, {name: stored[name] for name in VIEWS}]))
 
 
-VIEWS_DIGEST = "30cb0ecd1eaa5e05321988b80d4e7aa4ed3701cc55fbd5f19a167ae9e7759cda"
-"""Where it is another one than the file's, as with another DuckDB, views are compared word for word."""
-_KEPT: dict[str, str] = {}
-"""Today's views as DuckDB keeps them; a process finds that out once."""
+_GENERATED_DIGEST = Path(__file__).with_name("views.sha256")
+"""Written by ``docs/generate.py``."""
+_normal_views: dict[str, str] = {}
+"""The views in the form that DuckDB stores, found out once a process."""

@@ -11,8 +11,7 @@ import duckdb
 from lbx.base.database import RESULTS
 from lbx.base.errors import StoreError
 from lbx.base.interrupts import uninterrupted
-from lbx.store.columns import another_version
-from lbx.store.contents import has_todays_views, refuse_foreign, schema_version
+from lbx.store.contents import another_version, has_current_views, refuse_foreign, schema_version
 from lbx.store.opening import first_line
 from lbx.store.schema import SCHEMA, SCHEMA_VERSION
 from lbx.store.views import VIEWS
@@ -52,7 +51,7 @@ def _check_tables(connection: duckdb.DuckDBPyConnection, path: Path, *, read_onl
         _create_tables(connection, path)
         return
     refuse_foreign(connection, RESULTS, path)
-    if has_todays_views(connection):
+    if has_current_views(connection):
         return
     if read_only:
         _make_views(connection, "TEMP ")  # the file's own may be a stranger's

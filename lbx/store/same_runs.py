@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lbx.base.odd_values import refusing_odd_values
 from lbx.store.rows import RunRow, as_json, identity, unequal
 from lbx.store.store import Store
 
@@ -33,7 +32,6 @@ def is_on_gpu(hardware: Mapping[str, Any]) -> bool:
     return bool(hardware.get("n_gpu_layers") and _GPU_LIBRARY.search(str(hardware.get("features", ""))))
 
 
-@refusing_odd_values
 def find_run(store: Store, run: RunRow, names: Sequence[str]) -> RunRow:
     """The run under the name that it has in the file, or that it gets there.
 

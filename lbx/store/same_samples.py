@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from lbx.base.counts import counted
 from lbx.base.errors import ConflictError
+from lbx.base.units import counted
 from lbx.store.inserting import rows_of_json
 from lbx.store.rows import SampleRow, as_json
 

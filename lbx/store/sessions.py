@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import UsageError
-from lbx.base.odd_values import refusing_odd_values
 from lbx.store.inserting import insert
 from lbx.store.rows import RunRow, SessionRow
 from lbx.store.store import Store
@@ -117,7 +116,6 @@ def newest_spec(path: Path, run_id: str | None) -> Any:
     raise UsageError(f"{path} {problem}.", fix=f"Name one with --run: {', '.join(specs)}.")
 
 
-@refusing_odd_values
 def history(store: Store, run: RunRow, *, workers: int) -> History | None:
     """The newest sessions that ran the same model with the same options, on the same hardware and as many workers."""
     table = store.query(
@@ -175,7 +173,6 @@ def _work(store: Store, run_id: str, session: int) -> Sequence[tuple[Any, ...]]:
     ).rows
 
 
-@refusing_odd_values
 def answer_lengths(store: Store, run: RunRow, alike: Collection[str]) -> dict[str, float]:
     """{task: mean tokens of an answer} of this model, asked with the same values of these settings."""
     table = store.query(

@@ -22,6 +22,7 @@ from lbx.base.errors import StoreError
 from lbx.base.interrupts import uninterrupted
 from lbx.base.marks import BLANK
 from lbx.base.records import SampleKey
+from lbx.base.stored_values import files_read
 from lbx.store import numbers
 from lbx.store.contents import refuse_foreign
 from lbx.store.inserting import as_parameter, insert, rows_of_json
@@ -105,6 +106,8 @@ class Store:
                 self._connection.close()
                 WRITERS.pop(path.resolve(), None)
                 raise
+            if not made:
+                files_read.add(path)
 
     @classmethod
     def check(cls, path: Path) -> None:
@@ -401,6 +404,7 @@ class Store:
         except BaseException:
             self._connection.execute(f"DETACH {name}")
             raise
+        files_read.add(path)
 
     def samples(self, run_id: str, benchmark: str, task: str, *, failed: bool = False) -> Iterator[dict[str, Any]]:
         """A run's answered samples with their outputs, or those that failed, in the data's order: what adding up and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 
 from lbx.base.errors import LbxError, UsageError
+from lbx.base.stored_values import VALUE_ERRORS, stored_value_error
 from lbx.web.gate import Gate, Person
 from lbx.web.pages import HERE, refused
 from lbx.web.place import Place
@@ -35,7 +37,12 @@ class Site:
         static = Mount("/static", StaticFiles(directory=HERE / "static"))
         pages = Starlette(
             routes=[*routes, static],
-            exception_handlers={LbxError: _explained, HTTPException: _not_there, Exception: _failed},
+            exception_handlers={
+                LbxError: _explained,
+                HTTPException: _not_there,
+                **dict.fromkeys(VALUE_ERRORS, _explained_value_error),
+                Exception: _failed,
+            },
         )
         self.app = Gate(pages, place, self._people, self._root)
 
@@ -54,6 +61,13 @@ def _explained(_request: Request, error: Exception) -> Response:
     assert isinstance(error, LbxError)
     status = 400 if isinstance(error, UsageError) else 500
     return refused(error.cause, error.fix, status=status)
+
+
+def _explained_value_error(request: Request, error: Exception) -> Response:
+    explained = stored_value_error(error)
+    if explained is None or os.environ.get("LBX_DEBUG"):
+        raise error
+    return _explained(request, explained)
 
 
 def _not_there(_request: Request, error: Exception) -> Response:

@@ -26,6 +26,10 @@ class Said:
     out: str
     err: str
 
+    @property
+    def all(self) -> str:
+        return self.out + self.err
+
 
 def process(
     *command: object, cwd: Path | None = None, env: Mapping[str, str] | None = None, seconds: int = 120
@@ -52,6 +56,7 @@ def lbx(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | No
 def main(*arguments: object) -> Said:
     """The same command line in this process, whose environment, signals and network it leaves as they are."""
     done = Lbx()(*arguments)
+    assert "Traceback" not in done.stderr
     return Said(done.returncode, done.stdout, done.stderr)
 
 
@@ -66,4 +71,4 @@ def refused(said: Said, *words: str) -> None:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}

@@ -9,10 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import attack_parts
 import duckdb
-from command_line import Lbx
+from attack_parts import Said, files, main, refused  # noqa: F401  # tests import them from here
 
 from lbx.base.records import Sample
 from lbx.store import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Store
@@ -20,42 +21,15 @@ from lbx.store import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Sto
 LBX_HOME = Path(__file__).parents[2] / "lbx"
 PRED = {"pred": "seven", "answers": ["seven"], "all_classes": None, "length": 5}
 
-
-class Said(NamedTuple):
-    """A command that has ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def all(self) -> str:
-        return self.out + self.err
+lbx = main
+"""A command line, run in this process."""
+tree = files
+"""Everything in a folder."""
 
 
-def lbx(*arguments: object) -> Said:
-    """A command line, run in this process."""
-    done = Lbx()(*arguments)
-    assert "Traceback" not in done.stderr
-    return Said(done.returncode, done.stdout, done.stderr)
-
-
-def process(*arguments: object, before: Sequence[str] = (), timeout: float = 60, **options: Any) -> Said:
+def process(*arguments: object, before: Sequence[str] = (), **options: Any) -> Said:
     """The same as a process of its own, started by the words ``before`` it."""
-    done = subprocess.run(
-        [*before, sys.executable, "-P", "-m", "lbx.cli", *map(str, arguments)],
-        capture_output=True, text=True, timeout=timeout, check=False, **options,
-    )  # fmt: skip
-    return Said(done.returncode, done.stdout, done.stderr)
-
-
-def refused(said: Said, *words: str) -> None:
-    """The command failed with a sentence of lbx's own, and these words in it."""
-    text = " ".join(said.err.split())
-    assert said.code in (1, 2), text
-    assert "did not expect" not in text
-    for word in words:
-        assert word in text, text
+    return attack_parts.process(*before, sys.executable, "-P", "-m", "lbx.cli", *arguments, **options)
 
 
 def results_file(
@@ -108,11 +82,6 @@ def _views(path: Path) -> list[str]:
     with duckdb.connect(str(path), read_only=True) as connection:
         found = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
     return [name for (name,) in found]
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    """Everything in a folder."""
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 @contextlib.contextmanager

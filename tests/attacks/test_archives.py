@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,13 +35,12 @@ def unpack_refuses(archive: Path, tmp_path: Path, *words: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_a_name_that_deceives_or_escapes_is_refused(name: str, tmp_path: Path, verdict: Callable[[str], None]) -> None:
+def test_a_name_that_deceives_or_escapes_is_refused(name: str, tmp_path: Path) -> None:
     """As its manifest lists it, and as a tar holds it without telling the manifest."""
     (tmp_path / "in").mkdir()
     unpack_refuses(write(tmp_path / "in" / "x.tar", members({**FILES, name: b"x"})), tmp_path)
     (tmp_path / "in" / "x.tar").unlink()
     unpack_refuses(write(tmp_path / "in" / "x.tar", [*members(), member(f"x/{name}", b"x")]), tmp_path)
-    verdict("refused")
 
 
 KINDS = {
@@ -58,26 +56,22 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_regular_file_is_refused(kind: str, tmp_path: Path, verdict: Callable[[str], None]) -> None:
+def test_what_is_no_regular_file_is_refused(kind: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for place in (0, 5, 8):
         entries = members()
         entries.insert(place, member("x/data/files/evil", b"x", **KINDS[kind]))
         unpack_refuses(write(tmp_path / "in" / "x.tar", entries, tarfile.GNU_FORMAT), tmp_path)
-    verdict("refused")
 
 
-def test_a_second_archive_behind_the_first_is_not_read(tmp_path: Path, verdict: Callable[[str], None]) -> None:
+def test_a_second_archive_behind_the_first_is_not_read(tmp_path: Path) -> None:
     """What `tar --ignore-zeros` and some readers would go on with."""
     archive = write(tmp_path / "x.tar", members())
     archive.write_bytes(archive.read_bytes() + write(tmp_path / "y", [member("x/data/files/evil", b"x")]).read_bytes())
     unpack_refuses(archive, tmp_path, "bytes after its end mark")
-    verdict("refused")
 
 
-def test_records_of_a_pax_header_do_not_rename_behind_the_manifest(
-    tmp_path: Path, verdict: Callable[[str], None]
-) -> None:
+def test_records_of_a_pax_header_do_not_rename_behind_the_manifest(tmp_path: Path) -> None:
     def pax(**records: str) -> list[Member]:
         entries = members()
         entries[5].info.pax_headers = records
@@ -86,23 +80,19 @@ def test_records_of_a_pax_header_do_not_rename_behind_the_manifest(
     (tmp_path / "in").mkdir()
     for records in ({"path": "x/../../evil"}, {"size": "999999999999"}, {"GNU.sparse.major": "1"}, {"path": "y/z"}):
         unpack_refuses(write(tmp_path / "in" / "x.tar", pax(**records)), tmp_path)
-    verdict("refused")
 
 
 @pytest.mark.parametrize("name", ["x.SHA256SUMS", "x.SHA256SUMS.sig", "x.tar"])
-def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(
-    name: str, tmp_path: Path, verdict: Callable[[str], None]
-) -> None:
+def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(name: str, tmp_path: Path) -> None:
     key = make_key(tmp_path)
     sums = seal(tmp_path / "in", key=key)
     sums.with_name(name).unlink()
     os.mkfifo(sums.with_name(name))
     for given in (sums, sums.with_name("x.tar")):
         refused(lbx("verify", given, "--trust", f"{key}.pub"), "regular file" if name != "x.tar" else "")
-    verdict("refused")
 
 
-def test_the_umask_holds_for_what_is_unpacked(tmp_path: Path, verdict: Callable[[str], None]) -> None:
+def test_the_umask_holds_for_what_is_unpacked(tmp_path: Path) -> None:
     archive = write(tmp_path / "x.tar", members())
     for umask, folder_mode, file_mode in ((0o077, 0o700, 0o600), (0o022, 0o755, 0o644), (0o027, 0o750, 0o640)):
         root = tmp_path / f"{umask:o}"
@@ -114,7 +104,6 @@ def test_the_umask_holds_for_what_is_unpacked(tmp_path: Path, verdict: Callable[
         modes = {path.stat().st_mode & 0o7777 for path in [root, *root.rglob("*")] if path.is_dir()}
         assert modes == {folder_mode}
         assert {p.stat().st_mode & 0o7777 for p in root.rglob("*") if p.is_file()} == {file_mode}
-    verdict("survived")
 
 
 CONFIG = b'{"auto_map": {"AutoConfig": "evil.Config"}, "fill": "'
@@ -129,15 +118,14 @@ CODE = {
 
 
 @pytest.mark.parametrize("case", CODE)
-def test_a_configuration_that_names_code_is_refused(case: str, tmp_path: Path, verdict: Callable[[str], None]) -> None:
+def test_a_configuration_that_names_code_is_refused(case: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for name in ("config.json", "Tokenizer_Config.JSON"):
         path = f"data/hub/models--o--m/snapshots/0/{name}"
         unpack_refuses(write(tmp_path / "in" / "x.tar", members({**FILES, path: CODE[case]})), tmp_path, "is unsafe")
-    verdict("refused")
 
 
-def test_the_bundler_does_not_pack_what_would_be_refused(tmp_path: Path, verdict: Callable[[str], None]) -> None:
+def test_the_bundler_does_not_pack_what_would_be_refused(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     recipe = tmp_path / "r.toml"
     recipe.write_text('name = "r"\n[[source]]\nkind = "path"\npath = "model"\nto = "model"\n')
@@ -145,10 +133,9 @@ def test_the_bundler_does_not_pack_what_would_be_refused(tmp_path: Path, verdict
         (tmp_path / "model" / name).write_bytes(content)
         refused(main("bundle", recipe, "-o", tmp_path / "out"))
         (tmp_path / "model" / name).unlink()
-    verdict("refused")
 
 
-def test_many_headers_do_not_fill_the_memory(tmp_path: Path, verdict: Callable[[str], None]) -> None:
+def test_many_headers_do_not_fill_the_memory(tmp_path: Path) -> None:
     """A tag file that says it is huge is refused by its header; nobody waits for its bytes."""
     entries = members()
     entries[0].info.size = 1 << 40
@@ -160,4 +147,3 @@ def test_many_headers_do_not_fill_the_memory(tmp_path: Path, verdict: Callable[[
     limited = process("bash", "-c", f"ulimit -v 2000000; exec {sys.executable} -P -m lbx.cli verify {archive} "
                       "--allow-unsigned")  # fmt: skip
     refused(limited, "too large for what it is")
-    verdict("refused")

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import duckdb
@@ -21,7 +21,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 
 from endpoint_servers import ScriptedServer
 
-Verdict = Callable[[str], None]
 QUICK = 5
 HOURS = 3600
 NEEDLE = 'lengths = [64]\ndepths = [0.0, 0.5, 1.0]\nsamples_per_cell = {}\nlanguages = ["en"]\n'
@@ -107,9 +106,7 @@ def slow_server() -> Iterator[ScriptedServer]:
     server.close()
 
 
-def test_quick_answers_do_not_wait_for_a_slow_one(
-    bundle: Path, slow_server: ScriptedServer, tmp_path: Path, verdict: Verdict
-) -> None:
+def test_quick_answers_do_not_wait_for_a_slow_one(bundle: Path, slow_server: ScriptedServer, tmp_path: Path) -> None:
     """Whoever asks, and however: killed while the sixth answer takes hours, a run has left five."""
     model = slow_sixth(tmp_path, bundle)
     card = tmp_path / "served.toml"
@@ -135,7 +132,6 @@ def test_quick_answers_do_not_wait_for_a_slow_one(
         os.killpg(one.pid, signal.SIGKILL)
         one.communicate()
         assert left(path) == QUICK, way
-    verdict("survived")
 
 
 KILLS = kills(50)
@@ -180,7 +176,7 @@ for _ in range(kills):
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_kills_in_the_middle_of_a_run(tmp_path: Path, part: int, verdict: Verdict) -> None:
+def test_kills_in_the_middle_of_a_run(tmp_path: Path, part: int) -> None:
     """Each one after the first commit of its session: what was committed by then is there, and the run goes on."""
     bundle, results, model = make_bundle(tmp_path, 40), tmp_path / "r.duckdb", tmp_path / "model.jsonl"
     model.write_text(json.dumps({"key": "*", "text": "seven", "delay_s": 0.002}))
@@ -213,7 +209,6 @@ def test_kills_in_the_middle_of_a_run(tmp_path: Path, part: int, verdict: Verdic
             "ANTI JOIN scores s USING (run_id, benchmark, task, sample_id, iteration)"
         ).fetchall()
     assert not odd, "an answer without its score"
-    verdict("survived")
 
 
 MOMENTS = 12
@@ -279,7 +274,7 @@ _ANSWERS = """
 """
 
 
-def test_kills_at_every_kind_of_moment_of_a_commit(tmp_path: Path, verdict: Verdict) -> None:
+def test_kills_at_every_kind_of_moment_of_a_commit(tmp_path: Path) -> None:
     """Before a commit, with all of it written, after it, before the file is closed; from the first to the last one.
 
     Each time the same command ends with what an undisturbed run has: every answer once, with its score.
@@ -298,7 +293,6 @@ def test_kills_at_every_kind_of_moment_of_a_commit(tmp_path: Path, verdict: Verd
     assert len(whole) == 24
     for number, found in enumerate(others):
         assert found == whole, f"the kill at moment {number}"
-    verdict("survived")
 
 
 def answers(path: Path) -> list[tuple[object, ...]]:
@@ -332,7 +326,7 @@ def big_file(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", ["score", "merge"])
-def test_a_full_disk(tmp_path: Path, command: str, verdict: Verdict) -> None:
+def test_a_full_disk(tmp_path: Path, command: str) -> None:
     kept = tmp_path / "kept"
     disk = tmp_path / "disk"
     kept.mkdir()
@@ -354,7 +348,6 @@ def test_a_full_disk(tmp_path: Path, command: str, verdict: Verdict) -> None:
     )
     assert after.out == "n,o\n9000,9000\n"
     assert lbx("score", kept / "after.duckdb", "--workers", 1).code == 0
-    verdict("refused")
 
 
 _JUMPING = """
@@ -374,7 +367,7 @@ main()
 """
 
 
-def test_a_clock_that_jumps(bundle: Path, tmp_path: Path, verdict: Verdict) -> None:
+def test_a_clock_that_jumps(bundle: Path, tmp_path: Path) -> None:
     model = tmp_path / "model.jsonl"
     model.write_text(json.dumps({"key": "*", "text": "seven"}))
     out = tmp_path / "r.duckdb"
@@ -390,10 +383,9 @@ def test_a_clock_that_jumps(bundle: Path, tmp_path: Path, verdict: Verdict) -> N
     merged = tmp_path / "all.duckdb"
     assert lbx("merge", out, "-o", merged).code == 0
     assert left(merged) == 6
-    verdict("survived")
 
 
-def test_a_results_file_that_goes_read_only_while_asked(bundle: Path, tmp_path: Path, verdict: Verdict) -> None:
+def test_a_results_file_that_goes_read_only_while_asked(bundle: Path, tmp_path: Path) -> None:
     """A commit by the clock that fails stops the run, with the reason."""
     model = slow_sixth(tmp_path, bundle)
     broken = (
@@ -415,4 +407,3 @@ def test_a_results_file_that_goes_read_only_while_asked(bundle: Path, tmp_path: 
     )
     refused(Said(done.returncode, done.stdout, done.stderr), "No space left")
     assert process("report", tmp_path / "r.duckdb").code == 0
-    verdict("refused")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -12,7 +11,7 @@ from attack_parts import files, main, refused
 from forge import members
 from sealed import seal
 
-from lbx.bundle.receiving import base as lending
+from lbx.bundle.receiving import extract as lending
 
 BIG = bytes(range(256)) * (3 << 12)
 OLD = {"data/files/old.txt": BIG, "data/files/small.txt": b"small"}
@@ -36,9 +35,7 @@ def unpacking(delta: Path, base: Path, to: Path) -> tuple[object, ...]:
     return ("unpack", delta, "--base", base, "--allow-unsigned", "--to", to)
 
 
-def test_a_base_that_is_changed_afterwards_changes_nothing(
-    base: Path, delta: Path, tmp_path: Path, verdict: Callable[[str], None]
-) -> None:
+def test_a_base_that_is_changed_afterwards_changes_nothing(base: Path, delta: Path, tmp_path: Path) -> None:
     root = tmp_path / "out"
     assert main(*unpacking(delta, base, root)).code == 0
     lent = root / "data/files/new.txt"
@@ -47,13 +44,10 @@ def test_a_base_that_is_changed_afterwards_changes_nothing(
         file.write(b"EVIL")
     assert lent.read_bytes() == BIG
     assert main("verify", root, "--allow-unsigned").code == 0
-    verdict("survived")
 
 
 @pytest.mark.parametrize("block", [1, 2])
-def test_a_base_that_changes_while_it_is_copied_is_refused(
-    block: int, base: Path, delta: Path, tmp_path: Path, verdict: Callable[[str], None]
-) -> None:
+def test_a_base_that_changes_while_it_is_copied_is_refused(block: int, base: Path, delta: Path, tmp_path: Path) -> None:
     """After its first or second block has been copied, the second is replaced: half old, half new, or as it was."""
     copy, victim = shutil.copyfileobj, base / "data/files/old.txt"
 
@@ -72,34 +66,25 @@ def test_a_base_that_changes_while_it_is_copied_is_refused(
         assert not (tmp_path / "out").exists()
     else:
         assert said.code == 0 and (tmp_path / "out/data/files/new.txt").read_bytes() == BIG
-    verdict("refused" if block == 1 else "survived")
 
 
 @pytest.mark.parametrize(
     "there", ["../../etc/passwd", "data/files/../../../x", "bagit.txt", "/etc/passwd", "data/%2e%2e/x"]
 )
-def test_a_delta_takes_nothing_from_outside_the_base(
-    there: str, base: Path, tmp_path: Path, verdict: Callable[[str], None]
-) -> None:
+def test_a_delta_takes_nothing_from_outside_the_base(there: str, base: Path, tmp_path: Path) -> None:
     delta = seal(tmp_path / "new", members(NEW, held={"data/files/new.txt": there}))
     refused(main(*unpacking(delta, base, tmp_path / "out")))
     assert not (tmp_path / "out").exists()
-    verdict("refused")
 
 
-def test_a_link_in_the_base_lends_nothing(
-    base: Path, delta: Path, tmp_path: Path, verdict: Callable[[str], None]
-) -> None:
+def test_a_link_in_the_base_lends_nothing(base: Path, delta: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(BIG)
     (base / "data/files/old.txt").unlink()
     (base / "data/files/old.txt").symlink_to(tmp_path / "secret")
     refused(main(*unpacking(delta, base, tmp_path / "out")), "lacks what")
-    verdict("refused")
 
 
-def test_a_base_of_another_name_with_the_right_bytes_is_no_harm(
-    delta: Path, tmp_path: Path, verdict: Callable[[str], None]
-) -> None:
+def test_a_base_of_another_name_with_the_right_bytes_is_no_harm(delta: Path, tmp_path: Path) -> None:
     """What counts is what the delta's own manifest says of the bytes."""
     other = tmp_path / "other"
     sums = seal(tmp_path / "o", members({"data/files/elsewhere.txt": BIG}))
@@ -107,4 +92,3 @@ def test_a_base_of_another_name_with_the_right_bytes_is_no_harm(
     assert main(*unpacking(delta, other, tmp_path / "out")).code == 0
     payload = {path: data for path, data in files(tmp_path / "out").items() if path.startswith("data/")}
     assert payload == NEW
-    verdict("survived")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from results_parts import PRED, lbx, process, refused, tree
 
-Verdict = Callable[[str], None]
 TITLE = "\x1b]0;owned\x07\x9b31m\u202e"
 
 
@@ -18,7 +16,7 @@ def steers(text: str) -> bool:
     return any(sign in text for sign in "\x1b\x07\x9b\u202e\r")
 
 
-def test_a_pipe_in_the_folder_is_not_waited_for(tmp_path: Path, verdict: Verdict) -> None:
+def test_a_pipe_in_the_folder_is_not_waited_for(tmp_path: Path) -> None:
     folder = tmp_path / "pred"
     folder.mkdir()
     os.mkfifo(folder / "qasper.jsonl")
@@ -28,11 +26,10 @@ def test_a_pipe_in_the_folder_is_not_waited_for(tmp_path: Path, verdict: Verdict
     refused(lbx("import", "longbench_v2", tmp_path / "model.jsonl", "--model", "m", "-o", out), "a pipe")
     refused(lbx("import", "longbench_pro", "/dev/zero", "--model", "m", "-o", out), "a device")
     assert not out.exists()
-    verdict("refused")
 
 
 @pytest.mark.parametrize("log", [True, False])
-def test_pipes_named_like_other_inputs(tmp_path: Path, log: bool, verdict: Verdict) -> None:
+def test_pipes_named_like_other_inputs(tmp_path: Path, log: bool) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     if log:
@@ -45,10 +42,9 @@ def test_pipes_named_like_other_inputs(tmp_path: Path, log: bool, verdict: Verdi
         results = tmp_path / "r.duckdb"
         assert lbx("import", "longbench", tmp_path / "qasper.jsonl", "--model", "m", "-o", results).code == 0
         refused(lbx("report", results, "paper", "--reference", pipe), "a pipe")
-    verdict("refused")
 
 
-def test_errors_do_not_repeat_what_steers(tmp_path: Path, verdict: Verdict) -> None:
+def test_errors_do_not_repeat_what_steers(tmp_path: Path) -> None:
     folder = tmp_path / "pred"
     folder.mkdir()
     (folder / f"{TITLE}.jsonl").write_text(json.dumps(PRED))
@@ -67,10 +63,9 @@ def test_errors_do_not_repeat_what_steers(tmp_path: Path, verdict: Verdict) -> N
         said = lbx(*arguments)
         assert said.code
         assert not steers(said.all)
-    verdict("refused")
 
 
-def test_names_and_notes_of_what_was_taken(tmp_path: Path, verdict: Verdict) -> None:
+def test_names_and_notes_of_what_was_taken(tmp_path: Path) -> None:
     folder = tmp_path / "pred"
     folder.mkdir()
     (folder / f"other{TITLE}.txt").write_text("left alone")
@@ -78,7 +73,6 @@ def test_names_and_notes_of_what_was_taken(tmp_path: Path, verdict: Verdict) -> 
     said = lbx("import", "longbench", folder, "--model", f"m{TITLE}", "-o", tmp_path / "r.duckdb")
     assert said.code == 0, said.err
     assert not steers(said.all)
-    verdict("survived")
 
 
 CONTENTS = {
@@ -92,17 +86,16 @@ CONTENTS = {
 
 
 @pytest.mark.parametrize("what", CONTENTS)
-def test_contents_that_cannot_be_taken(tmp_path: Path, what: str, verdict: Verdict) -> None:
+def test_contents_that_cannot_be_taken(tmp_path: Path, what: str) -> None:
     path = tmp_path / "qasper.jsonl"
     path.write_bytes(CONTENTS[what])
     said = lbx("import", "longbench", path, "--model", "m", "-o", tmp_path / "r.duckdb")
     refused(said)
     assert not steers(said.all)
     assert list(tree(tmp_path)) == [path.name]
-    verdict("refused")
 
 
-def test_surrogates_and_steering_in_answers_come_back_as_they_were(tmp_path: Path, verdict: Verdict) -> None:
+def test_surrogates_and_steering_in_answers_come_back_as_they_were(tmp_path: Path) -> None:
     path = tmp_path / "qasper.jsonl"
     line = json.dumps(PRED | {"pred": TITLE + "\ud800 =1+1"})
     path.write_text(line + "\n")
@@ -111,4 +104,3 @@ def test_surrogates_and_steering_in_answers_come_back_as_they_were(tmp_path: Pat
     assert done.code == 0, done.err
     assert lbx("export", "longbench", results, "--run", "r1", "-o", tmp_path / "out").code == 0
     assert (tmp_path / "out" / "pred" / "m" / path.name).read_text() == line + "\n"
-    verdict("survived")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from lbx.base.errors import UsageError
 from lbx.exchange.importing import understand
 from lbx.exchange.judgements import understand_judgements
 
-Verdict = Callable[[str], None]
 TITLE = "\x1b]0;owned\x07\x9b31m\u202e"
 ANSWER = {"query": "q", "gt": "g", "a_pred": "x", "evaluation": "LLM"}
 PAIR = {
@@ -52,7 +50,7 @@ def taken_or_refused(form: str, content: bytes, folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("form", ROWS)
-def test_contents_that_cannot_be_taken(form: str, tmp_path: Path, verdict: Verdict) -> None:
+def test_contents_that_cannot_be_taken(form: str, tmp_path: Path) -> None:
     row = ROWS[form]
     for number, content in enumerate(
         (
@@ -67,11 +65,10 @@ def test_contents_that_cannot_be_taken(form: str, tmp_path: Path, verdict: Verdi
         )
     ):
         assert not taken_or_refused(form, content, tmp_path / str(number))
-    verdict("refused")
 
 
 @pytest.mark.parametrize("form", ROWS)
-def test_any_value_under_any_key(form: str, tmp_path: Path, verdict: Verdict) -> None:
+def test_any_value_under_any_key(form: str, tmp_path: Path) -> None:
     row, file, refusals = ROWS[form], tmp_path / "m.pred.judge.jsonl", 0
     for key in row:
         gone = {name: held for name, held in row.items() if name != key}
@@ -83,11 +80,10 @@ def test_any_value_under_any_key(form: str, tmp_path: Path, verdict: Verdict) ->
                 assert "line 2" in exc.cause or "several judges" in exc.cause
                 refusals += 1
     assert refusals > len(row)
-    verdict("refused")
 
 
 @pytest.mark.parametrize("form", ROWS)
-def test_odd_but_whole_files_come_back(form: str, tmp_path: Path, verdict: Verdict) -> None:
+def test_odd_but_whole_files_come_back(form: str, tmp_path: Path) -> None:
     row = ROWS[form]
     free = ("query", "gt", "a_pred", "g1_user_prompt", "g2_user_prompt", "question_id", "model_1")
     odd = {key: f"{TITLE}\0\ud800 {value}" if key in free else value for key, value in row.items()}
@@ -100,10 +96,9 @@ def test_odd_but_whole_files_come_back(form: str, tmp_path: Path, verdict: Verdi
         )
     ):
         assert taken_or_refused(form, content, tmp_path / str(number))
-    verdict("survived")
 
 
-def test_lines_of_numbers_that_lie_and_prompts_of_many_lines(tmp_path: Path, verdict: Verdict) -> None:
+def test_lines_of_numbers_that_lie_and_prompts_of_many_lines(tmp_path: Path) -> None:
     same = "\n".join(["Q"] * 50_000)
     marked = "Q\n" + "A\nB\n" * 50_000 + "E"
     for number, content in enumerate(
@@ -116,4 +111,3 @@ def test_lines_of_numbers_that_lie_and_prompts_of_many_lines(tmp_path: Path, ver
         )
     ):
         assert taken_or_refused("leval_judge", content, tmp_path / str(number))
-    verdict("survived")

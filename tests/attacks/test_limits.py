@@ -7,15 +7,12 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jail import Ended, Jail
 from results_parts import results_file
-
-Verdict = Callable[[str], None]
 
 SPEC = {"lbx_run": 1, "bundle": "bundle", "model": "oracle.jsonl", "tasks": ["needle/single_en"], "name": "n"}
 OUT = ("out/",)
@@ -63,24 +60,21 @@ VALUES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", VALUES)
-def test_a_value_of_a_spec(case: str, place: Path, jail: Jail, verdict: Verdict) -> None:
+def test_a_value_of_a_spec(case: str, place: Path, jail: Jail) -> None:
     values, words = VALUES[case]
     (place / "run.json").write_text(json.dumps({**SPEC, **values}))
     refused(jail(place, "run", "--spec", "run.json", "--no-plan", "-o", "out/r.duckdb"), words)
-    verdict("refused")
 
 
-def test_as_many_as_may_be(place: Path, jail: Jail, verdict: Verdict) -> None:
+def test_as_many_as_may_be(place: Path, jail: Jail) -> None:
     values = {"tasks": ["needle/single_en"] * 10_000, "metadata": ["a=b"] * 10_000, "limit": 1}
     (place / "run.json").write_text(json.dumps({**SPEC, **values}))
     ended = jail(place, "run", "--spec", "run.json", "--no-plan", "-o", "out/r.duckdb")
     assert ended.code == 0 and not ended.fault(may_change=OUT), ended
-    verdict("survived")
 
 
-def test_a_billion_processes_that_score(place: Path, results: Path, jail: Jail, verdict: Verdict) -> None:
+def test_a_billion_processes_that_score(place: Path, results: Path, jail: Jail) -> None:
     refused(jail(place, "score", results, "--workers", 10**9), "--workers must be at most 1,024, not 1,000,000,000.")
-    verdict("refused")
 
 
 # --- what comes with a model
@@ -98,7 +92,7 @@ def run_model(jail: Jail, place: Path, model: str) -> Ended:
 
 
 @pytest.mark.parametrize("where", ["file", "configuration", "card"])
-def test_a_chat_template_of_30_megabytes(where: str, place: Path, jail: Jail, verdict: Verdict) -> None:
+def test_a_chat_template_of_30_megabytes(where: str, place: Path, jail: Jail) -> None:
     template, model = "{{ messages[0].content }}" + "x" * (30 << 20), "model"
     if where == "card":
         template, model = template[: 15 << 20], "card.toml"
@@ -111,13 +105,11 @@ def test_a_chat_template_of_30_megabytes(where: str, place: Path, jail: Jail, ve
         configuration = hf_model(place) / "tokenizer_config.json"
         configuration.write_text(json.dumps({**json.loads(configuration.read_text()), "chat_template": template}))
     refused(run_model(jail, place, model), f"chat template has {len(template):,} characters")
-    verdict("refused")
 
 
-def test_a_chat_template_that_multiplies_the_document(place: Path, jail: Jail, verdict: Verdict) -> None:
+def test_a_chat_template_that_multiplies_the_document(place: Path, jail: Jail) -> None:
     (hf_model(place) / "chat_template.jinja").write_text("{{ messages[0].content * 30000 }}")
     refused(run_model(jail, place, "model"), "makes more than 4 times the text that it is given")
-    verdict("refused")
 
 
 def replaced(pattern: dict[str, str], content: str) -> dict[str, Any]:
@@ -139,18 +131,16 @@ TOKENIZERS: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", TOKENIZERS)
-def test_a_tokenizer_that_multiplies_text(case: str, place: Path, jail: Jail, verdict: Verdict) -> None:
+def test_a_tokenizer_that_multiplies_text(case: str, place: Path, jail: Jail) -> None:
     part, value = TOKENIZERS[case]
     file = hf_model(place) / "tokenizer.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), part: value}))
     refused(run_model(jail, place, "model"), "tokenizer.json", "Do not trust this model")
-    verdict("refused")
 
 
-def test_a_tokenizer_file_of_a_terabyte(place: Path, jail: Jail, verdict: Verdict) -> None:
+def test_a_tokenizer_file_of_a_terabyte(place: Path, jail: Jail) -> None:
     os.truncate(hf_model(place) / "tokenizer.json", 1 << 40)
     refused(run_model(jail, place, "model"), "tokenizer.json cannot be read: it has more than 268,435,456 bytes")
-    verdict("refused")
 
 
 # --- a dataset
@@ -159,12 +149,11 @@ LINE = json.dumps({"input": "text", "instructions": ["q"], "outputs": ["a"]}) + 
 
 
 @pytest.mark.parametrize("start", ["", LINE])
-def test_a_dataset_of_20_gigabytes_of_nothing(start: str, place: Path, jail: Jail, verdict: Verdict) -> None:
+def test_a_dataset_of_20_gigabytes_of_nothing(start: str, place: Path, jail: Jail) -> None:
     (place / "data.jsonl").write_text(start)
     os.truncate(place / "data.jsonl", 20 << 30)
     ended = jail(place, "annotate", "data.jsonl", "--write", "-o", "out/y.jsonl")
     refused(ended, f"line {1 + bool(start)}: it has more than 67,108,864 bytes")
-    verdict("refused")
 
 
 # --- a person's own queries
@@ -180,35 +169,30 @@ QUERIES = {
 
 @pytest.mark.parametrize("wanted", ["table", "csv", "json", "parquet"])
 @pytest.mark.parametrize("case", QUERIES)
-def test_a_query_that_takes_all_memory(
-    case: str, wanted: str, place: Path, results: Path, jail: Jail, verdict: Verdict
-) -> None:
+def test_a_query_that_takes_all_memory(case: str, wanted: str, place: Path, results: Path, jail: Jail) -> None:
     output = ("-o", "out/x.parquet") if wanted == "parquet" else ()
     ended = jail(place, "sql", results, QUERIES[case], "--format", wanted, "--memory", 256, "--timeout", 20, *output)
     refused(ended, "--memory" if "--memory" in ended.err else "--timeout")
-    verdict("refused")
 
 
-def test_a_query_has_limits_without_options(place: Path, results: Path, jail: Jail, verdict: Verdict) -> None:
+def test_a_query_has_limits_without_options(place: Path, results: Path, jail: Jail) -> None:
     ended = jail(place, "sql", results, QUERIES["a list"])
     assert ended.mib < 3000
     assert "takes more than 2,048 MiB of memory." in " ".join(ended.err.split()), ended
-    verdict("refused")
 
 
 @pytest.mark.parametrize("wanted", ["table", "csv", "json", "parquet"])
-def test_a_query_that_takes_all_time(wanted: str, place: Path, results: Path, jail: Jail, verdict: Verdict) -> None:
+def test_a_query_that_takes_all_time(wanted: str, place: Path, results: Path, jail: Jail) -> None:
     output = ("-o", "out/x.parquet") if wanted == "parquet" else ()
     endless = "SELECT max(hash(a.range + b.range)) FROM range(10000000000) a, range(1000000) b"
     ended = jail(place, "sql", results, endless, "--format", wanted, "--timeout", 1, *output)
     refused(ended, "takes more than 1 seconds. Ask for less of it at a time, or give it more with --timeout SECONDS.")
-    verdict("refused")
 
 
 WIDE = "PIVOT (SELECT range AS a FROM range({})) ON a USING count(*)"
 
 
-def test_an_answer_of_many_columns(place: Path, results: Path, jail: Jail, verdict: Verdict) -> None:
+def test_an_answer_of_many_columns(place: Path, results: Path, jail: Jail) -> None:
     ended = jail(place, "sql", results, WIDE.format(3_000), "--format", "csv")
     assert ended.code == 0 and not ended.fault(), ended.err
     assert len(next(csv.reader(io.StringIO(ended.out)))) == 3_000
@@ -216,7 +200,6 @@ def test_an_answer_of_many_columns(place: Path, results: Path, jail: Jail, verdi
     assert same.code == 0 and not same.fault(), same.err
     assert len(set(next(csv.reader(io.StringIO(same.out))))) == 9_000
     refused(jail(place, "sql", results, WIDE.format(99_999)), "Pivot column limit of 10000 exceeded")
-    verdict("refused")
 
 
 # --- cells of a spreadsheet
@@ -226,10 +209,9 @@ FORMULAS = [
 ]  # fmt: skip
 
 
-def test_a_formula_behind_white_space(place: Path, results: Path, jail: Jail, verdict: Verdict) -> None:
+def test_a_formula_behind_white_space(place: Path, results: Path, jail: Jail) -> None:
     rows = ", ".join("(" + "'" + text.replace("'", "''") + "')" for text in FORMULAS)
     ended = jail(place, "sql", results, f"FROM (VALUES {rows}, (' -1.5'), (' a=b')) AS t(a)", "--format", "csv")
     assert ended.code == 0, ended
     _, *got = [row[0] for row in csv.reader(io.StringIO(ended.out))]
     assert got == [f"'{text}" for text in FORMULAS] + [" -1.5", " a=b"]
-    verdict("survived")

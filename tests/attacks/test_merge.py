@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ from results_parts import changed, inside_folder, lbx, refused, results_file, tr
 
 from lbx.base.errors import StoreError
 from lbx.store import Store
-
-Verdict = Callable[[str], None]
 
 
 @pytest.fixture(scope="module")
@@ -29,19 +26,16 @@ def pair(made: Path, tmp_path: Path) -> tuple[Path, Path]:
     return tuple(Path(shutil.copy(made / name, tmp_path)) for name in ("ours.duckdb", "theirs.duckdb"))  # type: ignore[return-value]
 
 
-def test_a_hostile_part_stops_the_merge(pair: tuple[Path, Path], tmp_path: Path, verdict: Verdict) -> None:
+def test_a_hostile_part_stops_the_merge(pair: tuple[Path, Path], tmp_path: Path) -> None:
     ours, theirs = pair
     view_for_table(theirs, "generations", "SELECT content FROM read_text('/etc/hostname')")
     out = tmp_path / "all.duckdb"
     for parts in ((ours, theirs), (theirs, ours)):
         refused(lbx("merge", *parts, "-o", out), "a view in the place of its table generations")
     assert sorted(tree(tmp_path)) == ["ours.duckdb", "theirs.duckdb"]
-    verdict("refused")
 
 
-def test_a_file_that_is_changed_after_it_was_looked_at(
-    pair: tuple[Path, Path], tmp_path: Path, verdict: Verdict
-) -> None:
+def test_a_file_that_is_changed_after_it_was_looked_at(pair: tuple[Path, Path], tmp_path: Path) -> None:
     ours, theirs = pair
     with Store(tmp_path / "all.duckdb", beside=[theirs]) as store:
         changed(theirs, "CREATE MACRO max(x) AS 42")
@@ -50,10 +44,9 @@ def test_a_file_that_is_changed_after_it_was_looked_at(
         with pytest.raises(StoreError, match="cannot be read"):
             store.attach(ours, "lbx_source")
         assert store.query("SELECT database_name FROM duckdb_databases() WHERE database_name = 'lbx_source'").rows == []
-    verdict("refused")
 
 
-def test_what_else_a_file_holds_stays_behind(pair: tuple[Path, Path], tmp_path: Path, verdict: Verdict) -> None:
+def test_what_else_a_file_holds_stays_behind(pair: tuple[Path, Path], tmp_path: Path) -> None:
     ours, theirs = pair
     changed(theirs, "CREATE VIEW mine AS SELECT 'evil' AS a", "CREATE TABLE more AS SELECT 'evil' AS a")
     out = tmp_path / "all.duckdb"
@@ -62,23 +55,19 @@ def test_what_else_a_file_holds_stays_behind(pair: tuple[Path, Path], tmp_path: 
     assert "leaderboard" in found.out
     assert "mine" not in found.out.split()
     assert "more" not in found.out.split()
-    verdict("survived")
 
 
 @pytest.mark.parametrize("link", ["hard", "symbolic"])
-def test_a_source_under_another_name_is_not_overwritten(
-    pair: tuple[Path, Path], tmp_path: Path, link: str, verdict: Verdict
-) -> None:
+def test_a_source_under_another_name_is_not_overwritten(pair: tuple[Path, Path], tmp_path: Path, link: str) -> None:
     ours, theirs = pair
     alias = tmp_path / "alias.duckdb"
     os.link(ours, alias) if link == "hard" else alias.symlink_to(ours)
     before = ours.read_bytes()
     lbx("merge", ours, theirs, "-o", alias, "--force")
     assert ours.read_bytes() == before
-    verdict("survived")
 
 
-def test_a_quote_or_a_comment_in_a_name_is_a_name(pair: tuple[Path, Path], tmp_path: Path, verdict: Verdict) -> None:
+def test_a_quote_or_a_comment_in_a_name_is_a_name(pair: tuple[Path, Path], tmp_path: Path) -> None:
     ours, theirs = pair
     names = ["it's'; DROP TABLE runs; --.duckdb", 'a"b (READ_WRITE).duckdb', "c*[x].duckdb", "-d.duckdb"]
     with inside_folder(tmp_path):
@@ -87,10 +76,9 @@ def test_a_quote_or_a_comment_in_a_name_is_a_name(pair: tuple[Path, Path], tmp_p
             said = lbx("merge", ours, f"./{name}", "-o", f"./all-{name}")
             assert said.code == 0, said.err
             assert "2 answers" in said.out
-    verdict("survived")
 
 
-def test_names_in_conflicts_do_not_steer(pair: tuple[Path, Path], tmp_path: Path, verdict: Verdict) -> None:
+def test_names_in_conflicts_do_not_steer(pair: tuple[Path, Path], tmp_path: Path) -> None:
     ours, theirs = pair
     steering = "\x1b]0;owned\x07"
     for path, model in ((ours, "a"), (theirs, f"b{steering}")):
@@ -98,11 +86,9 @@ def test_names_in_conflicts_do_not_steer(pair: tuple[Path, Path], tmp_path: Path
     said = lbx("merge", ours, theirs, "-o", tmp_path / "all.duckdb")
     refused(said, "is another one than")
     assert "\x1b" not in said.all
-    verdict("refused")
 
 
-def test_pipes_are_not_waited_for(pair: tuple[Path, Path], tmp_path: Path, verdict: Verdict) -> None:
+def test_pipes_are_not_waited_for(pair: tuple[Path, Path], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     refused(lbx("merge", pair[0], tmp_path / "pipe", "-o", tmp_path / "all.duckdb"), "pipe")
     refused(lbx("merge", *pair, "-o", tmp_path / "pipe", "--force"), "pipe")
-    verdict("refused")

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,9 +41,7 @@ def changed(path: Path, **values: object) -> None:
         "additional_chat_templates/tools.jinja",
     ],
 )
-def test_a_pipe_among_a_models_files_is_not_waited_for(
-    name: str, small: Path, folder: Path, verdict: Callable[[str], None]
-) -> None:
+def test_a_pipe_among_a_models_files_is_not_waited_for(name: str, small: Path, folder: Path) -> None:
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
@@ -53,23 +50,18 @@ def test_a_pipe_among_a_models_files_is_not_waited_for(
     (folder / name).symlink_to("/dev/zero")
     refused(main(*plan(small, folder)), name)
     assert main("models", folder).code in (0, 1, 2)
-    verdict("refused")
 
 
-def test_a_pipe_in_place_of_a_model_is_not_waited_for(
-    small: Path, tmp_path: Path, verdict: Callable[[str], None]
-) -> None:
+def test_a_pipe_in_place_of_a_model_is_not_waited_for(small: Path, tmp_path: Path) -> None:
     for name in ("t.jsonl", "m.gguf"):
         os.mkfifo(tmp_path / name)
         refused(main(*plan(small, tmp_path / name)), name)
-    verdict("refused")
 
 
-def test_an_adapter_beside_a_model_is_refused(small: Path, folder: Path, verdict: Callable[[str], None]) -> None:
+def test_an_adapter_beside_a_model_is_refused(small: Path, folder: Path) -> None:
     """With peft installed transformers would add it, from wherever it says its base is; without, leave it out."""
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/etc", "peft_type": "LORA"}))
     refused(main(*plan(small, folder)), "adapter_config.json", "merge_and_unload")
-    verdict("refused")
 
 
 CONFIGS: dict[str, dict[str, object]] = {
@@ -88,38 +80,27 @@ CONFIGS: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("case", CONFIGS)
-def test_a_configuration_of_a_billion_layers_does_not_hang(
-    case: str, small: Path, folder: Path, verdict: Callable[[str], None]
-) -> None:
+def test_a_configuration_of_a_billion_layers_does_not_hang(case: str, small: Path, folder: Path) -> None:
     changed(folder / "config.json", **CONFIGS[case])
     refused(main(*plan(small, folder)), "which no model has")
-    verdict("refused")
 
 
 @pytest.mark.parametrize(
     "content", [b"[" * 100_000, b"9" * 100_000, b"{}" + b" " * (65 << 20), b"\xff\xfe\x00"], ids=len
 )
-def test_a_configuration_that_cannot_be_read_is_told_as_a_sentence(
-    content: bytes, small: Path, folder: Path, verdict: Callable[[str], None]
-) -> None:
+def test_a_configuration_that_cannot_be_read_is_told_as_a_sentence(content: bytes, small: Path, folder: Path) -> None:
     (folder / "config.json").write_bytes(content)
     refused(main(*plan(small, folder)), "config.json")
-    verdict("refused")
 
 
 @pytest.mark.parametrize("name", ["../other/model.safetensors", "/etc/passwd", "sub/../../x.safetensors"])
-def test_an_index_takes_no_weights_from_elsewhere(
-    name: str, small: Path, folder: Path, verdict: Callable[[str], None]
-) -> None:
+def test_an_index_takes_no_weights_from_elsewhere(name: str, small: Path, folder: Path) -> None:
     index = {"metadata": {}, "weight_map": {"model.embed_tokens.weight": name}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     refused(main(*plan(small, folder)), "out of the model's folder")
-    verdict("refused")
 
 
-def test_code_and_pickles_beside_a_configuration_are_not_run(
-    small: Path, folder: Path, tmp_path: Path, verdict: Callable[[str], None]
-) -> None:
+def test_code_and_pickles_beside_a_configuration_are_not_run(small: Path, folder: Path, tmp_path: Path) -> None:
     """Outside a bundle, where no rule about formats was held."""
     changed(
         folder / "config.json", auto_map={"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}, model_type="evil"
@@ -131,12 +112,9 @@ def test_code_and_pickles_beside_a_configuration_are_not_run(
     (next(folder.glob("*.safetensors"))).rename(folder / "pytorch_model.bin")
     refused(main(*plan(small, folder)), "only pickled ones")
     assert not pwned.exists()
-    verdict("refused")
 
 
-def test_a_kernel_of_the_hub_is_not_asked_for(
-    small: Path, folder: Path, tmp_path: Path, verdict: Callable[[str], None]
-) -> None:
+def test_a_kernel_of_the_hub_is_not_asked_for(small: Path, folder: Path, tmp_path: Path) -> None:
     """`_attn_implementation` names a repository of compiled code. There is no network here to fetch it with."""
     changed(folder / "config.json", _attn_implementation="kernels-community/evil", attn_implementation="org/evil")
     command = " ".join(map(str, ("-P", "-m", "lbx.cli", *plan(small, folder))))
@@ -144,10 +122,8 @@ def test_a_kernel_of_the_hub_is_not_asked_for(
     assert "Traceback" not in said.err and "did not expect" not in said.err, said
     if said.code == 0:
         assert "evil" not in said.out + said.err
-        verdict("survived")
     else:
         refused(said)
-        verdict("refused")
 
 
 def offline(command: str, folder: Path) -> Said:
@@ -174,13 +150,12 @@ WEIGHTS = {
 }
 
 
-def test_weights_that_promise_too_much_are_refused(small: Path, folder: Path, verdict: Callable[[str], None]) -> None:
+def test_weights_that_promise_too_much_are_refused(small: Path, folder: Path) -> None:
     """Several in one process, which loads torch once."""
     (weights,) = folder.glob("*.safetensors")
     for content in WEIGHTS.values():
         weights.write_bytes(content)
         refused(main(*plan(small, folder)))
-    verdict("refused")
 
 
 def gguf_with(demo: Path, to: Path, key: bytes, value: int) -> Path:
@@ -193,9 +168,7 @@ def gguf_with(demo: Path, to: Path, key: bytes, value: int) -> Path:
     return to
 
 
-def test_a_gguf_that_promises_too_much_is_refused(
-    small: Path, demo_gguf: Path, tmp_path: Path, verdict: Callable[[str], None]
-) -> None:
+def test_a_gguf_that_promises_too_much_is_refused(small: Path, demo_gguf: Path, tmp_path: Path) -> None:
     good = demo_gguf.read_bytes()
     spoilt = [
         gguf_with(demo_gguf, tmp_path / "layers.gguf", b"llama.block_count", 10**9),
@@ -212,7 +185,6 @@ def test_a_gguf_that_promises_too_much_is_refused(
     for path in spoilt:
         said = lbx(*plan(small, path))  # llama.cpp's assertions end a process
         assert said.code == 1 and said.err and "Traceback" not in said.err, (path.name, said)
-    verdict("refused")
 
 
 MODULES = {
@@ -226,9 +198,7 @@ MODULES = {
 
 
 @pytest.mark.parametrize("case", MODULES)
-def test_an_embedding_model_names_only_classes_and_folders_of_its_own(
-    case: str, folder: Path, tmp_path: Path, verdict: Callable[[str], None]
-) -> None:
+def test_an_embedding_model_names_only_classes_and_folders_of_its_own(case: str, folder: Path, tmp_path: Path) -> None:
     from lbx.backends.cards import read_card
     from lbx.backends.embedding import check_embedder, load_embedder
     from lbx.base.errors import BackendError
@@ -241,4 +211,3 @@ def test_an_embedding_model_names_only_classes_and_folders_of_its_own(
     with pytest.raises(BackendError, match=r"modules\.json"):
         load_embedder(card, bundle=None)
     check_embedder(card, None)
-    verdict("refused")

@@ -33,7 +33,7 @@ from lbx.benchmarks.base import files as data_files
 from lbx.benchmarks.base import prediction_lines
 from lbx.benchmarks.longbench_pro import data as longbench_pro_data
 from lbx.benchmarks.needle.benchmark import NeedleSettings
-from lbx.bundle.making import delta, image, recipe, request
+from lbx.bundle.making import delta, recipe, request, sources
 from lbx.bundle.receiving import check
 from lbx.bundle.signing.signature import load_keys
 from lbx.cli.spec_options import names_of_samples
@@ -49,7 +49,6 @@ from lbx.report.reference import read_reference
 from lbx.spec.run_spec import RunSpec
 from lbx.store.opening import connect
 
-Verdict = Callable[[str], None]
 Reader = Callable[[Path], object]
 
 
@@ -117,7 +116,7 @@ READERS: dict[str, Reader] = {
     "a recipe": lambda path: recipe.load_recipes([path]),
     "--have": delta.read_base,
     "a request": request._read,
-    "an image": image.read_image,
+    "an image": sources.read_image,
     "a card": read_card,
     "is it a card": places.is_card,
     "its template": lambda path: read_card(_card_with_template(path)),
@@ -182,17 +181,16 @@ def _at_once(seconds: int = 20) -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("reader", READERS)
-def test_what_is_no_file_is_not_waited_for(reader: str, kind: str, tmp_path: Path, verdict: Verdict) -> None:
+def test_what_is_no_file_is_not_waited_for(reader: str, kind: str, tmp_path: Path) -> None:
     """It is refused, or passed over; a reader of zeros would end by the alarm, or by the memory."""
     (tmp_path / "in").mkdir()
     path = tmp_path / "in" / "strange"
     KINDS[kind](path)
     with _at_once(), suppress(LbxError, OSError, ValueError):
         READERS[reader](path)
-    verdict("refused")
 
 
-def test_a_pipe_that_lbx_was_started_with_is_read(tmp_path: Path, verdict: Verdict) -> None:
+def test_a_pipe_that_lbx_was_started_with_is_read(tmp_path: Path) -> None:
     """As ``--ids @<(grep ...)`` and ``--journal /dev/stdin`` give it: who started lbx holds its other end."""
     reader, writer = os.pipe()
     os.write(writer, b"one\ntwo\n")
@@ -206,11 +204,10 @@ def test_a_pipe_that_lbx_was_started_with_is_read(tmp_path: Path, verdict: Verdi
             names_of_samples([f"@/dev/fd/{reader}"])
         os.close(reader)
         endless.kill()
-    verdict("refused")
 
 
 @pytest.mark.parametrize("reader", ["--journal", "--ids @", "config.json", "is it a card", "a request", "text data"])
-def test_a_small_file_without_end_fills_no_memory(reader: str, tmp_path: Path, verdict: Verdict) -> None:
+def test_a_small_file_without_end_fills_no_memory(reader: str, tmp_path: Path) -> None:
     """It takes no room on the disk; what reads it whole takes what it says it has."""
     (tmp_path / "in").mkdir()
     path = tmp_path / "in" / "strange"
@@ -218,10 +215,9 @@ def test_a_small_file_without_end_fills_no_memory(reader: str, tmp_path: Path, v
         file.truncate(1 << 40)
     with _at_once(), suppress(LbxError, OSError, ValueError):
         READERS[reader](path)
-    verdict("refused")
 
 
-def test_a_log_without_end_fills_no_memory(tmp_path: Path, verdict: Verdict) -> None:
+def test_a_log_without_end_fills_no_memory(tmp_path: Path) -> None:
     """Somebody who may write to the folder has put it where lbx goes on with its own."""
     file, out = tmp_path / "data.jsonl", tmp_path / "out.jsonl"
     file.write_text('{"input": "d", "instructions": ["q"], "outputs": ["a"]}\n')
@@ -233,10 +229,9 @@ def test_a_log_without_end_fills_no_memory(tmp_path: Path, verdict: Verdict) -> 
             made.truncate(1 << 40)
         with _at_once(), pytest.raises(LbxError, match="too large"):
             opened_with(kept)
-    verdict("refused")
 
 
-def test_what_lies_beside_a_results_file_is_not_waited_for(tmp_path: Path, verdict: Verdict) -> None:
+def test_what_lies_beside_a_results_file_is_not_waited_for(tmp_path: Path) -> None:
     """DuckDB opens its log by its name."""
     path = results_file(tmp_path / "results.duckdb")
     for log in (".wal", ".wal.checkpoint", ".wal.recovery"):
@@ -245,12 +240,11 @@ def test_what_lies_beside_a_results_file_is_not_waited_for(tmp_path: Path, verdi
             refused(main("report", path), "is a device or a pipe")
         Path(f"{path}{log}").unlink()
     assert main("report", path).code == 0
-    verdict("refused")
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "brackets", "a bomb of zeros", "an odd table"])
 def test_a_spoilt_cache_in_the_home_folder_is_found_out_again(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: Verdict
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("llama_cpp")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -284,13 +278,10 @@ def test_a_spoilt_cache_in_the_home_folder_is_found_out_again(
     with _at_once():
         assert variants.choose(library, files) == first
     assert tried == ["scores", "check"] * 2
-    verdict("survived")
 
 
 @pytest.mark.parametrize("model", ["~nobody-of-this-name/x.toml", "~nobody/x.toml", "~/no such/x.toml", "~"])
-def test_a_home_folder_that_is_not_there_is_a_file_that_is_not_there(
-    model: str, tmp_path: Path, verdict: Verdict
-) -> None:
+def test_a_home_folder_that_is_not_there_is_a_file_that_is_not_there(model: str, tmp_path: Path) -> None:
     spec = {"lbx_run": 1, "bundle": "b", "model": model, "tasks": ["needle"], "embedding": model}
     (tmp_path / "spec.json").write_text(json.dumps(spec))
     for command in ("run", "plan", "prompts"):
@@ -298,7 +289,6 @@ def test_a_home_folder_that_is_not_there_is_a_file_that_is_not_there(
         refused(main(command, "--spec", tmp_path / "spec.json", *more))
     refused(main("plan", "--bundle", "b", "--model", model, "--tasks", "needle", "--ids", f"@{model}"))
     refused(main("models", model))
-    verdict("refused")
 
 
 @given(st.integers(0, 40), st.sampled_from(["flip", "cut", "append", "nothing"]), st.integers(0, 10**6))

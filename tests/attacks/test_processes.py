@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,39 +72,30 @@ def asked(small: Path, results: object, *more: object) -> tuple[object, ...]:
     )
 
 
-def test_no_process_of_a_run_and_of_scoring_looks_into_the_working_folder(
-    small: Path, trap: Path, verdict: Callable[[str], None]
-) -> None:
+def test_no_process_of_a_run_and_of_scoring_looks_into_the_working_folder(small: Path, trap: Path) -> None:
     harmless(process(LBX, *asked(small, "r.duckdb", "--workers", 2), cwd=trap), trap)
     scored = process(LBX, "score", "r.duckdb", "--workers", 2, cwd=trap)
     harmless(scored, trap)
-    verdict("survived")
 
 
-def test_importing_predictions_starts_no_file(trap: Path, verdict: Callable[[str], None]) -> None:
+def test_importing_predictions_starts_no_file(trap: Path) -> None:
     row = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 9}
     (trap / "pred").mkdir()
     (trap / "pred/qasper.jsonl").write_text(f"{json.dumps(row)}\n" * 256)
     harmless(process(LBX, "import", "longbench", "pred", "--model", "m", "-o", "r", "--workers", 2, cwd=trap), trap)
-    verdict("survived")
 
 
 @pytest.mark.parametrize("way", [("-P", "-m", "lbx.cli"), ("-m", "lbx.cli")])
-def test_python_m_keeps_to_what_is_installed(
-    small: Path, trap: Path, way: tuple[str, ...], verdict: Callable[[str], None]
-) -> None:
+def test_python_m_keeps_to_what_is_installed(small: Path, trap: Path, way: tuple[str, ...]) -> None:
     if way[0] != "-P":  # Python itself runs ./lbx then, before a line of ours; SECURITY.md says so
         for name in ("lbx", "logging"):
             shutil.rmtree(trap / name)
         for name in ("json", "ctypes", "socket", "queue", "typer", "multiprocessing", "resource", "numpy"):
             (trap / f"{name}.py").unlink()
     harmless(process(sys.executable, *way, *asked(small, "r.duckdb", "--workers", 1, "-n", 2), cwd=trap), trap)
-    verdict("survived")
 
 
-def test_an_empty_entry_of_a_python_path_is_not_the_working_folder(
-    small: Path, trap: Path, verdict: Callable[[str], None]
-) -> None:
+def test_an_empty_entry_of_a_python_path_is_not_the_working_folder(small: Path, trap: Path) -> None:
     """As `PYTHONPATH=$PYTHONPATH:/some/where` makes it. What Python imports before lbx is out of reach."""
     for path in [*trap.rglob("*.py")]:
         if path.stem not in ("signal", "queue", "jinja2", "duckdb"):
@@ -113,24 +104,18 @@ def test_an_empty_entry_of_a_python_path_is_not_the_working_folder(
     (trap / "modules" / "ctypes.py").write_text((trap / "signal.py").read_text())
     environment = {"PYTHONPATH": f":{trap.parent}:modules"}
     harmless(process(LBX, *asked(small, "r.duckdb", "--workers", 1, "-n", 2), cwd=trap, env=environment), trap)
-    verdict("survived")
 
 
-def test_programs_are_not_looked_for_in_the_working_folder(
-    small: Path, trap: Path, tmp_path: Path, verdict: Callable[[str], None]
-) -> None:
+def test_programs_are_not_looked_for_in_the_working_folder(small: Path, trap: Path, tmp_path: Path) -> None:
     environment = {"PATH": f":.:{os.environ['PATH']}"}
     key = tmp_path / "key"
     process("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
     signed = process(LBX, "bundle", small / "small.toml", "--sign", key, "-o", "out", cwd=trap, env=environment)
     harmless(signed, trap)
     harmless(process(LBX, *asked(small, "r.duckdb", "-n", 2), cwd=trap, env=environment), trap)
-    verdict("survived")
 
 
-def test_a_slurm_job_starts_no_file_of_the_folder_it_was_submitted_in(
-    small: Path, trap: Path, verdict: Callable[[str], None]
-) -> None:
+def test_a_slurm_job_starts_no_file_of_the_folder_it_was_submitted_in(small: Path, trap: Path) -> None:
     made = process(
         sys.executable, "-P", "-m", "lbx.cli", "submit", "slurm", *asked(small, "run")[1:], "--shards", 2,
         "--characters", "--no-calibrate", "--dry-run", "--json", cwd=trap,
@@ -142,11 +127,10 @@ def test_a_slurm_job_starts_no_file_of_the_folder_it_was_submitted_in(
         said = process("bash", name, cwd=trap, env=environment)
         assert "error:" in said.err, said  # it came to lbx, which finds no folder of the run
         harmless(said, trap, code=said.code)
-    verdict("survived")
 
 
 def test_a_model_brings_no_library_from_the_working_folder(
-    small: Path, trap: Path, demo_gguf: Path, tmp_path: Path, verdict: Callable[[str], None]
+    small: Path, trap: Path, demo_gguf: Path, tmp_path: Path
 ) -> None:
     """llama.cpp looks for its CPU code in the working folder, too, where it is left to itself."""
     source = tmp_path / "evil.c"
@@ -172,7 +156,6 @@ def test_a_model_brings_no_library_from_the_working_folder(
         cwd=trap,
     )
     harmless(said, trap)
-    verdict("survived")
 
 
 def test_a_program_beside_the_working_folder_of_the_image_is_none_of_pythons() -> None:

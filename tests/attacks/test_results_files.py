@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -30,7 +29,6 @@ from lbx.benchmarks.base.sources import find_parquet
 
 LBX = Path(__file__).parents[2] / "lbx"
 SECRET = "root-of-all-secrets"
-Verdict = Callable[[str], None]
 
 needs_namespaces = pytest.mark.skipif(not can_watch(), reason="needs unshare -rn and strace")
 
@@ -62,7 +60,7 @@ def every_command(path: Path, folder: Path) -> list[list[object]]:
 
 
 @needs_namespaces
-def test_the_watch_sees_a_connection(tmp_path: Path, verdict: Verdict) -> None:
+def test_the_watch_sees_a_connection(tmp_path: Path) -> None:
     log = tmp_path / "log"
     knock = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(('10.0.0.1', 9))"
     subprocess.run(
@@ -71,11 +69,10 @@ def test_the_watch_sees_a_connection(tmp_path: Path, verdict: Verdict) -> None:
         check=False,
     )
     assert "AF_INET" in log.read_text()
-    verdict("survived")
 
 
 @needs_namespaces
-def test_nothing_reaches_out(plain: Path, tmp_path: Path, verdict: Verdict) -> None:
+def test_nothing_reaches_out(plain: Path, tmp_path: Path) -> None:
     """A view in a table's place that fetches, from every command; and names that DuckDB takes for addresses."""
     path = Path(shutil.copy(plain, tmp_path / "got.duckdb"))
     # A view is bound when it is made, and so is a macro without arguments. One with an argument is bound when used.
@@ -100,14 +97,13 @@ def test_nothing_reaches_out(plain: Path, tmp_path: Path, verdict: Verdict) -> N
         assert (tmp_path / name).is_file()
     assert said[-1].code == 0, said[-1].err
     assert (tmp_path / "md:merged").is_file()
-    verdict("refused")
 
 
 ADDRESSES = ("md:x", "postgres:dbname=x", "ducklake:x", "sqlite:x", "s3:x", "http:x")
 
 
 @pytest.mark.parametrize("table", ["runs", "samples", "generations", "task_results"])
-def test_a_view_that_reads_a_file_tells_nothing(victim: Path, tmp_path: Path, table: str, verdict: Verdict) -> None:
+def test_a_view_that_reads_a_file_tells_nothing(victim: Path, tmp_path: Path, table: str) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text(SECRET)
     view_for_table(victim, table, f"SELECT content FROM read_text('{secret}')")
@@ -119,7 +115,6 @@ def test_a_view_that_reads_a_file_tells_nothing(victim: Path, tmp_path: Path, ta
         assert SECRET not in said.all
     assert victim.read_bytes() == before
     assert not any(SECRET.encode() in data for name, data in tree(tmp_path).items() if name != secret.name)
-    verdict("refused")
 
 
 HELD = {
@@ -136,41 +131,37 @@ HELD = {
 
 
 @pytest.mark.parametrize("what", HELD)
-def test_what_lbx_never_makes_is_refused(victim: Path, tmp_path: Path, what: str, verdict: Verdict) -> None:
+def test_what_lbx_never_makes_is_refused(victim: Path, tmp_path: Path, what: str) -> None:
     changed(victim, HELD[what])
     before = victim.read_bytes()
     for command in (["report", victim], ["merge", victim, "-o", tmp_path / "all.duckdb"]):
         refused(lbx(*command))
     assert victim.read_bytes() == before
     assert not (tmp_path / "all.duckdb").exists()
-    verdict("refused")
 
 
-def test_what_stands_in_the_log_beside_the_file_is_seen_too(victim: Path, verdict: Verdict) -> None:
+def test_what_stands_in_the_log_beside_the_file_is_seen_too(victim: Path) -> None:
     script = "c = duckdb.connect(sys.argv[1]); c.execute('CREATE MACRO avg(x) AS 1.0'); os._exit(0)"
     subprocess.run([sys.executable, "-c", f"import duckdb, os, sys; {script}", victim], check=True)
     assert Path(f"{victim}.wal").stat().st_size
     refused(lbx("report", victim), "a macro, avg")
-    verdict("refused")
 
 
-def test_a_view_of_lbx_s_own_name_is_not_asked(victim: Path, verdict: Verdict) -> None:
+def test_a_view_of_lbx_s_own_name_is_not_asked(victim: Path) -> None:
     changed(victim, "CREATE OR REPLACE VIEW leaderboard AS SELECT 'spoofed' AS run_id")
     said = lbx("report", victim, "leaderboard")
     assert said.code == 0
     assert "spoofed" not in said.out
     assert "100.00" in said.out
-    verdict("survived")
 
 
-def test_tables_that_are_not_as_they_should_be(victim: Path, verdict: Verdict) -> None:
+def test_tables_that_are_not_as_they_should_be(victim: Path) -> None:
     changed(victim, "DROP TABLE scores")
     refused(lbx("report", victim))
-    verdict("refused")
 
 
 @pytest.mark.parametrize("name", [":memory:", ":memory:x", "", "x?access_mode=read_only"])
-def test_no_file_at_all_is_refused_before_anything_is_lost(tmp_path: Path, name: str, verdict: Verdict) -> None:
+def test_no_file_at_all_is_refused_before_anything_is_lost(tmp_path: Path, name: str) -> None:
     predictions = tmp_path / "qasper.jsonl"
     predictions.write_text('{"pred": "a", "answers": ["a"], "all_classes": null, "length": 1}\n')
     with inside_folder(tmp_path):
@@ -178,38 +169,34 @@ def test_no_file_at_all_is_refused_before_anything_is_lost(tmp_path: Path, name:
         refused(lbx("report", name))
         refused(lbx("merge", predictions, "-o", name))
     assert list(tree(tmp_path)) == [predictions.name]
-    verdict("refused")
 
 
-def test_a_run_into_memory_is_refused(tmp_path: Path, verdict: Verdict) -> None:
+def test_a_run_into_memory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.jsonl").write_text('{"key": "*", "text": "x"}\n')
     (tmp_path / "bundle").mkdir()
     said = process("run", "-b", "bundle", "-m", "model.jsonl", "-t", "all", "-o", ":memory:", cwd=tmp_path)
     refused(said)
     assert "results in :memory:" not in said.all
-    verdict("refused")
 
 
-def test_a_pipe_is_not_waited_for(plain: Path, tmp_path: Path, verdict: Verdict) -> None:
+def test_a_pipe_is_not_waited_for(plain: Path, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.duckdb"
     os.mkfifo(pipe)
     for command in every_command(pipe, tmp_path):
         refused(lbx(*command))
     refused(lbx("merge", plain, pipe, "-o", tmp_path / "all.duckdb"), "pipe")
-    verdict("refused")
 
 
-def test_other_kinds_of_databases_are_not_opened(tmp_path: Path, verdict: Verdict) -> None:
+def test_other_kinds_of_databases_are_not_opened(tmp_path: Path) -> None:
     other = tmp_path / "other.duckdb"
     for start in (b"SQLite format 3\x00" + bytes(1000), b"a,b\n1,2\n", b"PAR1" + bytes(100), bytes(8) + b"DUCK" * 2000):
         other.write_bytes(start)
         for command in (["report", other], ["score", other], ["sql", other, "SELECT 1"]):
             refused(lbx(*command))
         assert other.read_bytes() == start
-    verdict("refused")
 
 
-def test_parquet_s_names_are_no_patterns_and_no_columns(tmp_path: Path, verdict: Verdict) -> None:
+def test_parquet_s_names_are_no_patterns_and_no_columns(tmp_path: Path) -> None:
     folder = tmp_path / "b*[x]" / "conf" / "split=forged"
     folder.mkdir(parents=True)
     for name in ("0[1].parquet", "0*.parquet", "01.parquet"):
@@ -219,11 +206,10 @@ def test_parquet_s_names_are_no_patterns_and_no_columns(tmp_path: Path, verdict:
     assert source is not None
     assert [row.values for row in source.rows()] == [{"name": path.name} for path in sorted(folder.iterdir())]
     assert source.count() == 3
-    verdict("survived")
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root, to be less than that")
-def test_somebody_who_may_not_is_told_so(plain: Path, tmp_path: Path, verdict: Verdict) -> None:
+def test_somebody_who_may_not_is_told_so(plain: Path, tmp_path: Path) -> None:
     path = Path(shutil.copy(plain, tmp_path / "results.duckdb"))
     os.chown(path, 65534, 65534)
     os.chown(tmp_path, 65534, 65534)
@@ -236,10 +222,9 @@ def test_somebody_who_may_not_is_told_so(plain: Path, tmp_path: Path, verdict: V
     path.chmod(0o600)
     refused(process("report", path, before=without_rights), "not readable")
     assert tree(tmp_path) == {path.name: before}
-    verdict("refused")
 
 
-def test_one_module_opens_duckdb(verdict: Verdict) -> None:
+def test_one_module_opens_duckdb() -> None:
     opens = {"connect", "from_parquet", "read_parquet", "read_csv", "query", "sql", "execute", "default_connection"}
     for path in LBX.rglob("*.py"):
         place = str(path.relative_to(LBX))
@@ -255,10 +240,9 @@ def test_one_module_opens_duckdb(verdict: Verdict) -> None:
                 assert place in ("base/database.py", "base/expressions.py") or place.startswith("store/"), (
                     f"{place}, line {node.lineno}"
                 )
-    verdict("refused")
 
 
-def test_a_listener_on_this_machine_hears_nothing(victim: Path, tmp_path: Path, verdict: Verdict) -> None:
+def test_a_listener_on_this_machine_hears_nothing(victim: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.1)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/x"
@@ -267,4 +251,3 @@ def test_a_listener_on_this_machine_hears_nothing(victim: Path, tmp_path: Path, 
             refused(lbx("sql", victim, sql, "--format", "parquet", "-o", tmp_path / "x.parquet"))
         with pytest.raises(TimeoutError):
             listener.accept()
-    verdict("refused")

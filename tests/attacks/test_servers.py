@@ -157,19 +157,16 @@ def run(small: Path, folder: Path, server: Hostile, options: str, tokenizer: Pat
 @pytest.mark.parametrize("attack", [dripping_head, elsewhere, huge_number], ids=named)
 def test_the_first_answer_has_no_end_or_is_none(
     attack: Callable[[socket.socket], None], served: Callable[..., Hostile], small: Path, tmp_path: Path,
-    verdict: Callable[[str], None],
 ) -> None:  # fmt: skip
     """When the server is asked which models it has."""
     server = served(attack, first=True)
     said = run(small, tmp_path, server, 'api = "chat"\nconcurrency = 2', None, patience(attack))
     refused(said, WORDS[attack])
-    verdict("refused")
 
 
 @pytest.mark.parametrize("attack", [endless, bomb, dripping_body, deep], ids=named)
 def test_an_answer_has_no_end_or_is_none(
     attack: Callable[[socket.socket], None], served: Callable[..., Hostile], small: Path, tmp_path: Path,
-    verdict: Callable[[str], None],
 ) -> None:  # fmt: skip
     server = served(attack)
     said = run(
@@ -180,13 +177,12 @@ def test_an_answer_has_no_end_or_is_none(
     assert any("POST" in line for line in server.asked)
     told = said.err if said.code == 1 else main("report", tmp_path / "r", "failures").out
     assert WORDS[attack].split()[-1] in " ".join(told.split()), told
-    verdict("survived" if said.code != 1 else "refused")
 
 
 @pytest.mark.parametrize("attack", [endless, of_another_kind], ids=named)
 def test_a_completion_has_no_end_or_is_none(
     attack: Callable[[socket.socket], None], served: Callable[..., Hostile], small: Path, tmp_path: Path,
-    demo_gguf: Path, verdict: Callable[[str], None],
+    demo_gguf: Path
 ) -> None:  # fmt: skip
     """Where lbx tokenizes, and sends token ids."""
     server = served(attack)
@@ -196,4 +192,3 @@ def test_a_completion_has_no_end_or_is_none(
     assert said.code in (0, 1, 3), said
     assert "Traceback" not in said.err and "did not expect" not in said.err, said
     assert any("/completions" in line for line in server.asked), (server.asked, said)
-    verdict("survived" if said.code != 1 else "refused")

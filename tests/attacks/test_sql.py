@@ -6,14 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
 from results_parts import changed, lbx, refused, results_file, tree, view_for_table
 
-Verdict = Callable[[str], None]
 FORMATS = ("table", "json", "csv", "parquet")
 SECRET = "root-of-all-secrets"
 
@@ -52,10 +50,9 @@ READS = {
 
 
 @pytest.mark.parametrize("wanted", ("json", "parquet"))
-def test_no_other_file_is_read(place: Path, wanted: str, verdict: Verdict) -> None:
+def test_no_other_file_is_read(place: Path, wanted: str) -> None:
     for sql in READS.values():
         asked(place, sql.format(place), wanted)
-    verdict("refused")
 
 
 WRITES = {
@@ -87,23 +84,21 @@ WRITES = {
 }
 
 
-def test_nothing_is_written(place: Path, verdict: Verdict) -> None:
+def test_nothing_is_written(place: Path) -> None:
     for number, sql in enumerate(WRITES.values()):
         asked(place, sql.format(place), FORMATS[number % 4])
         if "COPY" in sql:
             asked(place, sql.format(place), FORMATS[(number + 2) % 4])
-    verdict("refused")
 
 
 @pytest.mark.parametrize("wanted", FORMATS)
-def test_two_statements_are_not_one_query(place: Path, wanted: str, verdict: Verdict) -> None:
+def test_two_statements_are_not_one_query(place: Path, wanted: str) -> None:
     for sql in ("SELECT 1; SELECT 2", "SELECT 1;\nSELECT 2;", "SELECT ';'; SELECT 2"):
         asked(place, sql, wanted, "not one query")
     assert lbx("sql", place / "got.duckdb", "SELECT ';' AS a; -- one").code == 0
-    verdict("refused")
 
 
-def test_what_reads_is_answered(place: Path, verdict: Verdict) -> None:
+def test_what_reads_is_answered(place: Path) -> None:
     before = tree(place)
     for sql in (
         "FROM runs",
@@ -118,7 +113,6 @@ def test_what_reads_is_answered(place: Path, verdict: Verdict) -> None:
         said = lbx("sql", place / "got.duckdb", sql)
         assert said.code == 0, said.err
     assert tree(place) == before
-    verdict("survived")
 
 
 HOSTILE = {
@@ -135,9 +129,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_files_do_not_get_in_beside_a_good_one(
-    place: Path, tmp_path: Path, name: str, verdict: Verdict
-) -> None:
+def test_hostile_files_do_not_get_in_beside_a_good_one(place: Path, tmp_path: Path, name: str) -> None:
     bad = results_file(tmp_path / "bad.duckdb", run="bad")
     HOSTILE[name](bad, place / "secret.txt")
     before, beside = tree(place), tree(tmp_path)
@@ -148,11 +140,10 @@ def test_hostile_files_do_not_get_in_beside_a_good_one(
         refused(said, str(bad))
         assert SECRET not in said.all
     assert (tree(place), tree(tmp_path)) == (before, beside)
-    verdict("refused")
 
 
 @pytest.mark.parametrize("wanted", ("csv", "parquet"))
-def test_attached_files_open_no_others(place: Path, tmp_path: Path, wanted: str, verdict: Verdict) -> None:
+def test_attached_files_open_no_others(place: Path, tmp_path: Path, wanted: str) -> None:
     other = changed(
         results_file(tmp_path / "other.duckdb", run="other"),
         f"CREATE OR REPLACE VIEW leaderboard AS SELECT content AS run_id FROM read_text('{place}/secret.txt')",
@@ -179,10 +170,9 @@ def test_attached_files_open_no_others(place: Path, tmp_path: Path, wanted: str,
     assert (tree(place), tree(tmp_path)) == (before, beside)
     said = lbx("sql", place / "got.duckdb", "SELECT run_id FROM other.leaderboard", *attached)
     assert said.code == 0 and SECRET not in said.all
-    verdict("survived")
 
 
-def test_parquet_is_whole_and_the_only_file(place: Path, tmp_path: Path, verdict: Verdict) -> None:
+def test_parquet_is_whole_and_the_only_file(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "it's.parquet"
     kept = tmp_path / "kept"
     kept.write_text("kept")
@@ -193,10 +183,9 @@ def test_parquet_is_whole_and_the_only_file(place: Path, tmp_path: Path, verdict
     assert duckdb.read_parquet(str(out)).fetchall() == [("model",)]
     assert kept.read_text() == "kept"
     assert sorted(tree(tmp_path)) == [out.name, "kept"]
-    verdict("survived")
 
 
-def test_a_query_without_end_ends_with_ctrl_c(place: Path, verdict: Verdict) -> None:
+def test_a_query_without_end_ends_with_ctrl_c(place: Path) -> None:
     endless = "SELECT max(hash(a.range + b.range)) FROM range(10000000000) a, range(1000000) b"
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "lbx.cli", "sql", place / "got.duckdb", endless],
@@ -216,4 +205,3 @@ def test_a_query_without_end_ends_with_ctrl_c(place: Path, verdict: Verdict) -> 
         _, err = process.communicate()
     assert process.returncode in (130, -signal.SIGINT), err
     assert "did not expect" not in err
-    verdict("survived")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,30 +15,25 @@ HOSTILE = ("signal.py", "lbx/__init__.py", "lbx/evil.so", "model.pkl", "setup.cf
 
 @pytest.mark.parametrize("zstd", [False, True])
 @pytest.mark.parametrize("path", HOSTILE)
-def test_a_foreign_tag_file_is_refused_though_all_sums_fit(
-    path: str, zstd: bool, tmp_path: Path, verdict: Callable[[str], None]
-) -> None:
+def test_a_foreign_tag_file_is_refused_though_all_sums_fit(path: str, zstd: bool, tmp_path: Path) -> None:
     sums = seal(tmp_path / "in", members(extra={path: b"open('PWNED', 'w')"}), zstd=zstd)
     for more in ((), ("--refuse-unsafe",)):
         refused(main("verify", sums, "--allow-unsigned", *more), "is refused")
         refused(main("unpack", sums, "--allow-unsigned", "--to", tmp_path / "out", *more), "is refused")
     assert [p.name for p in tmp_path.iterdir()] == ["in"]
-    verdict("refused")
 
 
-def test_a_trusted_signature_does_not_let_one_in(tmp_path: Path, verdict: Callable[[str], None]) -> None:
+def test_a_trusted_signature_does_not_let_one_in(tmp_path: Path) -> None:
     """A key that is trusted to bundle may have been lent."""
     key = make_key(tmp_path)
     sums = seal(tmp_path / "in", members(extra={"signal.py": b""}), key=key)
     refused(main("unpack", sums, "--trust", f"{key}.pub", "--to", tmp_path / "out"), "it holds signal.py")
-    verdict("refused")
 
 
-def test_one_in_an_unpacked_folder_is_named(tmp_path: Path, verdict: Callable[[str], None]) -> None:
+def test_one_in_an_unpacked_folder_is_named(tmp_path: Path) -> None:
     root = tmp_path / "out"
     assert main("unpack", seal(tmp_path / "in"), "--allow-unsigned", "--to", root).code == 0
     assert {path for path in files(root) if path.startswith("data/")} == set(FILES)
     (root / "signal.py").write_bytes(b"x" * (1 << 20))
     refused(main("verify", root, "--allow-unsigned"), "it holds signal.py")
     refused(main("tasks", "--bundle", root / "signal.py"), "There is no bundle folder")
-    verdict("refused")

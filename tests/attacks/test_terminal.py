@@ -8,13 +8,11 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from results_parts import LBX_HOME, changed, lbx, process, refused, results_file
 
-Verdict = Callable[[str], None]
 EVIL = "a\x1b]0;owned\x07\x1b[2J\x1b[31m\x9b1A\x8d\x7f\r\u202egnorw\u2066\u200b\ufeff\U000e0041[bold]b[/bold]:smile:"
 SPELLED = (
     r"a\x1b]0;owned\x07\x1b[2J\x1b[31m\x9b1A\x8d\x7f\r\u202egnorw\u2066\u200b\ufeff\U000e0041[bold]b[/bold]:smile:"
@@ -70,30 +68,27 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("what", COMMANDS)
-def test_no_command_lets_it_through(evil: Path, what: str, verdict: Verdict) -> None:
+def test_no_command_lets_it_through(evil: Path, what: str) -> None:
     said = lbx(*(part.format(evil) if part == "{0}" else part for part in COMMANDS[what]))
     assert not steers(said.all)
-    verdict("survived" if said.code == 0 else "refused")
 
 
-def test_names_are_shown_spelled_out(evil: Path, verdict: Verdict) -> None:
+def test_names_are_shown_spelled_out(evil: Path) -> None:
     said = lbx("sql", evil, "SELECT model FROM runs", "--format", "csv")
     assert SPELLED in said.out
     table = lbx("report", evil, "failures").out.replace("\n", "").replace(" ", "")
     assert "[bold]b[/bold]:smile:" in table
     (row, *_) = json.loads(lbx("sql", evil, "SELECT model FROM runs", "--format", "json").out)
     assert row == {"model": EVIL}
-    verdict("survived")
 
 
-def test_what_people_can_read_stays(tmp_path: Path, verdict: Verdict) -> None:
+def test_what_people_can_read_stays(tmp_path: Path) -> None:
     path = results_file(tmp_path / "r.duckdb", model=GOOD)
     for more in ((), ("--format", "markdown"), ("--format", "html")):
         assert GOOD in lbx("report", path, "leaderboard", *more).out
-    verdict("survived")
 
 
-def test_a_line_feed_in_a_name_makes_no_line(tmp_path: Path, verdict: Verdict) -> None:
+def test_a_line_feed_in_a_name_makes_no_line(tmp_path: Path) -> None:
     spoof = "model\n GPT-5      hf      longbench    1    1    99.99"
     path = results_file(tmp_path / "r.duckdb", model=spoof, run="r\nerror: all is well")
     for more in ((), ("--format", "markdown")):
@@ -101,7 +96,6 @@ def test_a_line_feed_in_a_name_makes_no_line(tmp_path: Path, verdict: Verdict) -
         assert not [line for line in lines if line.strip().startswith("GPT-5")]
     said = lbx("export", "longbench", path, "--run", "no\nerror: all is well", "-o", tmp_path / "x")
     assert "error: all is well" not in said.err.splitlines()
-    verdict("survived")
 
 
 def on_a_terminal(*arguments: object) -> bytes:
@@ -123,15 +117,14 @@ def on_a_terminal(*arguments: object) -> bytes:
     return said
 
 
-def test_a_terminal_gets_lbx_s_own_sequences_only(evil: Path, verdict: Verdict) -> None:
+def test_a_terminal_gets_lbx_s_own_sequences_only(evil: Path) -> None:
     said = on_a_terminal("report", evil)
     assert b"\x1b[" in said, "lbx itself writes bold there"
     for sequence in (b"\x1b]0;", b"\x07", b"\x1b[2J", b"\xc2\x9b", "\u202e".encode(), b"\x1b[31m"):
         assert sequence not in said, sequence
-    verdict("survived")
 
 
-def test_progress_bars_spell_names_out(tmp_path: Path, verdict: Verdict) -> None:
+def test_progress_bars_spell_names_out(tmp_path: Path) -> None:
     folder = tmp_path / "source"
     folder.mkdir()
     (folder / "needle.toml").write_text("lengths = [64]\n")
@@ -158,10 +151,9 @@ def test_progress_bars_spell_names_out(tmp_path: Path, verdict: Verdict) -> None
     assert b"[bold]b[/bold]" in drawn
     assert b"\x1b]0;" not in drawn
     assert b"\x07" not in drawn
-    verdict("survived")
 
 
-def test_doctor_and_tracebacks_spell_out(verdict: Verdict) -> None:
+def test_doctor_and_tracebacks_spell_out() -> None:
     said = process("doctor", env=os.environ | {"container": EVIL, "HF_HOME": f"/nowhere/{EVIL}"})
     assert not steers(said.all)
     assert "owned" in said.out
@@ -169,10 +161,9 @@ def test_doctor_and_tracebacks_spell_out(verdict: Verdict) -> None:
     assert said.code == 1
     assert "Traceback" in said.err
     assert not steers(said.err)
-    verdict("survived")
 
 
-def test_a_run_s_log_is_spelled_out(tmp_path: Path, verdict: Verdict) -> None:
+def test_a_run_s_log_is_spelled_out(tmp_path: Path) -> None:
     from lbx.running.listening import Listener
     from lbx.running.watching import RunMeter, Watch
     from lbx.store import GenerationRow
@@ -182,7 +173,6 @@ def test_a_run_s_log_is_spelled_out(tmp_path: Path, verdict: Verdict) -> None:
         progress.sample(GenerationRow(EVIL, EVIL, EVIL, EVIL, 0, output="x"))
     assert "owned" in log.read_text("utf-8")
     assert not steers(log.read_text("utf-8"))
-    verdict("survived")
 
 
 SAYS = {"Console", "Progress", "TextColumn", "Live", "print", "rich_format_error", "from_markup", "from_ansi"}
@@ -191,7 +181,7 @@ SCRIPTS = ("backends/llama/trial.py", "prompting/template_process.py", "base/cra
 """Programs of their own: two answer into a pipe of ours, the third outlives this process and has only our own words."""
 
 
-def test_all_text_passes_one_place(verdict: Verdict) -> None:
+def test_all_text_passes_one_place() -> None:
     """No module but ``cli/output.py`` writes to a terminal; llama.cpp's own log, which --debug asks for, aside."""
     for path in LBX_HOME.rglob("*.py"):
         place = str(path.relative_to(LBX_HOME))
@@ -210,12 +200,10 @@ def test_all_text_passes_one_place(verdict: Verdict) -> None:
                 owner = node.value.id if isinstance(node.value, ast.Name) else ""
                 allowed = place in ("cli/main.py", "running/workers/worker.py")  # a file descriptor, a redirection
                 assert owner != "sys" or allowed, where
-    verdict("survived")
 
 
-def test_an_unknown_command_is_spelled_out_on_a_terminal(verdict: Verdict) -> None:
+def test_an_unknown_command_is_spelled_out_on_a_terminal() -> None:
     said = on_a_terminal("report", "a", "b", "c\x1b]0;owned\x07")
     assert b"\x1b]0;" not in said
     assert b"owned" in said
     refused(lbx("report", f"no{EVIL}"), "no results file")
-    verdict("refused")

@@ -6,7 +6,6 @@ import io
 import struct
 import sys
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,35 +40,30 @@ def zeros(header: tarfile.TarInfo, gigabytes: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["x/bagit.txt", "x/manifest-sha256.txt"])
-def test_a_tag_file_that_unpacks_without_end_is_refused_by_its_header(
-    name: str, tmp_path: Path, verdict: Callable[[str], None]
-) -> None:
+def test_a_tag_file_that_unpacks_without_end_is_refused_by_its_header(name: str, tmp_path: Path) -> None:
     info = tarfile.TarInfo(name)
     info.size = 1 << 40
     (tmp_path / "x.tar.zst").write_bytes(zeros(info, 1))
     limited(tmp_path / "x.tar.zst")
-    verdict("refused")
 
 
-def test_zeros_without_end_behind_the_tar_are_not_waited_for(tmp_path: Path, verdict: Callable[[str], None]) -> None:
+def test_zeros_without_end_behind_the_tar_are_not_waited_for(tmp_path: Path) -> None:
     compressor = zstd.ZstdCompressor()
     data = compressor.compress(tar_bytes(members()))
     data += b"".join(compressor.compress(bytes(1 << 24)) for _ in range(64))
     (tmp_path / "x.tar.zst").write_bytes(data + compressor.flush())
     refused(main("verify", tmp_path / "x.tar.zst", "--allow-unsigned"), "bytes of filling after its end mark")
-    verdict("refused")
 
 
-def test_a_window_that_takes_all_memory_is_refused(tmp_path: Path, verdict: Callable[[str], None]) -> None:
+def test_a_window_that_takes_all_memory_is_refused(tmp_path: Path) -> None:
     """A frame's header may ask for a window of gigabytes before a byte is unpacked."""
     for window in (0xB0, 0xF8):  # 4 GiB, and the most that the format knows
         (tmp_path / "x.tar.zst").write_bytes(b"\x28\xb5\x2f\xfd\x00" + bytes([window]) + b"\x01\x00\x00")
         refused(main("verify", tmp_path / "x.tar.zst", "--allow-unsigned"), "damaged")
-    verdict("refused")
 
 
 @pytest.mark.parametrize("more", ["a second frame", "a skippable frame", "bytes"])
-def test_nothing_hides_behind_the_frame(more: str, tmp_path: Path, verdict: Callable[[str], None]) -> None:
+def test_nothing_hides_behind_the_frame(more: str, tmp_path: Path) -> None:
     """`zstd -d` goes on with a second frame, so that other tools would see another archive."""
     behind = {
         "a second frame": frame(tar_bytes(members({**FILES, "data/files/evil": b"x"}))),
@@ -78,23 +72,18 @@ def test_nothing_hides_behind_the_frame(more: str, tmp_path: Path, verdict: Call
     }[more]
     (tmp_path / "x.tar.zst").write_bytes(frame(tar_bytes(members())) + behind)
     refused(main("verify", tmp_path / "x.tar.zst", "--allow-unsigned"), "behind its zstd frame")
-    verdict("refused")
 
 
-def test_a_bomb_before_the_frame_is_not_skipped_to(tmp_path: Path, verdict: Callable[[str], None]) -> None:
+def test_a_bomb_before_the_frame_is_not_skipped_to(tmp_path: Path) -> None:
     skippable = struct.pack("<II", 0x184D2A50, 1 << 20) + bytes(1 << 20)
     (tmp_path / "x.tar.zst").write_bytes(skippable + frame(tar_bytes(members({"data/files/a.txt": b"EVIL"}))))
     refused(main("verify", tmp_path / "x.tar.zst", "--allow-unsigned"))
-    verdict("refused")
 
 
-def test_a_payload_that_unpacks_to_more_than_the_disk_is_refused_before_it_is_read(
-    tmp_path: Path, verdict: Callable[[str], None]
-) -> None:
+def test_a_payload_that_unpacks_to_more_than_the_disk_is_refused_before_it_is_read(tmp_path: Path) -> None:
     """A petabyte of zeros, as its manifest says: `verify` would read on for days, `unpack` asks the disk first."""
     tags = [entry for entry in members({"data/files/a.txt": b""}) if "/data/" not in entry.info.name]
     reseal(tags, b'"size": 0', b'"size": 1000000000000000', b"0.1", b"1000000000000000.1")
     sums = seal(tmp_path / "in", tags, zstd=True)
     refused(main("unpack", sums, "--allow-unsigned", "--to", tmp_path / "out"), "too small")
     assert not (tmp_path / "out").exists()
-    verdict("refused")

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from lbx.backends.options import MOST_THREADS, thread_count
-from lbx.base import cpus
-from lbx.base.cgroups import MemoryLimit, cpu_quota, memory_limit
-from lbx.base.cpus import usable_cpu_count
+from lbx.base import resources
+from lbx.base.resources import MemoryLimit, cpu_quota, memory_limit, usable_cpu_count
 
 V2 = "30 23 0:26 {root} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 V1_MEMORY = "33 31 0:30 {root} /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
@@ -99,9 +98,9 @@ def test_usable_cpus_are_the_smallest_limit(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(1000)))
     for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(cpus, "cpu_quota", lambda: None)
+    monkeypatch.setattr(resources, "cpu_quota", lambda: None)
     assert usable_cpu_count() == 1000 and thread_count(0) == MOST_THREADS
-    monkeypatch.setattr(cpus, "cpu_quota", lambda: 6.5)
+    monkeypatch.setattr(resources, "cpu_quota", lambda: 6.5)
     assert usable_cpu_count() == 7
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "6")
     assert usable_cpu_count() == 6
@@ -119,12 +118,12 @@ def test_usable_cpus_are_the_smallest_limit(monkeypatch: pytest.MonkeyPatch) -> 
         (
             "memory",
             {"memory.limit_in_bytes": f"{1 << 30}", "memory.max": f"{1 << 30}"},
-            "from lbx.base.cgroups import memory_limit; print(memory_limit().limit == 1 << 30)",
+            "from lbx.base.resources import memory_limit; print(memory_limit().limit == 1 << 30)",
         ),
         (
             "cpu",
             {"cpu.cfs_quota_us": "50000", "cpu.max": "50000 100000"},
-            "from lbx.base.cpus import cpu_limits, usable_cpu_count;"
+            "from lbx.base.resources import cpu_limits, usable_cpu_count;"
             "print(cpu_limits()['CPU quota of its control group'] == 0.5 and usable_cpu_count() == 1)",
         ),
     ],

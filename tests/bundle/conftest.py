@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forge import members, write
 from hubserver import Faults, HubServer, serve
 from sealed import make_key
 from small_hub import DATASET, FAST, write_hub
@@ -60,6 +61,11 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def trust(key: Path) -> Trust:
     return Trust.of(key.with_suffix(".pub"))
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    return write(tmp_path / "x.tar", members())
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from lbx.base.errors import BundleError, UsageError
 from lbx.bundle import CreateResult, disk, hashing, unpack
 from lbx.bundle.disk import Flusher
 from lbx.bundle.hashing import BackgroundSha256
-from lbx.bundle.parallel import Tally, in_parallel
-from lbx.bundle.progress import silent
+from lbx.bundle.progress import Tally, in_parallel, silent
 
 
 @settings(max_examples=40, deadline=None)
@@ -38,7 +37,7 @@ def test_pieces_of_any_size_give_the_sum_of_the_whole(sizes: list[int], threaded
 
 
 def test_the_work_of_many_threads_comes_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lbx.bundle.parallel.usable_cpu_count", lambda: 3)
+    monkeypatch.setattr("lbx.bundle.progress.usable_cpu_count", lambda: 3)
     steps: list[int] = []
     tally = Tally(lambda stage, item, done, total: steps.append(done), "read", 20 << 20)
 
@@ -52,7 +51,7 @@ def test_the_work_of_many_threads_comes_back_in_order(monkeypatch: pytest.Monkey
 
 
 def test_the_first_failure_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lbx.bundle.parallel.usable_cpu_count", lambda: 2)
+    monkeypatch.setattr("lbx.bundle.progress.usable_cpu_count", lambda: 2)
     tally = Tally(silent, "read", 1 << 30)
 
     def work(number: int) -> None:

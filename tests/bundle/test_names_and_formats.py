@@ -11,8 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.bundle.formats import NAMES_CODE, Unsafe, unsafe_inside, wants_look, why_refused
-from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
+from lbx.bundle.names import (
+    NAMES_CODE,
+    PathSet,
+    Unsafe,
+    is_bundle_name,
+    unsafe_inside,
+    wants_look,
+    why_refused,
+    why_unsafe,
+)
 
 
 @pytest.mark.parametrize(

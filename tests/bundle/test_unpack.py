@@ -12,20 +12,12 @@ from pathlib import Path
 
 import pytest
 from forge import FILES, Member, forged, member, members, reseal, write
+from sealed import contents
 
 from lbx.base import outputs
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.bundle import unpack, verify, verify_folder
-
-
-@pytest.fixture
-def good(tmp_path: Path) -> Path:
-    return write(tmp_path / "x.tar", members())
-
-
-def files_of(root: Path) -> dict[str, bytes]:
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def listing(folder: Path) -> list[str]:
@@ -39,7 +31,7 @@ def test_the_folder_holds_exactly_the_bag(good: Path, tmp_path: Path) -> None:
     assert (result.files, result.bytes) == (3, 2405)
     with tarfile.open(good) as tar:
         inside = {info.name.removeprefix("x/"): tar.extractfile(info).read() for info in tar}  # type: ignore[union-attr]
-    assert files_of(result.root) == inside
+    assert contents(result.root) == inside
     assert json.loads(result.to_json())["root"] == str(result.root)
     assert Bundle(result.root).digest == result.digest == verify(good).digest
     assert [path.name for path in (tmp_path / "deep/er").iterdir()] == ["root"]
@@ -81,7 +73,7 @@ def test_what_is_there_is_never_overwritten(good: Path, tmp_path: Path) -> None:
     other = unpack(write(tmp_path / "y.tar", members({"data/files/y": b"y"})), tmp_path / "other").root
     with pytest.raises(BundleError, match="other holds another bundle"):
         unpack(good, other)
-    assert files_of(other)["data/files/y"] == b"y"
+    assert contents(other)["data/files/y"] == b"y"
 
 
 def test_a_target_that_cannot_be_made_is_named(good: Path, tmp_path: Path) -> None:
@@ -164,12 +156,12 @@ def test_an_attack_is_refused_by_name_and_leaves_nothing(
     place = tmp_path / "place"
     place.mkdir()
     archive = forged(tmp_path, change)
-    before = files_of(tmp_path)
+    before = contents(tmp_path)
     with pytest.raises(BundleError) as caught:
         unpack(archive, place / "root")
     assert named in caught.value.cause
     assert listing(place) == []
-    assert files_of(tmp_path) == before
+    assert contents(tmp_path) == before
     assert not Path("/tmp/evil.txt").exists()
     with pytest.raises(BundleError):
         verify(archive)

@@ -21,11 +21,6 @@ from lbx.bundle import VerifyReport, unpack, verify, verify_folder
 from lbx.bundle.tar import ArchiveStream, TarReader, TarWriter, size_of_tar
 
 
-@pytest.fixture
-def good(tmp_path: Path) -> Path:
-    return write(tmp_path / "x.tar", members())
-
-
 def put_sums(archive: Path, listed: str = "") -> Path:
     sums = archive.with_suffix(".SHA256SUMS")
     sums.write_text(f"{hashlib.sha256(archive.read_bytes()).hexdigest()}  {listed or archive.name}\n")

@@ -22,13 +22,6 @@ Make = Callable[..., CreateResult]
 VOLUME = 1 << 20
 
 
-@pytest.fixture
-def key(tmp_path: Path) -> Path:
-    path = tmp_path / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
-    return path
-
-
 def test_volumes_are_slices_of_the_same_bytes_each_time(bundle: Make) -> None:
     whole = bundle(DATASET + MODEL, out="whole").archive.read_bytes()
     made = bundle(DATASET + MODEL, writing=Writing(volume_size=VOLUME))

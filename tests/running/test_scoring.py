@@ -27,14 +27,14 @@ from engine_parts import (
 from newer_metric import Longer, Newer
 
 from lbx.backends.options import thread_count
-from lbx.base.cpus import bound_cpus, usable_cpu_count
 from lbx.base.errors import StoreError
 from lbx.base.records import ScoredSample
+from lbx.base.resources import bound_cpus, usable_cpu_count
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
-from lbx.bundle.parallel import Tally
+from lbx.bundle.progress import Tally
 from lbx.running.workers.devices import share_out
 from lbx.scoring.reading import read_added_up
 from lbx.scoring.scores import Rescoring, add_up, rescore

@@ -12,7 +12,7 @@ from store_rows import RUN, generation, sample, score
 from lbx.base.errors import StoreError
 from lbx.report.reports import REPORTS, read
 from lbx.store import Store
-from lbx.store import contents as contents_of_files
+from lbx.store import contents as stored_contents
 from lbx.store import views as store_views
 from lbx.store.schema import SCHEMA_VERSION
 
@@ -56,14 +56,14 @@ def test_views_are_kept_as_they_are_written() -> None:
         assert not re.search(r"(?i)\bEXCLUDE\s*\([^)]*,", query), name
 
 
-def test_views_of_today_are_known_by_their_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_views_are_known_by_their_digest_or_by_their_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store(tmp_path / "new.duckdb") as store:
-        kept = dict(store.query("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal").rows)
-        assert contents_of_files.views_digest(kept) == contents_of_files.VIEWS_DIGEST, "write this into contents.py"
-        other = {**kept, "coverage": "CREATE VIEW coverage AS SELECT 1;"}
-        assert contents_of_files.views_digest(other) != contents_of_files.VIEWS_DIGEST
-        monkeypatch.setattr(contents_of_files, "VIEWS_DIGEST", "with another DuckDB")
-        assert contents_of_files.has_todays_views(store.connection)
+        assert stored_contents.has_current_views(store.connection)
+        (tmp_path / "other.sha256").write_text("of another DuckDB")
+        monkeypatch.setattr(stored_contents, "_GENERATED_DIGEST", tmp_path / "other.sha256")
+        assert stored_contents.has_current_views(store.connection)
+        store.connection.execute("CREATE OR REPLACE VIEW coverage AS SELECT 1")
+        assert not stored_contents.has_current_views(store.connection)
 
 
 def test_reading_uses_todays_views(path: Path) -> None:

@@ -19,9 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lbx.base.errors import BackendError
-from lbx.base.inputs import LARGE, SMALL, read_input
+from lbx.base.inputs import LARGE, SMALL, expanded, read_input
 from lbx.base.outputs import write_whole
-from lbx.base.paths import expanded
 from lbx.base.processes import DEVNULL, CompletedProcess, TimeoutExpired, python_command, run_tool
 
 FOLDER_VARIABLE = "LBX_GGML_BACKENDS"

@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from lbx.base.cpus import usable_cpu_count
 from lbx.base.layout import Bundle
 from lbx.base.records import (
     PLAIN,
@@ -35,6 +34,7 @@ from lbx.base.records import (
     TaskScore,
     Truncation,
 )
+from lbx.base.resources import usable_cpu_count
 from lbx.benchmarks.base.aggregates import Average, task_score
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.files import DataRow, damaged, zip_members

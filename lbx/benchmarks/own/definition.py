@@ -24,7 +24,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from lbx.base.expressions import what_is_wrong
-from lbx.base.paths import inside
+from lbx.base.inputs import inside
 from lbx.base.records import Truncation
 from lbx.base.tables import check_table, is_name, nearest, read_table, texts, typed, wrong
 from lbx.benchmarks.base.files import DataRow, read_csv, read_json_array, read_jsonl

@@ -15,16 +15,13 @@ from urllib.parse import urlsplit
 from lbx.base.errors import FetchError, UsageError
 from lbx.base.layout import FILES, HUB, IMAGES, repo_folder
 from lbx.bundle.disk import read_blocks
-from lbx.bundle.formats import why_refused
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.bundle.making.delta import BaseBundle, HeldFile, held_file
 from lbx.bundle.making.fetch import Download, Fetched, Fetcher, web_address
 from lbx.bundle.making.hub import Hub, Snapshot
-from lbx.bundle.making.image import read_image
-from lbx.bundle.making.sources import HeldSource, HttpsSource, HubSource, ImageSource, PathSource, Source
-from lbx.bundle.names import PathSet, why_unsafe
-from lbx.bundle.parallel import Tally, in_parallel
-from lbx.bundle.progress import Progress
+from lbx.bundle.making.sources import HeldSource, HttpsSource, HubSource, ImageSource, PathSource, Source, read_image
+from lbx.bundle.names import PathSet, why_refused, why_unsafe
+from lbx.bundle.progress import Progress, Tally, in_parallel
 
 
 @dataclass(frozen=True, slots=True)

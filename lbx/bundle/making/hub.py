@@ -13,8 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from lbx.base.errors import FetchError
-from lbx.bundle.making.fetch import Download, describe, web_address
-from lbx.bundle.making.retry import AgainError, Retry, persist
+from lbx.bundle.making.fetch import AgainError, Download, Retry, describe, persist, web_address
 
 _ENVIRONMENT = {
     "HF_HUB_DISABLE_TELEMETRY": "1",

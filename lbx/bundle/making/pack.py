@@ -21,22 +21,19 @@ from lbx.base.errors import UsageError
 from lbx.base.inputs import open_input
 from lbx.base.layout import SBOM, TAG_MANIFEST
 from lbx.base.outputs import write_whole
-from lbx.bundle.bag import render_tags
-from lbx.bundle.evidence import Evidence
-from lbx.bundle.formats import NAMES_CODE, unsafe_inside, wants_look, why_refused
-from lbx.bundle.making.archive import Writing, write_archive
+from lbx.bundle.bag import Evidence, render_tags
+from lbx.bundle.making.archive import Workshop, Writing, clear, leave, workshop, write_archive
 from lbx.bundle.making.delta import BaseBundle, HeldFile, read_base
-from lbx.bundle.making.fetch import Download, Fetched, Fetcher
+from lbx.bundle.making.fetch import Download, Fetched, Fetcher, Retry
 from lbx.bundle.making.file_plan import Planned, PlannedFile, Planner, refusal
 from lbx.bundle.making.first_rows import check_first_rows, unread_datasets
 from lbx.bundle.making.hub import Hub
 from lbx.bundle.making.outline import Outline, SourceSummary, label, require_space
 from lbx.bundle.making.recipe import Recipe
 from lbx.bundle.making.request import read_inputs
-from lbx.bundle.making.retry import Retry
 from lbx.bundle.making.sbom import render_sbom
 from lbx.bundle.making.sources import ImageSource
-from lbx.bundle.making.workshop import Workshop, clear, leave, workshop
+from lbx.bundle.names import NAMES_CODE, unsafe_inside, wants_look, why_refused
 from lbx.bundle.progress import ByteMeter, Progress, silent
 from lbx.bundle.signing.signature import sign
 from lbx.bundle.tar import size_of_tar

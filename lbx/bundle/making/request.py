@@ -19,7 +19,7 @@ from typing import Any
 from lbx.base.errors import UsageError
 from lbx.base.inputs import read_input
 from lbx.base.outputs import write_whole
-from lbx.bundle.evidence import Evidence
+from lbx.bundle.bag import Evidence
 from lbx.bundle.making.delta import BaseBundle, held_from, read_base
 from lbx.bundle.making.outline import label
 from lbx.bundle.making.recipe import Recipe, join, load_recipes, parse_recipe

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from lbx.base.commands import as_command
+from lbx.base.errors import UsageError
+from lbx.base.inputs import open_input
 from lbx.bundle.names import why_unsafe
 
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
@@ -162,3 +167,41 @@ def _check_repo(repo: str, kind: str) -> None:
 def _check_to(to: str) -> None:
     if reason := why_unsafe(to):
         raise ValueError(f'to = "{to}" cannot be a place in the bundle: {reason}.')
+
+
+_INDEX_LIMIT = 4 << 20
+_NAME = "org.opencontainers.image.ref.name"
+
+
+def read_image(path: Path) -> list[dict[str, str]]:
+    """The images in an OCI archive, by its index; nothing but that small file is read into memory.
+
+    Returns:
+        [{"name": "localhost/lbx:latest", "digest": "sha256:..."}], name "" where the index gives none.
+
+    Raises:
+        UsageError: there is no file, or it is not an OCI archive (a plain tar with oci-layout and index.json).
+    """
+    config: dict[str, Any] = {}
+    try:
+        with open_input(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+            for member in tar:
+                name = member.name.removeprefix("./")
+                if name in ("oci-layout", "index.json") and member.isfile() and member.size <= _INDEX_LIMIT:
+                    content = tar.extractfile(member)
+                    assert content is not None
+                    config[name] = json.load(content)
+        manifests = config["index.json"]["manifests"]
+        config["oci-layout"]["imageLayoutVersion"]
+        images = [{"name": str((m.get("annotations") or {}).get(_NAME, "")), "digest": m["digest"]} for m in manifests]
+    except OSError as exc:
+        raise UsageError(f"The image {path} cannot be read: {exc.strerror}.", fix="Check the path.") from exc
+    except (tarfile.TarError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
+        raise UsageError(
+            f"{path} is not an OCI archive ({type(exc).__name__}: {exc}).",
+            fix="Save the image in that format.",
+            command=as_command("podman", "save", "--format", "oci-archive", "-o", path, "IMAGE"),
+        ) from exc
+    if not images or not all(isinstance(image["digest"], str) for image in images):
+        raise UsageError(f"{path} holds no image.", fix="Save it again.")
+    return images

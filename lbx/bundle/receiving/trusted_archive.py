@@ -15,13 +15,19 @@ from lbx.base.errors import BundleError
 from lbx.base.layout import TAG_MANIFEST, TAGS_LIMIT
 from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, ManifestEntry, parse_tags, refuse_foreign_tag
 from lbx.bundle.compression import Decompressor
-from lbx.bundle.formats import Unsafe, unsafe_inside, wants_look, why_refused
 from lbx.bundle.hashing import BackgroundSha256, Checkpoints
-from lbx.bundle.names import PathSet, first_names, is_bundle_name, why_unsafe
-from lbx.bundle.parallel import Tally, in_parallel
-from lbx.bundle.progress import Progress
-from lbx.bundle.receiving.proven import Extent, Proven
-from lbx.bundle.receiving.received import Joined, Received, check_volumes, locate
+from lbx.bundle.names import (
+    PathSet,
+    Unsafe,
+    first_names,
+    is_bundle_name,
+    unsafe_inside,
+    wants_look,
+    why_refused,
+    why_unsafe,
+)
+from lbx.bundle.progress import Progress, Tally, in_parallel
+from lbx.bundle.receiving.received import Extent, Joined, Proven, Received, check_volumes, locate
 from lbx.bundle.signing.trust import SignedBy, Trust
 from lbx.bundle.tar import ArchiveStream, Member, SeekableStream, TarReader
 from lbx.bundle.volumes import SUMS

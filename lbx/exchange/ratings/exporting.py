@@ -10,7 +10,6 @@ from typing import Any
 
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import sha256_text
 from lbx.benchmarks.base.prediction_lines import PredictionLine, read_bytes, split
 from lbx.exchange.ratings.importing import PAGE_ROW, bundled
@@ -21,7 +20,6 @@ from lbx.store.rows import stored_sample
 _GOLD = "OpenLMLab/LEval/Predictions/human_eval/claude.gpt4.ref.jsonl"
 
 
-@refusing_odd_values
 def export_ratings(
     store: Store, set_id: str | None, rater: str | None, *, bundle: Bundle | None = None, documents: Path | None = None
 ) -> dict[str, str]:

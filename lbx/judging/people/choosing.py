@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import sha256_text
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.judged_by import BY_NAME, marks_in
@@ -26,7 +25,6 @@ OPEN_METRICS = frozenset({"f1", "keyword_f1", "rouge_l", "geometric_mean", "summ
 """Headlines that measure how much of a reference an answer in words has: what people could measure better."""
 
 
-@refusing_odd_values
 def rating_set(
     store: Store,
     runs: Sequence[str],

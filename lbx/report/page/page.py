@@ -14,7 +14,6 @@ from importlib.resources import files
 from pathlib import PurePath
 
 from lbx.base.commands import as_command
-from lbx.base.odd_values import refusing_odd_values
 from lbx.base.version import __version__
 from lbx.base.visible import one_line
 from lbx.report.headings import headline
@@ -38,7 +37,6 @@ _REST = 50_000
 _LEAST_FOR_ANSWERS = 500_000
 
 
-@refusing_odd_values
 def pieces(
     store: Store | None, query: ReportQuery = ALL, *, names: Sequence[str] = (), chars: int = CHARS
 ) -> list[str]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from lbx.base.cpus import CPU_COUNT, bound_cpus, usable_cpu_count
 from lbx.base.inputs import SMALL, read_input
+from lbx.base.resources import CPU_COUNT, bound_cpus, usable_cpu_count
 
 T = TypeVar("T")
 

@@ -1,12 +1,17 @@
-"""Memory and CPU limits that control groups set for this process: containers, Kubernetes and Slurm use them.
+"""CPUs and memory that this process may use: by affinity, its control groups, the job's scheduler and ``ulimit -d``.
 
-Both versions of control groups are read, at the process's own group and at each group above it, since every limit on
-the way binds. Described in the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
+Containers, Kubernetes and Slurm set limits by control groups. Both versions are read, at the process's own group and at
+each group above it, since every limit on the way binds. Described in the kernel's
+Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import os
+import resource
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -127,3 +132,56 @@ def _text(path: Path) -> str:
         return read_input(path, SMALL).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+CPU_COUNT = "LBX_CPU_COUNT"
+"""Environment variable by which a worker process learns its share of the CPUs."""
+
+
+def bound_cpus() -> list[int]:
+    """Numbers of the CPUs that this process may run on; all of them where the system has no affinities."""
+    return sorted(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+
+
+def cpu_limits() -> Mapping[str, float]:
+    """{cause: CPUs} of every limit on this process. A quota may be fractional."""
+    limits: dict[str, float] = {"affinity": len(bound_cpus())}
+    if quota := cpu_quota():
+        limits["CPU quota of its control group"] = quota
+    for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", CPU_COUNT):
+        text = os.environ.get(name, "")
+        if text.isascii() and text.isdecimal() and int(text[:9]):
+            limits[name] = int(text[:9])
+    return limits
+
+
+def usable_cpu_count() -> int:
+    """Number of CPUs to compute on: the smallest limit, rounded up."""
+    return math.ceil(min(cpu_limits().values()))
+
+
+@contextmanager
+def limited_data(more_bytes: int) -> Iterator[None]:
+    """Let this process take so much memory more, for a block, unless a lower limit holds already."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    known = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min([_data_bytes() + more_bytes, *known]), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def data_left_bytes() -> int | None:
+    """Memory that this process may still take; None without a limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return None if soft == resource.RLIM_INFINITY else max(0, soft - _data_bytes())
+
+
+def _data_bytes() -> int:
+    """What counts towards the limit: memory that is private and writable."""
+    try:
+        lines = read_input(Path("/proc/self/status"), SMALL).splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(b"VmData:")), 0)

@@ -1,0 +1,36 @@
+"""Errors of Python that values in a results file may have caused, and the message about them.
+
+A results file may come from anyone. Its columns have their types (``lbx.store.contents``), but the JSON in them is read
+by whichever code needs it, and may have any form.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+from lbx.base.errors import LbxError, StoreError
+
+VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_JSON_TYPES = (dict, list, str, int, float, type(None))
+
+files_read: set[Path] = set()
+"""Results files that this process has read; empty again when a command begins."""
+
+
+def stored_value_error(error: BaseException) -> LbxError | None:
+    """The message for an error that stored values may have caused; None for others, which are bugs of lbx."""
+    if not files_read or not isinstance(error, VALUE_ERRORS) or not _may_come_from_stored_values(error):
+        return None
+    names = ", ".join(sorted(map(str, files_read)))
+    return StoreError(
+        f"Values in {names} cannot be read ({type(error).__name__}: {error}).",
+        fix="If only lbx has written them, this is a bug: please report it with the traceback that --debug shows.",
+    )
+
+
+def _may_come_from_stored_values(error: BaseException) -> bool:
+    if isinstance(error, AttributeError) and not isinstance(error.obj, _JSON_TYPES):
+        return False
+    frames = traceback.walk_tb(error.__traceback__)  # models are given prompts, not stored JSON
+    return not any(str(frame.f_globals.get("__name__")).startswith("lbx.backends.") for frame, _ in frames)

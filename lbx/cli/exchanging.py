@@ -1,29 +1,35 @@
-"""What ``lbx score``, ``lbx import``, ``lbx export`` and ``lbx metadata`` do."""
+"""``lbx import``, ``lbx export``, ``lbx score`` and ``lbx metadata``."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from lbx.base.counts import counted
 from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
-from lbx.benchmarks import judge_forms, official_judges, rating_forms
+from lbx.benchmarks import BENCHMARKS, judge_forms, official_judges, rating_forms
 from lbx.cli.exchange_options import Export, Import, Metadata, Score
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
-from lbx.cli.rating_files import export_ratings, import_ratings
 from lbx.exchange.exporting import export as export_runs
+from lbx.exchange.exporting import write_files
 from lbx.exchange.importing import understand, write_predictions
 from lbx.exchange.judge_export import export_judgements
 from lbx.exchange.judged_export import export_judged
 from lbx.exchange.judgements import understand_judgements, write_judgements
 from lbx.planning.option import key_values
 from lbx.running.rescoring import score, score_with
+from lbx.scoring.adding_up import add_up_completed
 from lbx.store import Store
 from lbx.store.runs import metadata as held
 from lbx.store.runs import only_run, runs_named, set_metadata
+
+if TYPE_CHECKING:
+    from lbx.benchmarks.base.official_judge import RatingForm
 
 
 def score_outputs(options: Score) -> None:
@@ -191,3 +197,36 @@ def record_metadata(options: Metadata) -> None:
     else:
         for line in [f"{key}={value}" for key, value in metadata.items()] or [f"Nothing is recorded about {run}."]:
             answer(line)
+
+
+def import_ratings(form: RatingForm, options: Import) -> None:
+    """Raises UsageError: the path or the rater is wrong; StoreError: the results file is."""
+    output = options.output
+    Store.check(output)
+    opened = Bundle(options.bundle) if options.bundle else None
+    files, (write, _) = form.read(options.path, options.rater), form.load()  # before the results file is made
+    with Store(output) as store:
+        done = write(store, files, bundle=opened, set_id=options.set_id)
+        add_up_completed(store, BENCHMARKS)
+    if options.as_json:
+        means = {key: mean if math.isfinite(mean) else None for key, mean in done.means.items()}
+        answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done), "means": means}))
+        return
+    ratings, questions = counted(done.ratings, "rating"), counted(done.questions, "question")
+    answer(f"{done.set_id}: {ratings} by {done.rater} of {questions}, in {output}")
+    for key, mean in done.means.items():
+        answer(f"{key}: {mean}")
+    notes(done.notes)
+
+
+def export_ratings(form: RatingForm, options: Export) -> None:
+    """Raises UsageError: no such set or rater, a document is nowhere, a file already exists."""
+    opened, (_, export) = Bundle(options.bundle) if options.bundle else None, form.load()
+    with Store(options.results, read_only=True) as store:
+        files = export(store, options.set_id, options.rater, bundle=opened, documents=options.documents)
+    pieces = {name: [text] for name, text in files.items()}
+    written = write_files(options.output, pieces, whose=options.rater or "the rater", force=options.force)
+    if options.as_json:
+        answer_json(json.dumps({"files": [str(path) for path in written]}))
+        return
+    answer(f"{len(written)} files in {options.output}")

@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 
 from lbx.base.commands import as_command
 from lbx.base.counts import counted
+from lbx.cli.failures import saying
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.people_options import Judge
 from lbx.cli.planning import show_outlook
 from lbx.cli.running import finish, how, left_in
-from lbx.cli.stopping import saying
 from lbx.cli.tables import show_table
 from lbx.report.fitness import Fitness, fitness
 from lbx.report.sheets import plain_columns

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from lbx.cli.stopping import stoppable
+from lbx.cli.failures import stoppable
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter, Parameter

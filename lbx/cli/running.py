@@ -15,10 +15,10 @@ from lbx.base.counts import counted
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS, everything
+from lbx.cli.failures import saying
 from lbx.cli.measure_options import Run, Tasks
 from lbx.cli.options import BUNDLE_VARIABLE, AskingHere
 from lbx.cli.output import RunBar, answer, answer_json, note
-from lbx.cli.stopping import saying
 from lbx.cli.tables import show_table
 from lbx.planning.shards import ShardPlan, read_shards
 from lbx.report import render

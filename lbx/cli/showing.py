@@ -1,4 +1,4 @@
-"""What ``lbx show`` does, and the prompts of ``lbx prompts``."""
+"""``lbx show``, ``lbx browse`` and the prompts of ``lbx prompts``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lbx.base.errors import LbxError, UsageError
+from lbx.base.layout import Bundle
 from lbx.base.outputs import whole_file
 from lbx.benchmarks.judge.benchmark import Judging
 from lbx.cli.measure_options import Prompts
 from lbx.cli.output import answer_json, answer_text, note
-from lbx.cli.read_options import Show
+from lbx.cli.pages import of_web, open_site
+from lbx.cli.read_options import Browse, Show
 from lbx.cli.tables import show_table
 from lbx.report import render
 from lbx.report.headings import headline, progress
@@ -34,9 +36,13 @@ from lbx.store.answers import (
     opinion_words,
     opinions,
     patterns,
+    tasks_named,
 )
 from lbx.store.runs import runs_named
 from lbx.store.sessions import newest_spec, progress_of_runs
+
+if TYPE_CHECKING:
+    from lbx.web.browsing import BrowsingPages
 
 _SHOWN = 2000
 """Characters of a text that are shown without --full, half from each end."""
@@ -240,3 +246,21 @@ def _lines_of_rebuilt(fields: dict[str, Any], *, full: bool) -> Iterator[str]:
         mark = f"\n[... {one.get('tokens_cut', 0):,} tokens are cut away here ...]\n"
         yield f"step {one['step'] + 1}"
         yield _shown(one.get("text") or str(one["error"]), full=full, cut_at=one.get("cut_at"), mark=mark)
+
+
+def browse(options: Browse) -> None:
+    """See ``lbx browse``."""
+    pages_of: type[BrowsingPages] = of_web("web.browsing:BrowsingPages")
+    results = options.results
+    with Store(results, beside_writer=True) as store:
+        say_moment(store)
+        runs, tasks = runs_named(store, options.runs), tasks_named(store, options.tasks)
+    opened = Bundle(options.bundle) if options.bundle else None
+
+    def prompts(answer: StoredAnswer) -> Sequence[Mapping[str, Any]]:
+        return [sent.to_json() for sent in rebuilt_prompts(results, answer, options.bundle, options.model)]
+
+    pages = pages_of(results, bundle=opened, prompts=prompts, runs=runs, tasks=tasks)
+    if opened is None:
+        note("Without --bundle there are no documents.")
+    open_site(pages.routes, ["you"], options)

@@ -19,8 +19,8 @@ from lbx.cli.tables import check_output, show_sheets
 from lbx.judging.people.journal import journal_of, read_journal
 from lbx.report import latex, papers, render, reports
 from lbx.report import overview as overviews
-from lbx.report.alike import marked
 from lbx.report.cells import sheet
+from lbx.report.comparing import mark_ties
 from lbx.report.headings import headed, progress
 from lbx.report.shapes import ALL, BOARD, ReportQuery
 from lbx.report.sheets import Sheet
@@ -177,7 +177,7 @@ def _read(
         if "paper" in tables:
             tables.failures = papers.failures(store, tables["paper"])
         if in_bold and tables.get("paper"):
-            tables["paper"] = marked(store, query, tables["paper"])
+            tables["paper"] = mark_ties(store, query, tables["paper"])
         return tables
 
 

@@ -224,8 +224,7 @@ def test_slow_requests_are_not_kept(
     tmp_path: Path, sent: bytes, monkeypatch: pytest.MonkeyPatch, verdict: Verdict
 ) -> None:
     """Silent, in the middle of the headers, of a body that nobody will read, of the second request."""
-    for name in ("HEADERS_S", "BODY_S"):
-        monkeypatch.setattr(limits, name, 0.2)
+    monkeypatch.setattr(limits, "REQUEST_S", 0.2)
     with rating(tmp_path) as site, answered(site), connected(site) as peer:
         peer.sendall(sent)
         if b"\r\n\r\n" in sent:
@@ -251,7 +250,7 @@ def test_slow_requests_are_not_kept(
 def test_a_raters_own_slow_forms_are_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: Verdict
 ) -> None:
-    monkeypatch.setattr(limits, "BODY_S", 0.2)
+    monkeypatch.setattr(limits, "REQUEST_S", 0.2)
     with rating(tmp_path) as site, answered(site), connected(site) as peer:
         peer.sendall(form(site, b"", 90))
         assert gone(peer)

@@ -30,7 +30,7 @@ def models(tmp_path: Path) -> Path:
 
 
 def sql(lbx: Lbx, file: Path, query: str) -> list[dict[str, str]]:
-    rows: list[dict[str, str]] = json.loads(lbx("sql", file, query, "-f", "json").stdout)
+    rows: list[dict[str, str]] = lbx.rows(file, query)
     return rows
 
 
@@ -38,8 +38,7 @@ def test_a_run_names_the_format(lbx: Lbx, bundle: Path, models: Path) -> None:
     out = models / "r.duckdb"
     for name in ("eight", "eight-dense"):
         asked = ("-b", bundle, "-m", models / "models" / name, "-t", "needle/single_en", "--limit", 2, "-o", out)
-        done = lbx("run", *asked)
-        assert done.returncode == 0, done.stderr
+        done = lbx.ok("run", *asked)
         told = " ".join(done.stderr.split())
         assert (f"eight is stored as {FORMAT}, and computed from its numbers in float32" in told) is (name == "eight")
         if name == "eight":

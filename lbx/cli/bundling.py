@@ -37,7 +37,6 @@ _LINKS = 5
 
 
 def make_bundle(options: Bundle) -> None:
-    """See ``lbx bundle``."""
     recipes, name, as_json = options.recipes, options.name, options.as_json
     if options.request is not None:
         _refuse_with_request(options)
@@ -133,7 +132,6 @@ def _show_request(made: RequestResult, *, as_json: bool) -> None:
 
 
 def verify(options: Verify) -> None:
-    """See ``lbx verify``."""
     archive = options.archive
     with _refusals_as_json(archive, options.as_json), ByteProgress() as progress:
         trusted = Trust.of(options.trust, allow_unsigned=options.allow_unsigned)
@@ -147,7 +145,6 @@ def verify(options: Verify) -> None:
 
 
 def unpack(options: Unpack) -> None:
-    """See ``lbx unpack``."""
     with _refusals_as_json(options.archive, options.as_json), ByteProgress() as progress:
         trusted = Trust.of(options.trust, allow_unsigned=options.allow_unsigned)
         safe = options.refuse_unsafe
@@ -168,7 +165,6 @@ def unpack(options: Unpack) -> None:
 
 
 def _evidence(checked: VerifyReport) -> Iterator[str]:
-    """What a person can put into a record, a line each; the first says it all."""
     signer = "signed by a trusted key" if checked.trusted else "NOT signed by a trusted key (--allow-unsigned)"
     yield (f"{checked.path}: intact. {checked.files} files, {checked.bytes:,} bytes, digest {checked.digest}; {signer}")
     for signed in checked.signatures:

@@ -32,7 +32,6 @@ from lbx.store import Table
 
 
 def submit_to_slurm(options: SubmitSlurm) -> None:
-    """See ``lbx submit slurm``."""
     named = _named(options, options.spec.settled())
     wanted = slurm.SlurmOptions(
         options.job_name or slurm.job_name(named.name or ""),
@@ -85,7 +84,6 @@ def submit_to_slurm(options: SubmitSlurm) -> None:
 
 
 def write_for_kubernetes(options: SubmitKubernetes) -> None:
-    """See ``lbx submit kubernetes``."""
     named = _named(options, options.spec)
     wanted = kubernetes.KubernetesOptions(
         options.job_name or kubernetes.job_name(named.name or ""),
@@ -127,7 +125,6 @@ def _named(options: Submit, spec: RunSpec) -> RunSpec:
 
 
 def _planned(options: Submit, named: RunSpec) -> tuple[RunFolder, RunSpec, ShardPlan]:
-    """The run's folder, its spec, and the shards."""
     folder = RunFolder(options.output.absolute())
     if folder.plan_file.exists() and not options.dry_run:
         folder.make()  # says that it holds a run, before minutes of counting
@@ -190,7 +187,6 @@ _NAMED = 5
 
 
 def show_status(options: Status) -> None:
-    """See ``lbx status``."""
     folder = options.folder
     shards = look(RunFolder(folder))
     if options.as_json:
@@ -209,7 +205,6 @@ def show_status(options: Status) -> None:
 
 
 def merge_files(options: Merge) -> None:
-    """See ``lbx merge``."""
     sources, output = options.sources, options.output
     plan = read_shards(options.shards) if options.shards else None
     if len(sources) == 1 and sources[0].is_dir():

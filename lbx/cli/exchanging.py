@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 def score_outputs(options: Score) -> None:
-    """See ``lbx score``."""
     if options.threads and not options.embedding:
         raise UsageError("--threads is for an embedding model, and none is named.", fix="Name one with --embedding.")
     with RunBar() as bar:
@@ -53,7 +52,6 @@ def score_outputs(options: Score) -> None:
 
 
 def import_files(options: Import) -> None:
-    """See ``lbx import``."""
     output, file_format = options.output, options.file_format
     if options.strip_reasoning and file_format in (*rating_forms(), *judge_forms()):
         raise UsageError(f"--strip-reasoning is for answers, and {file_format} has none.", fix="Leave it out.")
@@ -94,7 +92,6 @@ def import_files(options: Import) -> None:
 
 
 def _import_judge(options: Import, bundle: Bundle | None, metadata: Mapping[str, str]) -> None:
-    """Raises UsageError, BundleError, StoreError: see ``lbx.exchange.judgements.write_judgements``."""
     output = options.output
     read = understand_judgements(
         options.file_format,
@@ -121,7 +118,6 @@ def _import_judge(options: Import, bundle: Bundle | None, metadata: Mapping[str,
 
 
 def _score_import(store: Store, run_id: str, workers: int) -> None:
-    """Score a run that was just imported, and close it."""
     status = "interrupted"
     try:
         with RunBar() as bar:
@@ -132,7 +128,6 @@ def _score_import(store: Store, run_id: str, workers: int) -> None:
 
 
 def export_files(options: Export) -> None:
-    """See ``lbx export``."""
     file_format, results, runs, output = options.file_format, options.results, options.runs, options.output
     judged, force = options.judged, options.force
     if form := rating_forms().get(file_format):
@@ -185,7 +180,6 @@ def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
 
 
 def record_metadata(options: Metadata) -> None:
-    """See ``lbx metadata``."""
     results = options.results
     changes = key_values("lbx metadata", options.said)
     only_read = not changes or not is_results_file(results)  # opening what is none for writing would make it one

@@ -25,7 +25,6 @@ from lbx.store import Store, Table
 
 
 def judge_answers(options: Judge) -> None:
-    """See ``lbx judge``."""
     place = options.output or options.results
     values = {**options.judge, "answers": (str(options.results),)}
     wanted = calibrating(values) if options.calibrate else judge_spec(values)

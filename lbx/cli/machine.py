@@ -49,7 +49,6 @@ _SHOW_A_GPU = (
 
 
 def doctor(options: Doctor) -> None:
-    """See ``lbx doctor``."""
     note("Loading the libraries that run models, and trying each: up to half a minute.")
     facts: dict[str, Any] = {
         "lbx": __version__,
@@ -97,7 +96,6 @@ def _said(name: str, value: Any) -> str:
 
 
 def _container() -> str | None:
-    """Which kind of container this is in, as far as one says so."""
     if os.environ.get("APPTAINER_CONTAINER") or os.environ.get("SINGULARITY_CONTAINER"):
         return "apptainer"
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -276,7 +274,6 @@ def _gpu_names(facts: dict[str, Any]) -> list[str]:
 
 
 def show_models(options: Models) -> None:
-    """See ``lbx models``."""
     models = list_models(Bundle(options.bundle) if options.bundle else None)
     if options.as_json:
         answer_json(json.dumps([one.to_json() for one in models], ensure_ascii=False, indent=2))

@@ -43,7 +43,6 @@ _SOURCES = {
 
 
 def rate(options: Rate) -> None:
-    """See ``lbx rate``."""
     results = options.results
     require(results)
     if options.collect:
@@ -144,7 +143,6 @@ def _say_who_gets_what(book: Book) -> None:
 
 
 def _keep(results: Path, journal: Journal) -> None:
-    """At the end: into the tables, if they are free."""
     try:
         moved = collected(results, journal)
     except StoreError as error:
@@ -177,7 +175,6 @@ def _ends(scale: str) -> tuple[int, int]:
 
 
 def annotate(options: Annotate) -> None:
-    """See ``lbx annotate``."""
     file, output = options.file, options.output
     if options.read_only and (output or options.take or options.official or options.write):
         raise UsageError("--read-only writes nothing: it does not go with -o, --take, --official, --write.")

@@ -34,7 +34,6 @@ _PIPED = 120
 
 
 def report(options: Report) -> None:
-    """See ``lbx report``."""
     view, results, output = options.view, options.results, options.output
     published = bool(options.references or options.against)
     if options.expected and view is None and results is not None:
@@ -126,7 +125,6 @@ def _asked(results: Path | None, view: str | None, *, published: bool) -> tuple[
 
 
 def _views(view: str | None, output_format: ReportFormat) -> list[str]:
-    """The reports that are asked for. Raises UsageError."""
     names = reports.reports_of(view) if view else list(_DEFAULT_VIEWS)
     if len(names) > 1 and output_format in (ReportFormat.CSV, ReportFormat.PARQUET):
         raise UsageError(f"A {output_format} file holds one table.", fix=f"Name one of: {', '.join(names)}.")

@@ -49,7 +49,6 @@ _SHOWN = 2000
 
 
 def show_prompts(options: Prompts) -> None:
-    """See ``lbx prompts``."""
     spec, output = options.spec, options.output
     prompts = sent_prompts(spec, first=output is None and spec.choice.everything)
     if output is not None:
@@ -108,7 +107,6 @@ def _ends(text: str) -> str:
 
 
 def show_answers(options: Show) -> None:
-    """See ``lbx show``."""
     as_json = options.as_json
     with Store(options.results, beside_writer=True) as store:
         say_moment(store)
@@ -144,7 +142,6 @@ def show_answers(options: Show) -> None:
 
 
 def _told(answer: StoredAnswer, options: Show) -> dict[str, Any]:
-    """All of an answer, for JSON."""
     row = {**answer.values, "marks": answer.marks, "scores": list(answer.scores)}
     if options.prompt:
         prompts = rebuilt_prompts(options.results, answer, options.bundle, options.model)
@@ -204,7 +201,6 @@ def _lines_of_answer(
 
 
 def _opinion(one: Mapping[str, Any], names: Mapping[str, str], *, full: bool) -> str:
-    """What a judge or a rater said of the answer, and in which words."""
     judge = one.get("judge_id")
     who = f"judge     {names.get(judge, judge)}" if judge else f"rater     {one['rater']} ({one['set_id']})"
     words = opinion_words(one) or one.get("state") or "no verdict"
@@ -216,7 +212,6 @@ def _opinion(one: Mapping[str, Any], names: Mapping[str, str], *, full: bool) ->
 
 
 def _judged(meta: Any) -> Iterator[str]:
-    """Of a judge's sample: which question and which runs' answers it is about."""
     of_judge = meta if isinstance(meta, dict) else {}
     if of_judge.get("run_id") and of_judge.get("sample_id"):
         question = "/".join(str(of_judge.get(name)) for name in ("benchmark", "task", "sample_id"))
@@ -249,7 +244,6 @@ def _lines_of_rebuilt(fields: dict[str, Any], *, full: bool) -> Iterator[str]:
 
 
 def browse(options: Browse) -> None:
-    """See ``lbx browse``."""
     pages_of: type[BrowsingPages] = of_web("web.browsing:BrowsingPages")
     results = options.results
     with Store(results, beside_writer=True) as store:

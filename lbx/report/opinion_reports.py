@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def judge_notes(made: Table) -> list[str]:
-    """Which judges are not to be believed, and why."""
     rows = made.dicts()
     notes = list(dict.fromkeys(f"{row['label_judge']} is {row['fitness']}: {row['why']}." for row in rows))
     if any(row["same_family"] for row in rows):
@@ -36,7 +35,6 @@ def judge_notes(made: Table) -> list[str]:
 
 
 def _judge_bias_notes(made: Table) -> list[str]:
-    """What is tested."""
     return [
         "p tests for no preference: each question counts for the side that won more of its rounds (exact sign test). "
         "A judge that looks only at the answers is consistent and has the first win half of the time."
@@ -44,7 +42,6 @@ def _judge_bias_notes(made: Table) -> list[str]:
 
 
 def _agreement_notes(made: Table) -> list[str]:
-    """What was compared how."""
     rows = made.dicts()
     notes = ["Beside alpha (Krippendorff's) stand 95% intervals of a bootstrap over documents."]
     if any(row["kind"] == "score" for row in rows):

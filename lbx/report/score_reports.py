@@ -34,7 +34,6 @@ def _any_of(*columns: str) -> Callable[[Mapping[str, Any]], bool]:
 
 
 def _leaderboard_notes(made: Table) -> list[str]:
-    """What missing answers leave open, and what places are."""
     notes = [
         f"{row.get('label') or row['model']}, {row['benchmark']}: {row['answered']:,} of {row['asked']:,} samples "
         f"answered; with the others all wrong or all right the score is {100 * row['failed_as_0']:.1f} to "
@@ -49,13 +48,11 @@ def _leaderboard_notes(made: Table) -> list[str]:
 
 
 def _guards_notes(made: Table) -> list[str]:
-    """What the rates are of."""
     sure = any(value is not None for row in made.dicts() for name, value in row.items() if name.endswith("_low"))
     return ["Beside rates stand 95% intervals. JSON and csv have counts, too."] if sure else []
 
 
 def _truncation_effect_notes(made: Table) -> list[str]:
-    """What the lines can say, and what they cannot."""
     parts = {row["prompts"] for row in made.dicts()}
     notes = []
     if "whole less cut, unpaired" in parts:
@@ -66,7 +63,6 @@ def _truncation_effect_notes(made: Table) -> list[str]:
 
 
 def _effective_context_notes(made: Table) -> list[str]:
-    """What is kept of what, and which tasks are compared."""
     rows = made.dicts()
     notes = [
         f"Effective: the longest length at which it and all shorter ones have {rule}; retained and lost: by each "
@@ -90,7 +86,6 @@ def _effective_context_notes(made: Table) -> list[str]:
 
 
 def _cost_notes(made: Table) -> list[str]:
-    """What can be compared, and what cannot."""
     rows, notes = made.dicts(), []
     if any(row["unbeaten"] is not None for row in rows):
         notes.append(

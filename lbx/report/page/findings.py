@@ -110,7 +110,6 @@ def _verdicts(source: Source) -> Iterator[Html]:
 
 
 def _judges(source: Source) -> Iterator[Html]:
-    """Which judges are not to be believed."""
     for judge, verdict, why in dict.fromkeys(
         (row["label_judge"], row["fitness"], row["why"]) for row in source.rows("judge_results")
     ):
@@ -139,7 +138,6 @@ def _b(row: Row) -> Html:
 
 
 def _guards(source: Source) -> Iterator[Html]:
-    """A sentence for each run and mark, over all its tasks."""
     for mark in (one for one in MARKS if one.name != "failed"):
         name = mark.name
         for run, rows in _of(source.rows("guards"), "run_id"):

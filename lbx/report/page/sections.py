@@ -64,7 +64,6 @@ def _note(name: str) -> Html:
 
 
 def _tables(source: Source, name: str) -> Iterable[Html]:
-    """A report's note and tables, one for each benchmark."""
     table = source.table(name)
     yield _note(name)
     if table is None:
@@ -86,7 +85,6 @@ def _split(found: Table, column: str) -> Iterable[tuple[str, Table]]:
 
 
 def _table(source: Source, name: str, found: Table, title: str, without: Sequence[str] = ()) -> Html:
-    """A report's rows under its columns, each row with the mark of its run."""
     view = REPORTS[name]
     view = replace(view, columns=[c for c in view.columns if c.name not in without])
     made, found = sheet(view, found), listed(view, found)
@@ -110,7 +108,6 @@ def _table(source: Source, name: str, found: Table, title: str, without: Sequenc
 
 
 def _with_mark(source: Source, text: str, mark: int | None) -> str:
-    """A cell, with the mark of the run that it names."""
     return text if mark is None else run_name(mark, source.labels[mark])
 
 
@@ -128,7 +125,6 @@ def _row_marks(source: Source, view: Report, found: Table, lines: int) -> list[i
 
 
 def _point(row: Row, scale: float = 100.0, value: str = "score") -> Point:
-    """A row's score with its interval, in percent."""
     ends = (row.get(name) for name in (value, "low", "high"))
     number, low, high = (None if end is None else scale * end for end in ends)
     return Point(number, low, high, f"{row['n']:,} answers" if row.get("n") else "")
@@ -193,7 +189,6 @@ def _best(found: Table) -> set[tuple[str, str]]:
 
 
 def _paper_table(found: Table, runs: Mapping[str, int | None], best: Collection[tuple[str, str]], title: str) -> Html:
-    """The papers' lines, a column for each run; the best numbers in bold."""
     view = replace(REPORTS["paper"], columns=[c for c in REPORTS["paper"].columns if c.name != "benchmark"])
     made = sheet(view, found)
     lines = [

@@ -21,9 +21,8 @@ from lbx.cli.tables import show_table
 from lbx.cluster import kubernetes, slurm
 from lbx.cluster.folder import RunFolder, Submitted
 from lbx.cluster.launch import Launch, Runtime, expanded_by_bash
-from lbx.cluster.merge import Merged
+from lbx.cluster.merge import Merged, shard_statuses
 from lbx.cluster.merge import merge as join
-from lbx.cluster.status import status as look
 from lbx.planning.shards import ShardPlan, read_shards
 from lbx.report.sheets import plain_columns
 from lbx.running.sharding import Counting, deal, with_threads
@@ -188,7 +187,7 @@ _NAMED = 5
 
 def show_status(options: Status) -> None:
     folder = options.folder
-    shards = look(RunFolder(folder))
+    shards = shard_statuses(RunFolder(folder))
     if options.as_json:
         answer_json(json.dumps([shard.to_json() for shard in shards], ensure_ascii=False))
         return

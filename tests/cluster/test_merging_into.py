@@ -31,8 +31,7 @@ def made(lbx: Lbx, bundle: Path, answers: Answers, tmp_path_factory: pytest.Temp
     folder = tmp_path_factory.mktemp("parts")
     what = ("run", "--bundle", bundle, "--model", answers(0.0), "--limit", 2, "--run", "whole", "--no-plan")
     for number, tasks in enumerate(PARTS[:2]):
-        done = lbx(*what, "--tasks", tasks, "-o", folder / f"{number}.duckdb")
-        assert done.returncode == 0, done.stderr
+        lbx.ok(*what, "--tasks", tasks, "-o", folder / f"{number}.duckdb")
     assert lbx(*what, "--tasks", ",".join(PARTS[:2]), "-o", folder / "whole.duckdb").returncode == 0
     return [folder / "0.duckdb", folder / "1.duckdb", folder / "whole.duckdb"]
 
@@ -67,8 +66,7 @@ def test_merging_again_keeps_what_was_written_since(
     assert lbx(*again, "--run", "second", "--tasks", PARTS[2]).returncode == 0
     assert lbx("metadata", target, "--run", "whole", "PE=no").returncode == 0
     journal_of(target).write_text("{}\n")
-    done = lbx("merge", other, one, "-o", target, "--force", "--json")
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok("merge", other, one, "-o", target, "--force", "--json")
     told = json.loads(done.stdout)
     assert told["runs"] == {"whole": 2, "second": 0}
     assert [note for note in told["notes"] if "ratings" in note] == [
@@ -95,8 +93,7 @@ def test_shards_of_two_metric_versions_are_merged_and_the_advice_makes_them_one(
     one, other, whole = parts
     by_an_older_metric(one)
     target = tmp_path / "all.duckdb"
-    done = lbx("merge", one, other, "-o", target, "--json")
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok("merge", one, other, "-o", target, "--json")
     (note,) = json.loads(done.stdout)["notes"]
     assert "2 answers of needle have no score of metric version 1" in note
     assert rows(target, "SELECT bool_or(official IS NOT NULL) FROM task_results WHERE task = 'single_en'") == [(None,)]

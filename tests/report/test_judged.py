@@ -36,7 +36,7 @@ from lbx.report import papers
 from lbx.report.fitness import fitness
 from lbx.report.opinion_reports import judge_notes
 from lbx.report.page import pieces
-from lbx.report.page.judges import win_rates
+from lbx.report.page.sections import win_rates
 from lbx.report.page.source import Source
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import ReportQuery

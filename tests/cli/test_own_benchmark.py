@@ -63,16 +63,10 @@ def place(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def rows(lbx: Lbx, results: Path, query: str) -> list[dict[str, object]]:
-    done = lbx.ok("sql", results, query, "--format", "json")
-    found: list[dict[str, object]] = json.loads(done.stdout)
-    return found
-
-
 def test_the_document_is_true(lbx: Lbx, place: Path) -> None:
     assert "handbook/facts_zh" in (place / "said-tasks").read_text()
     assert "handbook/choices" in (place / "said-plan").read_text()
-    scores = rows(lbx, place / "results.duckdb", "SELECT run_id, task, official FROM task_scores WHERE metric IN "
+    scores = lbx.rows(place / "results.duckdb", "SELECT run_id, task, official FROM task_scores WHERE metric IN "
                   "('f1', 'accuracy') AND run_id = 'mine' ORDER BY task")  # fmt: skip
     # One in three is "B"; the others' answers are scripted right.
     assert [(row["task"], round(float(str(row["official"])), 1)) for row in scores] == [
@@ -80,11 +74,11 @@ def test_the_document_is_true(lbx: Lbx, place: Path) -> None:
     ]  # fmt: skip
     exported = (place / "predictions" / "facts.jsonl").read_text("utf-8").splitlines()
     assert json.loads(exported[0])["output"] == "31 metres"
-    imported = rows(
-        lbx, place / "others.duckdb", "SELECT task, official FROM task_scores WHERE metric = 'f1' ORDER BY task"
+    imported = lbx.rows(
+        place / "others.duckdb", "SELECT task, official FROM task_scores WHERE metric = 'f1' ORDER BY task"
     )
     assert imported == [{"task": "facts", "official": 100.0}, {"task": "facts_zh", "official": 100.0}]
-    (versions,) = rows(lbx, place / "results.duckdb", "SELECT benchmark_versions FROM runs WHERE run_id = 'mine'")
+    (versions,) = lbx.rows(place / "results.duckdb", "SELECT benchmark_versions FROM runs WHERE run_id = 'mine'")
     assert "handbook" in str(versions)
 
 
@@ -95,7 +89,7 @@ def test_two_halves_are_merged(lbx: Lbx, place: Path) -> None:
         lbx.ok("run", "--bundle", place / "handbook", "--model", place / "models" / "my-model.toml", "--no-plan",
                    "--tasks", f"handbook/{name}", "--run", "both", "-o", halves[-1])  # fmt: skip
     lbx.ok("merge", *halves, "-o", place / "all.duckdb")
-    groups = rows(lbx, place / "all.duckdb", 'SELECT "grouping", name, n FROM group_scores ORDER BY ALL')
+    groups = lbx.rows(place / "all.duckdb", 'SELECT "grouping", name, n FROM group_scores ORDER BY ALL')
     assert {"grouping": "overall", "name": "all", "n": 9} in groups
 
 
@@ -135,7 +129,7 @@ def test_the_demo_model_answers_it(lbx: Lbx, place: Path, tmp_path: Path) -> Non
     card.write_text(f'name = "demo"\nbackend = "hf"\n[weights]\npath = "{ROOT / "models" / "demo" / "hf"}"\n')
     lbx.ok("run", "--bundle", place / "handbook", "--model", card, "--no-plan", "--tasks", "handbook",
                "--max-prompt-tokens", "200", "--max-new-tokens", "4", "-o", tmp_path / "r.duckdb")  # fmt: skip
-    found = rows(lbx, tmp_path / "r.duckdb", "SELECT count(*) FILTER (WHERE truncated) AS cut, count(*) AS n, "
+    found = lbx.rows(tmp_path / "r.duckdb", "SELECT count(*) FILTER (WHERE truncated) AS cut, count(*) AS n, "
                  "max(cached_tokens) AS shared FROM generations")  # fmt: skip
     assert (found[0]["cut"], found[0]["n"]) == (12, 12)
     assert int(str(found[0]["shared"])) > 0, "questions on one document share what was read of it"

@@ -89,21 +89,15 @@ def command(folder: Path, results: Path, *more: object, bundle: str = "whole") -
     return [*run, *more]
 
 
-def query(lbx: Lbx, results: Path, sql: str) -> list[dict[str, Any]]:
-    done = lbx("sql", results, sql, "--format", "json")
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
-
-
 def test_l_eval_with_chunks(lbx: Lbx, leval: Path, tmp_path: Path) -> None:
     pytest.importorskip("tokenizers", reason="needs lbx[hf]")
     results = tmp_path / "results.duckdb"
     lbx.ok(*command(leval, results, "--rag", 2, "--workers", 2))
-    (settings,) = query(lbx, results, "SELECT settings ->> 'retriever' AS retriever FROM runs")
+    (settings,) = lbx.rows(results, "SELECT settings ->> 'retriever' AS retriever FROM runs")
     assert settings["retriever"].startswith("bm25-elasticsearch/1024 tokens of gpt2:")
-    found = query(lbx, results, "SELECT sample_id, text FROM retrievals WHERE rank = 0 ORDER BY 1")
+    found = lbx.rows(results, "SELECT sample_id, text FROM retrievals WHERE rank = 0 ORDER BY 1")
     assert ["House 2 is green" in found[0]["text"], "House 4 is white" in found[1]["text"]] == [True, True]
-    (one,) = query(lbx, results, "SELECT DISTINCT prompt_source AS source FROM generations")
+    (one,) = lbx.rows(results, "SELECT DISTINCT prompt_source AS source FROM generations")
     assert one["source"].endswith("stuff_prompt.py")
     planned = lbx.ok("plan", *command(leval, results, "--rag", 2)[1:], "--no-calibrate")
     assert "Nothing left to ask" not in planned.stdout
@@ -146,16 +140,16 @@ def test_chunks_of_one_model_are_not_those_of_another_of_its_name(lbx: Lbx, leva
         return lbx.ok(*command(leval, results, *options))
 
     ask(folders[0], 1)
-    (run,) = query(lbx, results, "SELECT settings ->> 'retriever' AS retriever FROM runs")
+    (run,) = lbx.rows(results, "SELECT settings ->> 'retriever' AS retriever FROM runs")
     ask(folders[0], 2)
     kept = "SELECT retriever, count(*) AS n FROM retrievals GROUP BY ALL"
-    assert query(lbx, results, kept) == [{"retriever": run["retriever"], "n": 2}]
+    assert lbx.rows(results, kept) == [{"retriever": run["retriever"], "n": 2}]
     answered = "SELECT settings ->> 'retriever' AS retriever, count(*) AS n FROM runs JOIN generations USING (run_id)"
-    (now,) = query(lbx, results, f"{answered} GROUP BY ALL")
+    (now,) = lbx.rows(results, f"{answered} GROUP BY ALL")
     assert now == {"retriever": run["retriever"], "n": 2}
     ask(folders[1], 1)
-    assert len(query(lbx, results, "SELECT DISTINCT retriever FROM retrievals")) == 2
-    assert len(query(lbx, results, "SELECT * FROM runs")) == 2
+    assert len(lbx.rows(results, "SELECT DISTINCT retriever FROM retrievals")) == 2
+    assert len(lbx.rows(results, "SELECT * FROM runs")) == 2
 
 
 def letters(path: str, payload: Any, _before: int) -> Answer:
@@ -178,10 +172,10 @@ def test_embeddings_over_http(lbx: Lbx, leval: Path, served: ScriptedServer, tmp
     options = ("--rag", 2, "--retriever", card, "--chunk-words", 100)
     asked = command(leval, results, *options)
     lbx.ok(*asked)
-    (settings,) = query(lbx, results, "SELECT settings ->> 'retriever' AS retriever, hardware FROM runs")
+    (settings,) = lbx.rows(results, "SELECT settings ->> 'retriever' AS retriever, hardware FROM runs")
     assert settings["retriever"].startswith("embedding:letters:")
     assert served.url.removeprefix("http://").removesuffix("/v1") in str(settings["hardware"])
-    found = query(lbx, results, "SELECT sample_id, text FROM retrievals WHERE rank = 0 ORDER BY 1")
+    found = lbx.rows(results, "SELECT sample_id, text FROM retrievals WHERE rank = 0 ORDER BY 1")
     assert ["House 2" in found[0]["text"], "House 4" in found[1]["text"]] == [True, True]
     before = len(served.posts("/v1/embeddings"))
     assert lbx(*asked).returncode == 0

@@ -29,6 +29,9 @@ from lbx.running.sharding import Counting, deal, with_threads
 from lbx.running.spec import RunSpec
 from lbx.store import Table
 
+_EXIT_GAPS = 3
+_MOST_NAMED = 5
+
 
 def submit_to_slurm(options: SubmitSlurm) -> None:
     named = _named(options, options.spec.settled())
@@ -181,10 +184,6 @@ def _show_scripts(scripts: dict[str, str], spec: RunSpec, plan: ShardPlan, *, as
     note("Nothing was submitted or written.")
 
 
-_EXIT_GAPS = 3
-_NAMED = 5
-
-
 def show_status(options: Status) -> None:
     folder = options.folder
     shards = shard_statuses(RunFolder(folder))
@@ -236,6 +235,8 @@ def _tell(merged: Merged, *, as_json: bool) -> None:
     for text in merged.notes:
         note(text)
     for gap in merged.gaps:
-        named = ", ".join(map(str, gap.missing[:_NAMED]))
-        more = f" and {len(gap.missing) - _NAMED:,} more (--json names all)" if len(gap.missing) > _NAMED else ""
+        named = ", ".join(map(str, gap.missing[:_MOST_NAMED]))
+        more = (
+            f" and {len(gap.missing) - _MOST_NAMED:,} more (--json names all)" if len(gap.missing) > _MOST_NAMED else ""
+        )
         note(f"Shard {gap.shard} of {gap.run} lacks {named}{more}")

@@ -18,6 +18,7 @@ from lbx.base.commands import as_command
 from lbx.base.crash_report import explained
 from lbx.base.errors import InterruptedByUserError, LbxError
 
+_OUTPUT_OPTIONS = ("-o", "--output")
 _SAFE = "Whatever was committed before is safe."
 
 
@@ -40,7 +41,7 @@ def stoppable(*, loads_model: bool) -> Iterator[None]:
 
 @contextmanager
 def saying(what: Callable[[], str]) -> Iterator[None]:
-    """Have an interruption of the block say what it leaves behind, as that is then."""
+    """Report an interruption of the block with ``what()``: the state that it leaves."""
     try:
         yield
     except TerminatedError:
@@ -79,9 +80,6 @@ def _from_os_error(error: OSError) -> LbxError:
     return LbxError(f"The operating system refused: {error.strerror or error}{place}.")
 
 
-_OPTIONS = ("-o", "--output")
-
-
 def with_other_output(words: Sequence[str]) -> str:
     """The command line with an output that does not exist yet.
 
@@ -94,7 +92,7 @@ def with_other_output(words: Sequence[str]) -> str:
         if name == "--output" and equals:
             arguments[at] = f"{name}={_unused(value)}"
             break
-        if word in _OPTIONS and at + 1 < len(arguments):
+        if word in _OUTPUT_OPTIONS and at + 1 < len(arguments):
             arguments[at + 1] = _unused(arguments[at + 1])
             break
     else:

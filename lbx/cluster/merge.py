@@ -27,6 +27,8 @@ from lbx.store.merging import Merging, merge_files
 from lbx.store.opening import check_place
 from lbx.store.snapshots import read_committed
 
+_SLURM_STATES = {"RUNNING": "running", "COMPLETING": "running", "PENDING": "waiting", "REQUEUED": "waiting"}
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
@@ -204,9 +206,6 @@ def gaps(store: Store, plan: ShardPlan) -> list[Gap]:
     return sorted(gaps_found, key=lambda gap: gap.shard)
 
 
-_GOING = {"RUNNING": "running", "COMPLETING": "running", "PENDING": "waiting", "REQUEUED": "waiting"}
-
-
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
     """One shard.
@@ -251,7 +250,7 @@ def _status_of(folder: RunFolder, plan: ShardPlan, number: int, known: dict[int,
     elif known is None:
         state = "begun" if answered or failed or line else "missing"
     elif number in known:
-        state = _GOING.get(known[number], known[number].lower())
+        state = _SLURM_STATES.get(known[number], known[number].lower())
     else:
         state = "failed" if answered or failed or line or folder.output(number).exists() else "missing"
     return ShardStatus(number, state, answered, failed, expected, line)

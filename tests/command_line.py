@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import logging
 import os
 import signal
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from lbx.base.processes import PIPE, start_python
@@ -42,6 +44,25 @@ class Lbx:
             stream.flush()
             said.append(stream.buffer.getvalue().decode("utf-8"))  # type: ignore[attr-defined]
         return Done(words, code if isinstance(code, int) else int(code is not None), *said)
+
+    def ok(self, *arguments: object, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> Done:
+        """A command that ends with 0."""
+        done = self(*arguments, cwd=cwd, environment=environment)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def rows(self, results: Path, query: str) -> list[dict[str, Any]]:
+        """Rows of ``lbx sql``."""
+        rows: list[dict[str, Any]] = json.loads(self.ok("sql", results, query, "--format", "json").stdout)
+        return rows
+
+    def unpacked(self, recipe: Path, folder: Path, *options: object) -> Path:
+        """The bundle of a recipe, unpacked into folder/bundle; its archive is in folder/out."""
+        out = folder / "out"
+        self.ok("bundle", recipe, "-o", out, *options)
+        (archive,) = out.glob("*.tar")
+        self.ok("unpack", archive, "--allow-unsigned", "--to", folder / "bundle")
+        return folder / "bundle"
 
     def process(
         self, *arguments: object, cwd: Path | None = None, environment: Mapping[str, str] | None = None

@@ -44,7 +44,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "bundle/making/fetch.py": {"fdopen": "a descriptor of open_kept"},
     "bundle/making/sources.py": {"open": "tarfile, on a file of open_input"},
     "bundle/receiving/trusted_archive.py": {"TemporaryFile": "has no name that anybody could take"},
-    "cli/doctor.py": {"TemporaryFile": "has no name that anybody could take"},
+    "cli/machine.py": {"TemporaryFile": "has no name that anybody could take"},
     "cli/main.py": {
         "open": "os.devnull, where nobody reads standard output any more, or a stream is closed",
         "fdopen": "that descriptor",

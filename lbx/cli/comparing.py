@@ -33,7 +33,6 @@ from lbx.store import Table
 
 
 def compare(options: Parity) -> None:
-    """See ``lbx parity``."""
     bundle = options.bundle
     if bundle and not options.task_names and str(bundle) == os.environ.get(BUNDLE_VARIABLE):
         bundle = None

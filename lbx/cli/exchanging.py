@@ -1,9 +1,10 @@
-"""What ``lbx score``, ``lbx import``, ``lbx export`` and ``lbx metadata`` do."""
+"""``lbx import``, ``lbx export``, ``lbx score`` and ``lbx metadata``."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator, Mapping
 
 from lbx.base.errors import UsageError
@@ -11,24 +12,25 @@ from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
 from lbx.base.option import key_values
 from lbx.base.units import counted
-from lbx.benchmarks import judge_forms, official_judges
+from lbx.benchmarks import BENCHMARKS, judge_forms, official_judges
 from lbx.cli.exchange_options import Export, Import, Metadata, Score
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
-from lbx.cli.rating_files import export_ratings, import_ratings
 from lbx.exchange.exporting import export as export_runs
+from lbx.exchange.exporting import write_files
 from lbx.exchange.importing import understand, write_predictions
 from lbx.exchange.judge_export import export_judgements
 from lbx.exchange.judged_export import export_judged
 from lbx.exchange.judgements import understand_judgements, write_judgements
-from lbx.exchange.ratings.pages import RATING_FORMAT
+from lbx.exchange.ratings import exporting, importing
+from lbx.exchange.ratings.pages import RATING_FORMAT, read_pages
 from lbx.running.rescoring import score, score_with
+from lbx.scoring.adding_up import add_up_completed
 from lbx.store import Store
 from lbx.store.runs import metadata as held
 from lbx.store.runs import only_run, runs_named, set_metadata
 
 
 def score_outputs(options: Score) -> None:
-    """See ``lbx score``."""
     if options.threads and not options.embedding:
         raise UsageError("--threads is for an embedding model, and none is named.", fix="Name one with --embedding.")
     with RunBar() as bar:
@@ -48,7 +50,6 @@ def score_outputs(options: Score) -> None:
 
 
 def import_files(options: Import) -> None:
-    """See ``lbx import``."""
     output, file_format = options.output, options.file_format
     if options.strip_reasoning and file_format in (RATING_FORMAT, *judge_forms()):
         raise UsageError(f"--strip-reasoning is for answers, and {file_format} has none.", fix="Leave it out.")
@@ -89,7 +90,6 @@ def import_files(options: Import) -> None:
 
 
 def _import_judge(options: Import, bundle: Bundle | None, metadata: Mapping[str, str]) -> None:
-    """Raises UsageError, BundleError, StoreError: see ``lbx.exchange.judgements.write_judgements``."""
     output = options.output
     read = understand_judgements(
         options.file_format,
@@ -116,7 +116,6 @@ def _import_judge(options: Import, bundle: Bundle | None, metadata: Mapping[str,
 
 
 def _score_import(store: Store, run_id: str, workers: int) -> None:
-    """Score a run that was just imported, and close it."""
     status = "interrupted"
     try:
         with RunBar() as bar:
@@ -127,7 +126,6 @@ def _score_import(store: Store, run_id: str, workers: int) -> None:
 
 
 def export_files(options: Export) -> None:
-    """See ``lbx export``."""
     file_format, results, runs, output = options.file_format, options.results, options.runs, options.output
     judged, force = options.judged, options.force
     if file_format == RATING_FORMAT:
@@ -180,7 +178,6 @@ def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
 
 
 def record_metadata(options: Metadata) -> None:
-    """See ``lbx metadata``."""
     results = options.results
     changes = key_values("lbx metadata", options.said)
     only_read = not changes or not is_results_file(results)  # opening what is none for writing would make it one
@@ -192,3 +189,38 @@ def record_metadata(options: Metadata) -> None:
     else:
         for line in [f"{key}={value}" for key, value in metadata.items()] or [f"Nothing is recorded about {run}."]:
             answer(line)
+
+
+def import_ratings(options: Import) -> None:
+    """Raises UsageError: the path or the rater is wrong; StoreError: the results file is."""
+    output = options.output
+    Store.check(output)
+    opened = Bundle(options.bundle) if options.bundle else None
+    files = read_pages(options.path, options.rater)  # before the results file is made
+    with Store(output) as store:
+        done = importing.import_ratings(store, files, bundle=opened, set_id=options.set_id)
+        add_up_completed(store, BENCHMARKS)
+    if options.as_json:
+        means = {key: mean if math.isfinite(mean) else None for key, mean in done.means.items()}
+        answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done), "means": means}))
+        return
+    ratings, questions = counted(done.ratings, "rating"), counted(done.questions, "question")
+    answer(f"{done.set_id}: {ratings} by {done.rater} of {questions}, in {output}")
+    for key, mean in done.means.items():
+        answer(f"{key}: {mean}")
+    notes(done.notes)
+
+
+def export_ratings(options: Export) -> None:
+    """Raises UsageError: no such set or rater, a document is nowhere, a file already exists."""
+    opened = Bundle(options.bundle) if options.bundle else None
+    with Store(options.results, read_only=True) as store:
+        files = exporting.export_ratings(
+            store, options.set_id, options.rater, bundle=opened, documents=options.documents
+        )
+    pieces = {name: [text] for name, text in files.items()}
+    written = write_files(options.output, pieces, whose=options.rater or "the rater", force=options.force)
+    if options.as_json:
+        answer_json(json.dumps({"files": [str(path) for path in written]}))
+        return
+    answer(f"{len(written)} files in {options.output}")

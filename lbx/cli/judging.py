@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 
 from lbx.base.commands import as_command
 from lbx.base.units import counted
+from lbx.cli.failures import saying
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.people_options import Judge
 from lbx.cli.running import finish, how, left_in, show_outlook
-from lbx.cli.stopping import saying
 from lbx.cli.tables import show_table
 from lbx.report.fitness import Fitness, fitness
 from lbx.report.sheets import plain_columns
@@ -24,7 +24,6 @@ from lbx.store import Store, Table
 
 
 def judge_answers(options: Judge) -> None:
-    """See ``lbx judge``."""
     place = options.output or options.results
     values = {**options.judge, "answers": (str(options.results),)}
     wanted = calibrating(values) if options.calibrate else judge_spec(values)

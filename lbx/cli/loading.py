@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from lbx.cli.stopping import stoppable
+from lbx.cli.failures import stoppable
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter, Parameter
@@ -86,7 +86,7 @@ class PlainTypes(CommandWithHelp):
 
 
 def _no_type(ctx: Context) -> None:
-    """See ``PlainTypes``."""
+    """No type, for ``PlainTypes``."""
 
 
 class _Parts(PlainTypes, TyperGroup):
@@ -184,7 +184,6 @@ def command(name: str, row: Row) -> Command:
 
 
 def _called(row: Row, options: type) -> Callable[..., None]:
-    """The function that Typer calls."""
 
     def run(context: typer.Context, **values: Any) -> None:
         if not row.loads_model:
@@ -225,7 +224,6 @@ def as_typer(annotation: Any, default: object) -> Shown:
 
 
 def _made(options: type, values: Mapping[str, Any], context: typer.Context) -> object:
-    """A value of the options' class."""
     made = {}
     for field in dataclasses.fields(options):
         if several := _several(field):

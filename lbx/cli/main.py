@@ -5,7 +5,6 @@ Exit codes: 0 done, 1 failed, 2 bad usage, 3 done but some samples failed, 130 i
 
 from __future__ import annotations
 
-import errno
 import gc
 import logging
 import os
@@ -18,11 +17,11 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
 from lbx.base.errors import ConflictError, LbxError
-from lbx.base.stored_values import files_read, stored_value_error
+from lbx.base.stored_values import files_read
 from lbx.base.version import __version__
+from lbx.cli.failures import as_lbx_error, with_other_output
 from lbx.cli.loading import PlainTypes, Row, command
 from lbx.cli.output import Notes, answer, show_error, show_traceback, show_usage_error
-from lbx.cli.repeating import with_other_output
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
@@ -50,13 +49,13 @@ _SUBMIT = {
         "Cluster",
         "Submit a run as a Slurm array of shards, and a job behind it that merges them.",
         "cli.cluster_options:SubmitSlurm",
-        "cli.submitting:submit_to_slurm",
+        "cli.cluster:submit_to_slurm",
     ),
     "kubernetes": Row(
         "Cluster",
         "Write a run as a Kubernetes Indexed Job. lbx does not submit it: kubectl does.",
         "cli.cluster_options:SubmitKubernetes",
-        "cli.submitting:write_for_kubernetes",
+        "cli.cluster:write_for_kubernetes",
     ),
 }
 COMMANDS = {
@@ -64,7 +63,7 @@ COMMANDS = {
         "Measure",
         "Show what this machine can do: CPU code in use, GPU, memory and its limits, backends, whether it is offline.",
         "cli.measure_options:Doctor",
-        "cli.doctor:doctor",
+        "cli.machine:doctor",
     ),
     "tasks": Row(
         "Measure",
@@ -76,7 +75,7 @@ COMMANDS = {
         "Measure",
         "List what --model can name: cards and weights in models/ and in this folder, and weights in the bundle.",
         "cli.measure_options:Models",
-        "cli.models:show_models",
+        "cli.machine:show_models",
     ),
     "prompts": Row(
         "Measure",
@@ -124,7 +123,7 @@ COMMANDS = {
         "Browse stored answers: question, document with a search, reasoning, answer, scores, what judges and "
         "people said.",
         "cli.read_options:Browse",
-        "cli.browsing:browse",
+        "cli.showing:browse",
         loads_model=True,
     ),
     "sql": Row(
@@ -145,13 +144,13 @@ COMMANDS = {
         "Judges and people",
         "Have people rate stored answers, blind, on a page of this machine; one secret link a rater.",
         "cli.people_options:Rate",
-        "cli.rating:rate",
+        "cli.people:rate",
     ),
     "annotate": Row(
         "Judges and people",
         "Browse, search and edit a dataset of questions on documents: what is not edited keeps its bytes.",
         "cli.people_options:Annotate",
-        "cli.annotating:annotate",
+        "cli.people:annotate",
     ),
     "import": Row(
         "Exchange",
@@ -176,7 +175,7 @@ COMMANDS = {
         "Exchange",
         "Join results files: parts of one run become that run again, other runs stand side by side.",
         "cli.exchange_options:Merge",
-        "cli.merging:merge_files",
+        "cli.cluster:merge_files",
     ),
     "metadata": Row(
         "Exchange",
@@ -194,13 +193,13 @@ COMMANDS = {
         "Across the gap",
         "Check an archive without unpacking it: who signed it, every volume, then every file against the manifest.",
         "cli.gap_options:Verify",
-        "cli.receiving:verify",
+        "cli.bundling:verify",
     ),
     "unpack": Row(
         "Across the gap",
         "Verify an archive and unpack it, all or nothing.",
         "cli.gap_options:Unpack",
-        "cli.receiving:unpack",
+        "cli.bundling:unpack",
     ),
     "submit": Row(
         "Cluster",
@@ -211,7 +210,7 @@ COMMANDS = {
         "Cluster",
         "Show how far each shard of a submitted run is. Runs are not disturbed: only copies are opened.",
         "cli.cluster_options:Status",
-        "cli.merging:show_status",
+        "cli.cluster:show_status",
     ),
 }
 """The commands, in the order of ``lbx --help``."""
@@ -284,7 +283,7 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("LBX_DEBUG"):
             raise
-        show_error(_in_words(error))
+        show_error(as_lbx_error(error))
         sys.exit(1)
 
 
@@ -308,31 +307,6 @@ def _call() -> int | None:
         # Typer sets a hook of its own, which shows names as they are.
         sys.excepthook = lambda *failure: show_traceback("".join(traceback.format_exception(*failure)))
     return code
-
-
-def _in_words(error: Exception) -> LbxError:
-    if isinstance(error, OSError):
-        return _from_os_error(error)
-    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # from Python 3.13 on an OSError
-        return LbxError(f"The operating system refused: {error}.")
-    if isinstance(error, MemoryError):
-        return LbxError(
-            "There is not enough memory for this; what was committed before is safe.",
-            fix="Give a smaller file, or more memory; `lbx doctor` says what binds.",
-        )
-    return stored_value_error(error) or LbxError(
-        f"lbx met something it did not expect: {type(error).__name__}: {error}.",
-        fix="What was committed before is safe. Please report it with the traceback that --debug shows.",
-    )
-
-
-def _from_os_error(error: OSError) -> LbxError:
-    place = f" ({error.filename})" if error.filename else ""
-    if error.errno == errno.ENOSPC:
-        return LbxError(f"The disk is full{place}.", fix="Make room, then repeat the same command to continue.")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return LbxError(f"No permission: {error.strerror}{place}.", fix="Choose a place that you may write to.")
-    return LbxError(f"The operating system refused: {error.strerror or error}{place}.")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ _MOST_ROWS = 1_000
 
 
 def answer_query(options: Sql) -> None:
-    """See ``lbx sql``."""
     limit = TimeLimit(options.timeout_s or math.inf)
     if not options.memory_mib:
         _answer(options, limit)

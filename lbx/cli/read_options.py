@@ -22,11 +22,12 @@ from lbx.cli.options import (
     bundle_option,
     format_option,
 )
+from lbx.report.comparison_reports import COMPARISONS
 from lbx.report.opinion_reports import OPINIONS
 from lbx.report.score_reports import SCORES
 from lbx.report.shapes import ALL, BOARD
 
-_REPORTS = (*SCORES, *OPINIONS, BOARD)
+_REPORTS = (*SCORES, *COMPARISONS, *OPINIONS, BOARD)
 
 
 def _reports(incomplete: str) -> list[str]:

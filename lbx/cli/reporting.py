@@ -19,8 +19,8 @@ from lbx.cli.tables import check_output, show_sheets
 from lbx.judging.people.journal import journal_of, read_journal
 from lbx.report import latex, papers, render, reports
 from lbx.report import overview as overviews
-from lbx.report.alike import marked
 from lbx.report.cells import sheet
+from lbx.report.comparing import mark_ties
 from lbx.report.headings import headed, progress
 from lbx.report.shapes import ALL, BOARD, ReportQuery
 from lbx.report.sheets import Sheet
@@ -34,7 +34,6 @@ _PIPED = 120
 
 
 def report(options: Report) -> None:
-    """See ``lbx report``."""
     view, results, output = options.view, options.results, options.output
     published = bool(options.references or options.against)
     if options.expected and view is None and results is not None:
@@ -114,7 +113,6 @@ def _asked(results: Path | None, view: str | None, *, published: bool) -> tuple[
 
 
 def _views(view: str | None, output_format: ReportFormat) -> list[str]:
-    """The reports that are asked for. Raises UsageError."""
     names = reports.reports_of(view) if view else list(_DEFAULT_VIEWS)
     if len(names) > 1 and output_format in (ReportFormat.CSV, ReportFormat.PARQUET):
         raise UsageError(f"A {output_format} file holds one table.", fix=f"Name one of: {', '.join(names)}.")
@@ -162,7 +160,7 @@ def _read(results: Path | None, names: Sequence[str], query: ReportQuery, *, in_
         if "paper" in tables:
             tables.failures = papers.failures(store, tables["paper"])
         if in_bold and tables.get("paper"):
-            tables["paper"] = marked(store, query, tables["paper"])
+            tables["paper"] = mark_ties(store, query, tables["paper"])
         return tables
 
 

@@ -15,10 +15,10 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.units import counted, duration, size
 from lbx.benchmarks import BENCHMARKS, everything
+from lbx.cli.failures import saying
 from lbx.cli.measure_options import Plan, Run, Tasks
 from lbx.cli.options import BUNDLE_VARIABLE, AskingHere
 from lbx.cli.output import RunBar, answer, answer_json, note, stdout
-from lbx.cli.stopping import saying
 from lbx.cli.tables import show_table
 from lbx.forecast.outlook import Outlook, by_time, faster_line, memory_line, sharing_lines, time_line
 from lbx.forecast.run_plan import TaskPlan

@@ -1,4 +1,4 @@
-"""What ``lbx show`` does, and the prompts of ``lbx prompts``."""
+"""``lbx show``, ``lbx browse`` and the prompts of ``lbx prompts``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lbx.base.errors import LbxError, UsageError
+from lbx.base.layout import Bundle
 from lbx.base.outputs import whole_file
 from lbx.benchmarks.judge.benchmark import Judging
 from lbx.cli.measure_options import Prompts
 from lbx.cli.output import answer_json, answer_text, note
-from lbx.cli.read_options import Show
+from lbx.cli.pages import of_web, open_site
+from lbx.cli.read_options import Browse, Show
 from lbx.cli.tables import show_table
 from lbx.report import render
 from lbx.report.headings import headline, progress
@@ -34,16 +36,19 @@ from lbx.store.answers import (
     opinion_words,
     opinions,
     patterns,
+    tasks_named,
 )
 from lbx.store.runs import runs_named
 from lbx.store.sessions import newest_spec, progress_of_runs
+
+if TYPE_CHECKING:
+    from lbx.web.browsing import BrowsingPages
 
 _SHOWN = 2000
 """Characters of a text that are shown without --full, half from each end."""
 
 
 def show_prompts(options: Prompts) -> None:
-    """See ``lbx prompts``."""
     spec, output = options.spec, options.output
     prompts = sent_prompts(spec, first=output is None and spec.choice.everything)
     if output is not None:
@@ -102,7 +107,6 @@ def _ends(text: str) -> str:
 
 
 def show_answers(options: Show) -> None:
-    """See ``lbx show``."""
     as_json = options.as_json
     with Store(options.results, beside_writer=True) as store:
         say_moment(store)
@@ -138,7 +142,6 @@ def show_answers(options: Show) -> None:
 
 
 def _told(answer: StoredAnswer, options: Show) -> dict[str, Any]:
-    """All of an answer, for JSON."""
     row = {**answer.values, "marks": answer.marks, "scores": list(answer.scores)}
     if options.prompt:
         prompts = rebuilt_prompts(options.results, answer, options.bundle, options.model)
@@ -198,7 +201,6 @@ def _lines_of_answer(
 
 
 def _opinion(one: Mapping[str, Any], names: Mapping[str, str], *, full: bool) -> str:
-    """What a judge or a rater said of the answer, and in which words."""
     judge = one.get("judge_id")
     who = f"judge     {names.get(judge, judge)}" if judge else f"rater     {one['rater']} ({one['set_id']})"
     words = opinion_words(one) or one.get("state") or "no verdict"
@@ -210,7 +212,6 @@ def _opinion(one: Mapping[str, Any], names: Mapping[str, str], *, full: bool) ->
 
 
 def _judged(meta: Any) -> Iterator[str]:
-    """Of a judge's sample: which question and which runs' answers it is about."""
     of_judge = meta if isinstance(meta, dict) else {}
     if of_judge.get("run_id") and of_judge.get("sample_id"):
         question = "/".join(str(of_judge.get(name)) for name in ("benchmark", "task", "sample_id"))
@@ -240,3 +241,20 @@ def _lines_of_rebuilt(fields: dict[str, Any], *, full: bool) -> Iterator[str]:
         mark = f"\n[... {one.get('tokens_cut', 0):,} tokens are cut away here ...]\n"
         yield f"step {one['step'] + 1}"
         yield _shown(one.get("text") or str(one["error"]), full=full, cut_at=one.get("cut_at"), mark=mark)
+
+
+def browse(options: Browse) -> None:
+    pages_of: type[BrowsingPages] = of_web("web.browsing:BrowsingPages")
+    results = options.results
+    with Store(results, beside_writer=True) as store:
+        say_moment(store)
+        runs, tasks = runs_named(store, options.runs), tasks_named(store, options.tasks)
+    opened = Bundle(options.bundle) if options.bundle else None
+
+    def prompts(answer: StoredAnswer) -> Sequence[Mapping[str, Any]]:
+        return [sent.to_json() for sent in rebuilt_prompts(results, answer, options.bundle, options.model)]
+
+    pages = pages_of(results, bundle=opened, prompts=prompts, runs=runs, tasks=tasks)
+    if opened is None:
+        note("Without --bundle there are no documents.")
+    open_site(pages.routes, ["you"], options)

@@ -116,13 +116,11 @@ def manifest(options: KubernetesOptions, shards: int, run: Sequence[str]) -> dic
 
 
 def _pod(options: KubernetesOptions, run: Sequence[str]) -> dict[str, Any]:
-    claims = {"run": options.run_claim, "bundle": options.bundle_claim}
-    volumes: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "persistentVolumeClaim": {"claimName": claim, **({"readOnly": True} if name == "bundle" else {})},
-        }
-        for name, claim in claims.items()
+    volumes = [
+        {"name": "run", "persistentVolumeClaim": {"claimName": options.run_claim}},
+        {"name": "bundle", "persistentVolumeClaim": {"claimName": options.bundle_claim, "readOnly": True}},
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
     ]
     return {
         "restartPolicy": "Never",
@@ -131,19 +129,19 @@ def _pod(options: KubernetesOptions, run: Sequence[str]) -> dict[str, Any]:
         "enableServiceLinks": False,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [_container(options, run)],
-        "volumes": [*volumes, {"name": "scratch", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}],
+        "volumes": volumes,
     }
 
 
 def _container(options: KubernetesOptions, run: Sequence[str]) -> dict[str, Any]:
     limits = {"cpu": options.cpus, "memory": options.mem, "nvidia.com/gpu": str(options.gpus or "")}
-    wanted = {name: value for name, value in limits.items() if value}
+    limits = {name: value for name, value in limits.items() if value}
     script = _SCRIPT.format(folder=FOLDER, scratch=_SCRATCH, minutes=options.minutes)
     return {
         "name": "lbx",
         "image": options.image,
         "command": ["/bin/sh", "-c", script, "lbx", *run],
-        "resources": {"requests": wanted, "limits": wanted} if wanted else {},
+        "resources": {"requests": limits, "limits": limits} if limits else {},
         "securityContext": {
             "readOnlyRootFilesystem": True,
             "allowPrivilegeEscalation": False,

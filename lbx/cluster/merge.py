@@ -1,19 +1,21 @@
-"""Results files as one, added up, with what is missing by name."""
+"""Results files merged into one, with missing answers by name; and the state of a submitted run."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lbx.base.commands import as_command
-from lbx.base.errors import UsageError
+from lbx.base.errors import LbxError, UsageError
 from lbx.base.inputs import open_input
 from lbx.base.outputs import passing_folder
 from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
+from lbx.cluster import slurm
+from lbx.cluster.folder import RunFolder
 from lbx.forecast.shards import ShardPlan
 from lbx.judging.people.journal import journal_of
 from lbx.scoring.adding_up import add_up, add_up_completed
@@ -21,6 +23,9 @@ from lbx.store import Store, opinions
 from lbx.store.copies import alone
 from lbx.store.merging import Merging, merge_files
 from lbx.store.opening import check_place
+from lbx.store.snapshots import read_committed
+
+_SLURM_STATES = {"RUNNING": "running", "COMPLETING": "running", "PENDING": "waiting", "REQUEUED": "waiting"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,3 +177,78 @@ def gaps(store: Store, plan: ShardPlan) -> list[Gap]:
             if missing:
                 gaps_found.append(Gap(number, run, missing))
     return sorted(gaps_found, key=lambda gap: gap.shard)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatus:
+    """One shard.
+
+    Attributes:
+        state: "done"; "running" or "waiting" as Slurm says; "failed": not done, and Slurm has nothing of it any more;
+            "begun" or "missing": the same where Slurm cannot be asked, with and without any answer.
+        answered, failed: that its file holds.
+        expected: how many answers it is to give.
+        said: its run's last line in the log.
+    """
+
+    shard: int
+    state: str
+    answered: int
+    failed: int
+    expected: int
+    said: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def shard_statuses(folder: RunFolder) -> list[ShardStatus]:
+    """State of every shard.
+
+    Raises:
+        UsageError: the folder is none of ``lbx submit``.
+    """
+    plan = folder.plan()
+    submitted = folder.submitted()
+    known = slurm.states(submitted.array_id) if submitted and submitted.array_id else None
+    return [_status_of(folder, plan, number, known) for number in range(len(plan.shards))]
+
+
+def _status_of(folder: RunFolder, plan: ShardPlan, number: int, known: dict[int, str] | None) -> ShardStatus:
+    answered, failed = _answer_counts(folder.shard(number), plan)
+    expected = plan.expected(number)
+    line = _last_line(folder.log(number))
+    if answered + failed >= expected:
+        state = "done"
+    elif known is None:
+        state = "begun" if answered or failed or line else "missing"
+    elif number in known:
+        state = _SLURM_STATES.get(known[number], known[number].lower())
+    else:
+        state = "failed" if answered or failed or line or folder.output(number).exists() else "missing"
+    return ShardStatus(number, state, answered, failed, expected, line)
+
+
+def _answer_counts(path: Path, plan: ShardPlan) -> tuple[int, int]:
+    """Numbers of answers and failures that a shard has committed; its file may be open for writing."""
+    if not path.is_file():
+        return 0, 0
+    counts = (
+        "SELECT count(*) FILTER (WHERE error IS NULL), count(*) FILTER (WHERE error IS NOT NULL) "
+        "FROM generations WHERE run_id IN (SELECT unnest(?::VARCHAR[]))"
+    )
+    try:
+        ((answered, failed),) = read_committed(path, counts, [list(plan.runs)])
+    except (OSError, LbxError):
+        return 0, 0  # it has just been made
+    return answered, failed
+
+
+def _last_line(path: Path) -> str:
+    try:
+        with open_input(path) as file:
+            file.seek(max(0, path.stat().st_size - 4096))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""

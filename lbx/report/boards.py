@@ -15,8 +15,8 @@ from typing import NamedTuple
 from lbx.base.number_key import NumberKey, group_number
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.board import Board, Entry, Number, Part, Row, Text, Words
-from lbx.report import notes
 from lbx.report.board_entries import entries, paired
+from lbx.report.cells import interval_notes
 from lbx.report.curves import Curves, curves
 from lbx.report.shapes import PUBLISHED, Column, Report, ReportQuery
 from lbx.store import Store, Table
@@ -54,8 +54,18 @@ def report_of(board: Board) -> Report:
     )
     columns = (*map(_column, board.first), *who, *map(_column, board.columns), Column("note", "note", optional=True))
     return Report(
-        board.title, "", columns, notes=partial(notes.board, further=board.note), empty=board.empty, takes=PUBLISHED
-    )
+        board.title, "", columns, notes=partial(_notes, further=board.note), empty=board.empty, takes=PUBLISHED,
+        reads="coverage", page=3,
+    )  # fmt: skip
+
+
+def _notes(made: Table, further: str) -> list[str]:
+    """Notes on the intervals of a board's numbers, and the board's own note."""
+    lows = [at for at, name in enumerate(made.columns) if name.endswith("_low")]
+    by = made.columns.index("cluster_by") if lows else 0
+    bounds = [(next((row[at] for at in lows if row[at] is not None), None), row[by]) for row in made.rows]
+    intervals = interval_notes(replace(made, columns=["low", "cluster_by"], rows=bounds)) if lows else []
+    return [*intervals, *filter(None, [further])]
 
 
 def _column(one: Text | Number) -> Column:

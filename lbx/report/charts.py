@@ -205,7 +205,6 @@ def radar(title: str, about: str, axes: Sequence[str], shapes: Sequence[Series],
 
 
 def _extent(points: Iterable[Point | None]) -> list[float]:
-    """Every finite number of the points."""
     return [svg.number(v) for p in points if p for v in (p.value, p.low, p.high) if svg.is_finite(v)]
 
 

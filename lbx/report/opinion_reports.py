@@ -1,9 +1,59 @@
-"""The same of what judges and people say."""
+"""Reports of the opinions of judges and people."""
 
 from __future__ import annotations
 
-from lbx.report import notes
+from typing import TYPE_CHECKING
+
+from lbx.base.units import counted
 from lbx.report.shapes import Column, Report
+
+if TYPE_CHECKING:
+    from lbx.store import Table
+
+
+def judge_notes(made: Table) -> list[str]:
+    rows = made.dicts()
+    notes = list(dict.fromkeys(f"{row['label_judge']} is {row['fitness']}: {row['why']}." for row in rows))
+    if any(row["same_family"] for row in rows):
+        notes.append(
+            "Same family: the judge has the judged model's architecture and tokenizer, and may prefer its own."
+        )
+    if any(row["many_errors"] for row in rows):
+        notes.append("Many errors: more than 5% of the rounds hold no verdict; no win rate and no mean counts them.")
+    cut: dict[tuple[object, ...], int] = {}
+    for row in rows:  # a judge's rows of a run: their sum, then its tasks and marks
+        key = tuple(row[name] for name in ("judge_id", "benchmark", "run_id", "against_run_id"))
+        cut[key] = max(row["n_cut"], cut.get(key, 0))
+    if total := sum(cut.values()):
+        notes.append(
+            f"{counted(total, 'text reached its', 'texts reached their')} token limit before a verdict. "
+            "Ask for the verdict alone, or allow more: max_new_tokens of a rubric, --max-new-tokens."
+        )
+    if any(row["win_rate_agreeing"] is not None for row in rows):
+        notes.append("Both orders agreeing: a win only where both orders say so, everything else a tie.")
+    return notes
+
+
+def _judge_bias_notes(made: Table) -> list[str]:
+    return [
+        "p tests for no preference: each question counts for the side that won more of its rounds (exact sign test). "
+        "A judge that looks only at the answers is consistent and has the first win half of the time."
+    ]
+
+
+def _agreement_notes(made: Table) -> list[str]:
+    rows = made.dicts()
+    notes = ["Beside alpha (Krippendorff's) stand 95% intervals of a bootstrap over documents."]
+    if any(row["kind"] == "score" for row in rows):
+        notes.append(
+            "For scores, kappa weighs disagreements by the square of their distance, and alpha takes them as ranks."
+        )
+    if any(row["between"] == "judge and people" for row in rows):
+        notes.append(
+            "A judge's verdict on a question is the one of both orders, else a tie; people's is the majority's."
+        )
+    return notes
+
 
 OPINIONS: dict[str, Report] = {
     "judge_results": Report(
@@ -30,8 +80,9 @@ OPINIONS: dict[str, Report] = {
             Column("caution", "caution", optional=True, rank=1),
         ),
         run_columns=("run_id", "judge_id"),
-        notes=notes.judge_results,
+        notes=judge_notes,
         empty="No judge has judged anything yet.",
+        page=6,
     ),
     "judge_bias": Report(
         "Judge bias: position and length (percent: same in both orders; won by the first, by the longer answer)",
@@ -51,8 +102,9 @@ OPINIONS: dict[str, Report] = {
             Column("longer_share", "longer wins", "percent", interval=True, of="longer_share_"),
             Column("longer_p", "p of longer", "p", rank=2),
         ),
-        notes=notes.judge_bias,
+        notes=_judge_bias_notes,
         empty="No judge has compared two answers yet.",
+        page=7,
     ),
     "rating_results": Report(
         "What people say (means on the scale, as the official page prints them; win rates in percent)",
@@ -74,6 +126,7 @@ OPINIONS: dict[str, Report] = {
         ),
         empty="No rating is in this file. Ratings arrive when the page is closed; lbx rate RESULTS --collect brings "
         "those that a killed one left.",
+        page=8,
     ),
     "agreement": Report(
         "Who agrees with whom (agreement in percent; 1: always, 0: as by chance)",
@@ -91,7 +144,8 @@ OPINIONS: dict[str, Report] = {
             Column("tau", "tau of runs", "coefficient", missing="", rank=2),
             Column("runs", "runs", "count", missing="", rank=3),
         ),
-        notes=notes.agreement,
+        notes=_agreement_notes,
         empty="No two judges or raters have judged the same answers yet.",
+        page=9,
     ),
 }

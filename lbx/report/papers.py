@@ -15,8 +15,8 @@ from lbx.base.units import counted
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.paper import Paper, Place
-from lbx.report.alike import NOTE
 from lbx.report.cells import interval_notes, shown
+from lbx.report.comparing import TIES_NOTE
 from lbx.report.curves import Curves
 from lbx.report.labels import number_label
 from lbx.report.shapes import Column
@@ -175,7 +175,7 @@ def _sheet(title: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
     made = [*head, *(Column(column, one_line(column), "number", across=True) for column in columns)]
     best = frozenset(_best(keys, columns, cells, len(head)))
     notes = ["* published elsewhere"] if any(not run_id for _, run_id in runs) else []
-    notes += [NOTE] if len(runs) > 1 and "alike" in rows[0] else []
+    notes += [TIES_NOTE] if len(runs) > 1 and "alike" in rows[0] else []
     if any(row["official"] is None for row in rows):
         notes.append(
             "-: no official number, as not all of its samples have a score in this run; the report task_scores has "

@@ -11,7 +11,6 @@ from lbx.base.tables import nearest
 from lbx.report import (
     agreement,
     boards,
-    changes,
     comparing,
     cost,
     effective_context,
@@ -24,6 +23,7 @@ from lbx.report import (
     truncation_effect,
 )
 from lbx.report.cells import without_intervals
+from lbx.report.comparison_reports import COMPARISONS
 from lbx.report.curves import curves
 from lbx.report.labels import labelled, labelled_models, labels
 from lbx.report.opinion_reports import OPINIONS
@@ -38,27 +38,17 @@ from lbx.store.runs import check_runs
 
 REPORTS: Mapping[str, Report] = {
     **SCORES,
+    **COMPARISONS,
     **OPINIONS,
     **{name: boards.report_of(one.board) for name, one in boards.BOARDS.items()},
 }
 
-ON_A_PAGE = (
-    "leaderboard",
-    "paper",
-    BOARD,
-    "task_scores",
-    "comparison",
-    "judge_results",
-    "judge_bias",
-    "rating_results",
-    "agreement",
-    "length_curve",
-    "effective_context",
-    "needles",
-    "truncation_effect",
-    "truncation",
-    "cost",
-    "guards",
+ON_A_PAGE = tuple(
+    dict.fromkeys(
+        BOARD if name in boards.BOARDS else name
+        for name, report in sorted(REPORTS.items(), key=lambda item: item[1].page)
+        if report.page
+    )
 )
 """The reports of a whole page, in its order."""
 
@@ -70,7 +60,7 @@ MADE: Mapping[str, Callable[[Store, ReportQuery], Table]] = {
     "needles": needles.table,
     "cost": cost.table,
     "comparison": comparing.table,
-    "changes": changes.table,
+    "changes": comparing.changes,
     "reference": reference.table,
     "expected": expecting.table,
     "judge_results": judged.results,
@@ -80,11 +70,6 @@ MADE: Mapping[str, Callable[[Store, ReportQuery], Table]] = {
     **{name: partial(boards.table, name=name) for name in boards.BOARDS},
 }
 """What makes the rows that no query can."""
-
-_COVERED = frozenset({"leaderboard", "task_scores", "paper", "expected", *boards.BOARDS})
-"""The reports that ask more than once how many samples have an answer, or what tells runs apart."""
-_OF_NUMBERS = _COVERED | {"group_scores", "length_curve"}
-"""The reports of stored numbers; the others are made of answers and scores."""
 
 
 def reports_of(view: str) -> list[str]:
@@ -109,7 +94,7 @@ def check_options(names: Collection[str], options: Iterable[str]) -> None:
 
 def of_numbers(names: Collection[str]) -> bool:
     """Whether any of these reports shows numbers that runs' ends store."""
-    return not _OF_NUMBERS.isdisjoint(names)
+    return any(REPORTS[name].reads != "answers" for name in names)
 
 
 def read(store: Store | None, name: str, query: ReportQuery = ALL, among: Collection[str] = ()) -> Table:
@@ -124,7 +109,7 @@ def read(store: Store | None, name: str, query: ReportQuery = ALL, among: Collec
     if store is None:
         return reference.table(None, query)
     check_runs(store, query.runs)
-    if name in _COVERED:
+    if REPORTS[name].reads == "coverage":
         store.make_once("coverage", "distinctions")
     if name == "paper":
         table = without_keys(read_paper(store, query))

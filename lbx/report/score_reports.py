@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lbx.base.marks import MARKS, WORST_FIRST
-from lbx.report import notes
-from lbx.report.shapes import PUBLISHED, Column, Report
+from lbx.report.shapes import COVERAGE, PUBLISHED, Column, Report
+
+if TYPE_CHECKING:  # the command line lists the reports, and does not load DuckDB
+    from lbx.store import Table
 
 _WHO = (Column("model", "model"), Column("backend", "backend", rank=9), Column("mode", "mode", optional=True, rank=3))
 _TASK = (Column("benchmark", "benchmark"), Column("task", "task"))
 _TWIN = Column("differs_in", "differs in", optional=True, rank=2)
-_COVERAGE = Column("coverage", "samples", optional=True, rank=4)
-"""Beside every score of a part of the samples: "3 of 269"."""
 
 _MARK_TEXTS = ", ".join(
     f"CASE WHEN g.{mark.name} > 0 THEN '{mark.words} ' || printf('%.3g%%', 100 * g.{mark.name} / g.n) END"
@@ -33,6 +33,72 @@ def _any_of(*columns: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda row: any(row.get(name) is not None for name in columns)
 
 
+def _leaderboard_notes(made: Table) -> list[str]:
+    notes = [
+        f"{row.get('label') or row['model']}, {row['benchmark']}: {row['answered']:,} of {row['asked']:,} samples "
+        f"answered; with the others all wrong or all right the score is {100 * row['failed_as_0']:.1f} to "
+        f"{100 * row['failed_as_1']:.1f}."
+        for row in made.dicts()
+        if None not in (row["answered"], row["asked"], row["failed_as_0"], row["failed_as_1"])
+        and row["answered"] < row["asked"]
+    ]
+    if any(row.get("place") for row in made.dicts()):
+        notes.append("A place is a range where other runs are not significantly better or worse (Holm, 5%).")
+    return notes
+
+
+def _guards_notes(made: Table) -> list[str]:
+    sure = any(value is not None for row in made.dicts() for name, value in row.items() if name.endswith("_low"))
+    return ["Beside rates stand 95% intervals. JSON and csv have counts, too."] if sure else []
+
+
+def _truncation_effect_notes(made: Table) -> list[str]:
+    parts = {row["prompts"] for row in made.dicts()}
+    notes = []
+    if "whole less cut, unpaired" in parts:
+        notes.append("The cut prompts are the longer ones: whole less cut is not due to the cut alone.")
+    if "second less first, paired" in parts:
+        notes.append("Pairs: the run's score less that of the run against, on samples whose prompt neither cut.")
+    return notes
+
+
+def _effective_context_notes(made: Table) -> list[str]:
+    rows = made.dicts()
+    notes = [
+        f"Effective: the longest length at which it and all shorter ones have {rule}; retained and lost: by each "
+        "length's 95% interval. Compared are lengths with 30 samples, on tasks that have 10 at each of them."
+        for rule in dict.fromkeys(row["rule"] for row in rows)
+    ]
+    if any(row["why"] for row in rows):
+        notes.append(
+            "No length is claimed of which more than 5% of the prompts were cut, or may have been, and none whose "
+            "score is not significantly above guessing (where that is less, above 10)."
+        )
+    for row in rows:
+        where = f"{row['benchmark']}, {row['length_unit']}"
+        left = f"; left out, with fewer at some length: {row['left_out']}" if row["left_out"] else ""
+        notes.append(
+            f"{where}: {row['task_names']}{left}."
+            if row["tasks"]
+            else f"{where}: no two lengths can be compared on the same tasks."
+        )
+    return list(dict.fromkeys(notes))
+
+
+def _cost_notes(made: Table) -> list[str]:
+    rows, notes = made.dicts(), []
+    if any(row["unbeaten"] is not None for row in rows):
+        notes.append(
+            "Unbeaten: no other run on the same tasks scores as much in fewer seconds an answer. Seconds on different "
+            "hardware are no comparison."
+        )
+    if any(row["benchmark"] == "judge" for row in rows):
+        notes.append("A judge has no score, so a correct answer has no price.")
+    if untimed := {row["run_id"] for row in rows if row["untimed_sessions"]}:
+        notes.append(f"Of {len(untimed):,} runs hours are a lower bound: a session was killed or is still running.")
+    return notes
+
+
 SCORES: dict[str, Report] = {
     "leaderboard": Report(
         "Leaderboard (each benchmark's one score, percent)",
@@ -44,15 +110,17 @@ SCORES: dict[str, Report] = {
             Column("benchmark", "benchmark"),
             Column("tasks", "tasks", "count", rank=6),
             Column("n", "scored", "count", rank=4),
-            _COVERAGE,
+            COVERAGE,
             Column("score", "score", "percent", interval=True),
             Column("score_of", "score is", missing="", rank=2),
             Column("failed", "failed", "count", rank=1),
             Column("truncated", "truncated", "count", unknown=True, rank=7),
             Column("status", "status", rank=5),
         ),
-        notes=notes.leaderboard,
+        notes=_leaderboard_notes,
         empty="No answer has a score yet. judge_results and rating_results show what judges and people say.",
+        reads="coverage",
+        page=1,
     ),
     "task_scores": Report(
         "Scores by task (percent; official: as the benchmark's own script prints it)",
@@ -63,13 +131,15 @@ SCORES: dict[str, Report] = {
             *_WHO,
             _TWIN,
             Column("n", "scored", "count", rank=4),
-            _COVERAGE,
+            COVERAGE,
             Column("score", "score", "percent", interval=True),
             Column("official", "official", "number", rank=2),
             Column("marks", "marks", optional=True, rank=1),
         ),
         rows=_SCORES_WITH_MARKS,
         empty="No answer has been scored yet.",
+        reads="coverage",
+        page=4,
     ),
     "paper": Report(
         "As the papers print it (official numbers; tasks in the paper's order, then its averages)",
@@ -78,6 +148,8 @@ SCORES: dict[str, Report] = {
         pivot=("run", Column("official", "official", "number", interval=True)),
         empty="No answer has been scored yet.",
         takes=PUBLISHED,
+        reads="coverage",
+        page=2,
     ),
     "group_scores": Report(
         "Scores over several tasks (percent; official: as the benchmark's own script prints it)",
@@ -89,12 +161,13 @@ SCORES: dict[str, Report] = {
             Column("name", "group"),
             Column("metric", "metric"),
             Column("n", "scored", "count", rank=4),
-            _COVERAGE,
+            COVERAGE,
             Column("score", "score", "percent", interval=True),
             Column("official", "official", "number"),
             Column("partial", "partial", rank=8),
         ),
         empty="No benchmark has a number over several tasks yet.",
+        reads="numbers",
     ),
     "guards": Report(
         "What may have spoilt scores (percent of the answers for which it is known)",
@@ -117,15 +190,18 @@ SCORES: dict[str, Report] = {
             ),
             Column("tokens_cut", "tokens cut", "count", unknown=True, rank=7),
         ),
-        notes=notes.guards,
+        notes=_guards_notes,
         empty="No run has answered anything yet.",
+        page=16,
     ),
     "length_curve": Report(
         "Score by length (percent; a column holds lengths up to its heading)",
         "benchmark, task, length_unit DESC, model, backend, run_id, length_up_to",
-        (*_TASK, Column("length_unit", "unit", rank=2), *_WHO, _COVERAGE),
+        (*_TASK, Column("length_unit", "unit", rank=2), *_WHO, COVERAGE),
         pivot=("length_up_to", Column("score", "score", "percent", interval=True)),
         empty="No answer has been scored yet.",
+        reads="numbers",
+        page=10,
     ),
     "truncation": Report(
         "Truncation",
@@ -143,6 +219,7 @@ SCORES: dict[str, Report] = {
         ),
         empty="No run has answered anything yet.",
         says=_any_of("truncated", "longest_prompt", "longest_prompt_sent", "answers_cut"),
+        page=14,
     ),
     "truncation_effect": Report(
         "Prompts read whole, and prompts that were cut (scores and differences in percent)",
@@ -159,10 +236,11 @@ SCORES: dict[str, Report] = {
             Column("score", "score", "percent", interval=True),
             Column("p", "p", "p", optional=True),
         ),
-        notes=notes.truncation_effect,
+        notes=_truncation_effect_notes,
         empty="No answer has been scored yet.",
         says=lambda row: row["prompts"] != "unknown",
         takes=("--baseline",),
+        page=13,
     ),
     "effective_context": Report(
         "Effective context (scores in percent; a column holds lengths up to its heading)",
@@ -179,9 +257,10 @@ SCORES: dict[str, Report] = {
             Column("why", "why no more", optional=True),
         ),
         pivot=("length_up_to", Column("score", "score", "percent", interval=True)),
-        notes=notes.effective_context,
+        notes=_effective_context_notes,
         empty="No answer whose length is known has been scored yet.",
         takes=("--keep", "--at-least"),
+        page=11,
     ),
     "needles": Report(
         "Needles found, by length and depth (percent; a column holds one length)",
@@ -195,6 +274,7 @@ SCORES: dict[str, Report] = {
         ),
         pivot=("length", Column("score", "score", "percent", interval=True)),
         empty="No needle has been asked for yet: --tasks needle does that.",
+        page=12,
     ),
     "cost": Report(
         "What scores cost (score in percent; seconds are the model's, tokens those that were computed)",
@@ -231,9 +311,10 @@ SCORES: dict[str, Report] = {
             Column("hours", "hours", "quantity", unknown=True, rank=1),
             Column("hours_of", "hours of", optional=True, rank=1),
         ),
-        notes=notes.cost,
+        notes=_cost_notes,
         empty="No answer has been scored yet.",
         says=_any_of("seconds_per_answer", "tokens_per_correct", "hours"),
+        page=15,
     ),
     "failures": Report(
         "Failed samples",
@@ -261,84 +342,5 @@ SCORES: dict[str, Report] = {
             Column("estimate_basis", "estimate based on", rank=10),
         ),
         empty="No call of lbx run is recorded: runs that were imported have none.",
-    ),
-    "comparison": Report(
-        "Runs side by side, on the samples that both answered (percent; points: second less first)",
-        "",
-        (
-            Column("run_a", "first run"),
-            Column("run_b", "second run"),
-            Column("benchmark", "benchmark"),
-            Column("task", "task"),
-            Column("n", "paired samples", "count"),
-            Column("clusters", "clusters", "count", rank=7),
-            _COVERAGE,
-            Column("score_a", "first", "percent", digits_of=""),
-            Column("score_b", "second", "percent", digits_of=""),
-            Column("difference", "points", "points", interval=True),
-            Column("p_holm", "p", "p", rank=3),
-            Column("wins", "wins", "count", rank=5),
-            Column("ties", "ties", "count", rank=6),
-            Column("losses", "losses", "count", rank=5),
-            Column("same_outputs", "same outputs", "count", rank=4),
-            Column("detectable", "detectable", "percent", rank=2, digits_of=""),
-            Column("verdict", "verdict"),
-        ),
-        notes=notes.comparison,
-        empty="No two runs have answers to the same samples.",
-        takes=("--baseline", "--margin", "--force"),
-    ),
-    "changes": Report(
-        "The answers behind a comparison: largest difference first, then other outputs that score alike",
-        "",
-        (
-            Column("run_a", "first run"),
-            Column("run_b", "second run"),
-            *_TASK,
-            Column("sample_id", "sample"),
-            Column("score_a", "first", "percent"),
-            Column("score_b", "second", "percent"),
-            Column("difference", "points", "points"),
-            Column("question", "question", rank=3),
-            Column("references", "references"),
-            Column("output_a", "first says"),
-            Column("output_b", "second says"),
-            Column("flags_a", "first is", optional=True, rank=1),
-            Column("flags_b", "second is", optional=True, rank=1),
-        ),
-        notes=notes.changes,
-        empty="No answer that both runs have differs.",
-        takes=("--baseline", "--force", "--tasks", "--rows"),
-    ),
-    "reference": Report(
-        "Published figures of these benchmarks (their lines in the report paper, in its units)",
-        "",
-        (
-            Column("benchmark", "benchmark"),
-            Column("line", "task"),
-            Column("model", "model"),
-            Column("figure", "figure", "number"),
-            Column("source", "source", rank=1),
-            Column("doubt", "doubt", optional=True),
-        ),
-        empty="No figures are published of these benchmarks.",
-        takes=PUBLISHED,
-    ),
-    "expected": Report(
-        "Runs compared with published figures (agrees: within the run's own 95% interval, give or take half a digit)",
-        "",
-        (
-            Column("benchmark", "benchmark"),
-            Column("line", "task"),
-            Column("model", "published of", rank=1),
-            Column("figure", "published", "number"),
-            Column("run", "run"),
-            Column("official", "own", "number", interval=True),
-            Column("difference", "difference", "number"),
-            Column("verdict", "verdict"),
-            Column("why", "why", optional=True),
-        ),
-        empty="Nothing is expected: name a published model by --expect.",
-        takes=("--expect", "--reference"),
     ),
 }

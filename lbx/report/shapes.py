@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from lbx.store import Table
@@ -51,6 +51,10 @@ class Column:
     across: bool = False
 
 
+COVERAGE = Column("coverage", "samples", optional=True, rank=4)
+"""Beside every score of a part of the samples: "3 of 269"."""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """One report.
@@ -65,6 +69,9 @@ class Report:
         empty: the sentence that is said where there are no rows.
         says: whether a row says anything; others are in tables for programs alone, and a note counts them.
         takes: the options of ``lbx report`` that bear on its rows, beside those that every report takes.
+        reads: "numbers" that the end of a run stores, "coverage": these and how many samples have an answer or what
+            tells runs apart, or "answers": answers and scores.
+        page: its position on the page of a whole results file; 0: not there.
     """
 
     title: str
@@ -77,6 +84,8 @@ class Report:
     empty: str = "The file has nothing of this."
     says: Callable[[Mapping[str, Any]], bool] | None = None
     takes: Collection[str] = ()
+    reads: Literal["answers", "numbers", "coverage"] = "answers"
+    page: int = 0
 
 
 @dataclass(frozen=True, slots=True)

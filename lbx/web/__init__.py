@@ -11,8 +11,7 @@ imported here needs lbx[web]; commands import it when they run.
 
 from lbx.web.documents import Document, Documents
 from lbx.web.pages import page, saving
-from lbx.web.place import Place
 from lbx.web.serving import listening, serve
-from lbx.web.site import Site
+from lbx.web.site import Place, Site
 
 __all__ = ["Document", "Documents", "Place", "Site", "listening", "page", "saving", "serve"]

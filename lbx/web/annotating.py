@@ -184,6 +184,5 @@ def _spelled(field: Field) -> str:
 
 
 def _told(value: Any) -> str:
-    """A value of another key, as it is listed."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LISTED else f"{text[:_LISTED]}..."

@@ -27,11 +27,7 @@ STRANGERS = 64
 """Connections that have shown no link yet. One more, and the oldest of them goes."""
 OF_A_PERSON = 32
 """Connections of one link; a browser opens six. One more, and the oldest of them goes."""
-HEADERS_S = 10
-"""From a connection, or the last answer on it, to the end of a request's headers."""
-BODY_S = 60
-"""From there to the request's end."""
-UNREAD_S = 300
-"""For what is sent to be taken."""
+REQUEST_S = 60
+"""From a connection, or the last answer on it, to the end of a request."""
 GRACE_S = 3
 """For what is being answered at the end."""

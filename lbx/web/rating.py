@@ -160,7 +160,6 @@ class RatingPages:
         return f"{_place(item)}?at={self._next_answer(rater, item, done)}"
 
     def _typed(self, rater: str, item: Item, fields: Mapping[str, str]) -> dict[int, str]:
-        """{place: its comment} where that was changed on the page."""
         held = [(row.comment if row else None) or "" for row in self._book.latest(rater, item)]
         comments = {place: fields.get(f"comment-{place}", comment) for place, comment in enumerate(held)}
         return {place: comment for place, comment in comments.items() if comment.strip() != held[place]}
@@ -242,5 +241,4 @@ def _place(item: Item) -> str:
 
 
 def _key_of(value: int, low: int) -> str:
-    """The key for a number of the scale; "" where it has none."""
     return str(value) if 0 <= value <= 9 else "0" if value == 10 and low > 0 else ""

@@ -1,4 +1,4 @@
-"""How a site comes to listen, and how it runs until Ctrl-C."""
+"""Where a site listens, its connections, and how it runs until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import logging
 import os
 import socket
 import stat
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lbx.base.errors import LbxError, UsageError
 from lbx.web import limits
-from lbx.web.connections import Connection
-from lbx.web.place import Place
-from lbx.web.site import Site
+from lbx.web.site import Place, Site
 
 _LONGEST_UDS = 100
 _log = logging.getLogger("lbx.web")
@@ -113,6 +114,66 @@ def _remove_dead(path: Path) -> None:
         except OSError:  # of another kind, or another user's
             pass
     raise UsageError(f"Something already listens at {path}.", fix="End that one, or choose another file.")
+
+
+class Connection(H11Protocol):
+    """A connection of uvicorn with a deadline for requests, and a limit on connections of a person."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def person(self) -> str:
+        """Name of the person that made the last request; "" for strangers."""
+        return str(self.scope["state"].get("person", "")) if self.scope else ""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self.since = self.loop.time()
+        self._set_deadline()
+        self._close_oldest()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._set_deadline()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._set_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._clear_deadline()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are no request, unless the answer to the request before them has begun."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.abort()
+
+    def _set_deadline(self) -> None:
+        """One for each request; pieces of it do not extend the time."""
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._clear_deadline()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(limits.REQUEST_S, self.transport.abort)
+
+    def _clear_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _close_oldest(self) -> None:
+        by_person = defaultdict(list)
+        for connection in self.connections:
+            assert isinstance(connection, Connection)
+            by_person[connection.person].append(connection)
+        for person, connections in by_person.items():
+            limit = limits.OF_A_PERSON if person else limits.STRANGERS
+            newest_first = sorted(connections, key=lambda connection: connection.since, reverse=True)
+            for connection in newest_first[limit:]:
+                self.connections.discard(connection)
+                connection.transport.abort()
 
 
 def serve(site: Site) -> None:

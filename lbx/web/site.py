@@ -1,23 +1,211 @@
-"""A site: routes behind the gate, a link for each person, errors as pages."""
+"""A site: a gate, a link for each person, routes behind it, errors as pages."""
 
 from __future__ import annotations
 
+import getpass
+import hmac
+import ipaddress
+import logging
 import os
 import secrets
-from collections.abc import Sequence
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.stored_values import VALUE_ERRORS, stored_value_error
-from lbx.web.gate import Gate, Person
+from lbx.base.visible import one_line
+from lbx.web import limits
 from lbx.web.pages import HERE, refused
-from lbx.web.place import Place
+
+_log = logging.getLogger("lbx.web")
+
+_HEADERS: Mapping[str, str] = {
+    "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    # To other sites nothing, as by "no-referrer"; but with that one a form of this very site says "Origin: null".
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_COOKIE = "lbx"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A bound socket, and by which names it may be called.
+
+    Attributes:
+        uds: the socket's file, where it is not TCP.
+        others: whether other machines can reach it.
+    """
+
+    socket: socket.socket
+    host: str
+    port: int
+    uds: Path | None = None
+    others: bool = False
+
+    @property
+    def url(self) -> str:
+        """Where a browser on this machine finds it, or would behind ``tunnel``."""
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+    @property
+    def tunnel(self) -> str:
+        """What brings it to another machine's browser."""
+        address = str(self.uds.absolute()) if self.uds else f"{self.host}:{self.port}"
+        return as_command("ssh", "-L", f"{self.port}:{address}", f"{_user()}@{socket.gethostname()}")
+
+    def answers_to(self, header: str) -> bool:
+        """Whether a request's Host is this place, not a name that somebody made to point here.
+
+        Any port will do: behind a tunnel it may be another one. Where others may come, numbers will do, too: only
+        names can be made to point elsewhere.
+        """
+        name = header.rpartition(":")[0] if header.rpartition(":")[2].isdecimal() else header
+        name = name.strip("[]").lower().rstrip(".")
+        if name in ("localhost", "127.0.0.1", "::1"):
+            return True
+        return self.others and (name in _own_names() | {self.host.lower()} or _address(name) is not None)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's number without a name
+        return "USER"
+
+
+def _own_names() -> set[str]:
+    return {socket.gethostname().lower(), socket.getfqdn().lower()}
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A person, and the secret of the link that is kept in a cookie."""
+
+    name: str
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+
+
+class Gate:
+    """ASGI middleware before every page. Behind it ``request.state.person`` is the name of who asks.
+
+    Args:
+        app: the pages.
+        place: where they are.
+        people: who may come in.
+        root: the path that all pages lie below: "/...".
+    """
+
+    def __init__(self, app: ASGIApp, place: Place, people: Sequence[Person], root: str) -> None:
+        self._app = app
+        self._place = place
+        self._people = people
+        self._root = root
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept = [pair for pair in message["headers"] if pair[0].decode() not in _HEADERS]
+                headers = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+                message = {**message, "headers": kept + headers}
+            await send(message)
+
+        if scope["type"] != "http":
+            return
+        request = Request(scope)
+        try:
+            answer = self._check_request(request) or self._check_person(request)
+            await (answer or self._app)(scope, receive, sending)
+        except ClientDisconnect:  # the browser is gone, and nobody is left to be told
+            return
+        except Exception as error:  # of ours; the browser has been told
+            if os.environ.get("LBX_DEBUG"):
+                raise
+            path, words = one_line(scope["path"]), one_line(str(error))
+            _log.error("%s %s: %s: %s", request.method, path, type(error).__name__, words)
+
+    def _check_request(self, request: Request) -> Response | None:
+        """A refusal of a request that no person may make."""
+        sizes = [len(name) + len(value) + 4 for name, value in request.headers.raw]
+        if sum(sizes) + len(request.scope["path"]) + len(request.scope["query_string"]) > limits.HEADER_BYTES:
+            return refused("The headers of this are longer than any browser's.", status=431)
+        host = request.headers.get("host", "")
+        if not self._place.answers_to(host):
+            return refused("This address is not the one that lbx listens at.", "Open the link that lbx printed.")
+        if request.method in ("GET", "HEAD"):
+            return None
+        own = request.headers.get("origin", "").lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
+        if not own or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return refused("This was not sent from one of lbx's own pages.", "Nothing was saved.")
+        return None
+
+    def _check_person(self, request: Request) -> Response | None:
+        """A refusal of a stranger, who may have the style sheet alone; or the answer to a link."""
+        if request.scope["path"].startswith(f"{self._root}/"):
+            request.scope["root_path"] = self._root
+            current = self._current_person(request)
+            token = request.query_params.get("token")
+            if token is not None:
+                return self._open_link(request, current, self._person_of(token))
+            if current:
+                request.state.person = current.name
+                return None
+        elif request.scope["path"].startswith("/static/"):
+            return None
+        fix = "If lbx was started again since, its links are new."
+        return refused("lbx does not know this browser.", f"Open the link that lbx printed for you. {fix}")
+
+    def _current_person(self, request: Request) -> Person | None:
+        """The person of the cookie, split by hand: Python's own reader takes quadratic time for some cookies."""
+        pairs = ";".join(request.headers.getlist("cookie")).split(";")
+        own = [value.strip() for name, _, value in (pair.partition("=") for pair in pairs) if name.strip() == _COOKIE]
+        people = (self._person_of(value) for value in own[: limits.COOKIES])
+        return next((person for person in people if person), None)
+
+    def _open_link(self, request: Request, current: Person | None, person: Person | None) -> Response:
+        """To the first page, whatever the path of the link: somebody may have changed it."""
+        if person is None:
+            return refused("This link is not valid.", "If lbx was started again since, its links are new.")
+        if current and current is not person:
+            return refused(
+                "This browser was opened with another person's link.",
+                "Open it in another browser, or in a private window.",
+            )
+        if request.headers.get("sec-fetch-site") == "cross-site":
+            # From a link in a mail, say: the browser would keep a strict cookie from a redirection.
+            answer: Response = refused("Welcome.", status=200)
+            answer.headers["refresh"] = f"0; url={self._root}/"
+        else:
+            answer = RedirectResponse(f"{self._root}/", status_code=303)
+        answer.set_cookie(_COOKIE, person.token, httponly=True, samesite="strict", path=f"{self._root}/")
+        return answer
+
+    def _person_of(self, secret: str) -> Person | None:
+        candidate = secret.encode("utf-8", "replace")
+        matches = [person for person in self._people if hmac.compare_digest(person.token.encode(), candidate)]
+        return matches[0] if matches else None
 
 
 class Site:

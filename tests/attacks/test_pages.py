@@ -212,8 +212,7 @@ def test_silent_connections_shut_nobody_out(tmp_path: Path, files: int) -> None:
 )
 def test_slow_requests_are_not_kept(tmp_path: Path, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silent, in the middle of the headers, of a body that nobody will read, of the second request."""
-    for name in ("HEADERS_S", "BODY_S"):
-        monkeypatch.setattr(limits, name, 0.2)
+    monkeypatch.setattr(limits, "REQUEST_S", 0.2)
     with rating(tmp_path) as site, answered(site), connected(site) as peer:
         peer.sendall(sent)
         if b"\r\n\r\n" in sent:
@@ -236,7 +235,7 @@ def test_slow_requests_are_not_kept(tmp_path: Path, sent: bytes, monkeypatch: py
 
 
 def test_a_raters_own_slow_forms_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "BODY_S", 0.2)
+    monkeypatch.setattr(limits, "REQUEST_S", 0.2)
     with rating(tmp_path) as site, answered(site), connected(site) as peer:
         peer.sendall(form(site, b"", 90))
         assert gone(peer)

@@ -18,7 +18,7 @@ from results_parts import inside_folder, lbx, refused, results_file
 
 from lbx.base.commands import as_command
 from lbx.base.visible import one_line
-from lbx.web.place import Place
+from lbx.web import Place
 
 LBX = Path(__file__).parents[2] / "lbx"
 PROGRAMS = ("lbx", "ssh", "ssh-keygen", "jq", "kubectl", "podman", "gunzip", "pip", "sbatch", "scancel", "rm", "tar")

@@ -49,7 +49,7 @@ def test_auto_is_the_checkpoints_own_where_the_processor_multiplies_it(own, feat
 
 def test_what_this_processor_has_is_what_its_own_list_says():
     """By torch's reading and by the kernel's: both or neither have each feature."""
-    from lbx.cli.doctor import _cpu
+    from lbx.cli.machine import _cpu
 
     listed, read = set(_cpu()["instructions"]), processor_features(torch)
     for ours, theirs in (("avx2", "avx2"), ("avx512_bf16", "avx512_bf16"), ("amx_bf16", "amx_bf16"), ("bf16", "bf16")):

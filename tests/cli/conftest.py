@@ -39,19 +39,14 @@ def lbx() -> Lbx:
 
 @pytest.fixture(scope="session")
 def made(lbx: Lbx, once: Once) -> Path:
-    """out/small.tar, and what it unpacks to in small/."""
+    """out/small.tar, and what it unpacks to in bundle/."""
 
     def make(folder: Path) -> None:
         (folder / "needle").mkdir()
         (folder / "needle" / "needle.toml").write_text(NEEDLE)
         (folder / "needle" / "notes.py").write_text("# unsafe by its name, and let through\n")
         (folder / "small.toml").write_text(RECIPE)
-        for command in (
-            ("bundle", folder / "small.toml", "-o", folder / "out"),
-            ("unpack", folder / "out" / "small.tar", "--allow-unsigned", "--to", folder / "small"),
-        ):
-            done = lbx(*command)
-            assert done.returncode == 0, done.stderr
+        lbx.unpacked(folder / "small.toml", folder)
 
     return once("cli", make)
 
@@ -63,7 +58,7 @@ def archive(made: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def bundle(made: Path) -> Path:
-    return made / "small"
+    return made / "bundle"
 
 
 @pytest.fixture(scope="session")

@@ -42,8 +42,7 @@ def test_one_document_is_counted_as_one(lbx: Lbx, file: Path, tmp_path: Path) ->
 
 def test_write_alone_and_the_official_form(lbx: Lbx, file: Path, tmp_path: Path) -> None:
     out, official = tmp_path / "out.jsonl", tmp_path / "official"
-    done = lbx("annotate", file, "-o", out, "--take", PAGES, "--new-pairs", 1, "--official", official, "--write")
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok("annotate", file, "-o", out, "--take", PAGES, "--new-pairs", 1, "--official", official, "--write")
     assert "3 documents taken over" in done.stderr
     assert "L-Eval's form does not hold evaluation, weight." in done.stderr
     assert all(json.loads(line)["evaluation"] == "f1" for line in out.read_text("utf-8").splitlines())

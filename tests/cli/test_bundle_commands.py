@@ -38,8 +38,7 @@ def write(tmp_path: Path) -> Path:
 
 def test_a_dry_run_lists_licences_and_writes_nothing(lbx: Lbx, tmp_path: Path) -> None:
     recipe = write(tmp_path)
-    done = lbx("bundle", recipe, "-o", tmp_path / "out", "--dry-run")
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok("bundle", recipe, "-o", tmp_path / "out", "--dry-run")
     head, row, total = done.stdout.splitlines()
     assert head.split() == ["source", "revision", "licence", "gated", "files", "bytes"]
     assert row.split() == ["a.txt", "CC0-1.0", "no", "1", "4"]
@@ -62,8 +61,7 @@ def test_a_request_is_made_without_a_network(lbx: Lbx, tmp_path: Path) -> None:
     assert lbx("unpack", tmp_path / "mine.tar", "--allow-unsigned", "--to", tmp_path / "held").returncode == 0
     (tmp_path / "more.toml").write_text(WANTED)
     ask = ["bundle", tmp_path / "more.toml", tmp_path / "mine.toml", "--have", tmp_path / "held"]
-    done = lbx(*ask, "--request", tmp_path / "wanted.json", "--json")
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok(*ask, "--request", tmp_path / "wanted.json", "--json")
     assert [line["state"] for line in json.loads(done.stdout)["asked"]] == ["missing", "held"]
     fails(lbx(*ask, "--request", tmp_path / "wanted.json", "--hub", "http://127.0.0.1:9"), 2, "--hub does not go with")
     fails(lbx(*ask), 2, "--have goes with --request", "--base")
@@ -73,9 +71,8 @@ def test_a_request_is_made_without_a_network(lbx: Lbx, tmp_path: Path) -> None:
 
 def test_a_run_says_which_unsafe_files_its_bundle_holds(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
     results = tmp_path / "results.duckdb"
-    done = lbx("run", "-b", bundle, "-m", answers, "-t", "needle/single_en", "--limit", 1, "-o", results)
-    assert done.returncode == 0, done.stderr
-    (row,) = json.loads(lbx("sql", results, "SELECT settings FROM runs", "--format", "json").stdout)
+    lbx.ok("run", "-b", bundle, "-m", answers, "-t", "needle/single_en", "--limit", 1, "-o", results)
+    (row,) = lbx.rows(results, "SELECT settings FROM runs")
     settings = row["settings"] if isinstance(row["settings"], dict) else json.loads(row["settings"])
     assert settings["bundle.allowed"] == ["data/files/needle/notes.py"]
 

@@ -20,13 +20,12 @@ def card_of(folder: Path, backend: str, weights: Path, stop: list[str]) -> Path:
 
 
 def answers_of(lbx: Lbx, bundle: Path, card: Path, out: Path, *more: object) -> list[dict[str, str]]:
-    done = lbx("run", "-b", bundle, "-m", card, "-t", "needle/single_en", "--limit", 2, "-o", out, *more)
-    assert done.returncode == 0, done.stderr
+    lbx.ok("run", "-b", bundle, "-m", card, "-t", "needle/single_en", "--limit", 2, "-o", out, *more)
     query = (
         "SELECT run_id, output, reasoning, finish_reason, output_tokens, settings->'stop' AS stop "
         "FROM generations JOIN runs USING (run_id) ORDER BY ALL"
     )
-    rows: list[dict[str, str]] = json.loads(lbx("sql", out, query, "-f", "json").stdout)
+    rows: list[dict[str, str]] = lbx.rows(out, query)
     return rows
 
 

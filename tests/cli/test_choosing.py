@@ -26,7 +26,7 @@ def run(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> Any:
 
 def asked(lbx: Lbx, path: Path) -> list[str]:
     query = "SELECT task || '/' || sample_id AS name FROM generations ORDER BY ALL"
-    return [row["name"] for row in json.loads(lbx("sql", path, query, "--format", "json").stdout)]
+    return [row["name"] for row in lbx.rows(path, query)]
 
 
 def test_a_run_goes_on_from_some_samples_to_all(lbx: Lbx, run: Any, tmp_path: Path) -> None:
@@ -130,11 +130,10 @@ def test_threads_are_the_machines_and_not_the_runs(lbx: Lbx, bundle: Path, tmp_p
     model = Path(__file__).parents[2] / "models" / "demo" / "hf"
     told = []
     for threads in (1, 2):
-        done = lbx(
+        done = lbx.ok(
             "run", "-b", bundle, "-m", model, "-t", TASK, "--limit", threads, "--threads", threads,
             "-o", tmp_path / "r.duckdb", "--no-plan", "--json",
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
         told.append(json.loads(done.stdout))
         hardware = lbx("sql", tmp_path / "r.duckdb", "SELECT hardware->>'threads' AS n FROM runs", "--format", "json")
         assert json.loads(hardware.stdout) == [{"n": str(threads)}]

@@ -82,7 +82,7 @@ def test_what_is_cut_off_inside_the_analysis_has_no_answer(lbx: Lbx, bundle: Pat
     assert "budget ran out inside the reasoning" in said
     assert "--reasoning-effort low" in said
     query = "SELECT DISTINCT output, reasoning, reasoning_closed, finish_reason FROM generations"
-    (row,) = json.loads(lbx("sql", out, query, "-f", "json").stdout)
+    (row,) = lbx.rows(out, query)
     assert row == {"output": "", "reasoning": "The fog, t", "reasoning_closed": False, "finish_reason": "length"}
 
 

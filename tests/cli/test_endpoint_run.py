@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +36,7 @@ def make_card(folder: Path, url: str, tokenizer: Path | None) -> Path:
 
 
 def rows(lbx: Lbx, path: Path, query: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = json.loads(lbx("sql", path, query, "--format", "json").stdout)
+    found: list[dict[str, object]] = lbx.rows(path, query)
     return found
 
 
@@ -53,8 +52,7 @@ def test_a_run_over_http_is_the_run_in_this_process(
     options = '[options]\ncache_type_k = "f32"\ncache_type_v = "f32"\nthreads = 1\n'
     local.write_text(f'backend = "llamacpp"\n[weights]\npath = "{gguf}"\n{options}')
     for model in (card, local):
-        done = lbx(*command, "--model", model)
-        assert done.returncode == 0, done.stderr
+        lbx.ok(*command, "--model", model)
     sets = rows(
         lbx, results,
         "SELECT backend, count(*) AS n, count(DISTINCT output) AS outputs, sum(prompt_tokens) AS tokens, "
@@ -77,8 +75,7 @@ def test_without_a_tokenizer_nothing_can_be_cut(
     command = ("run", "--bundle", bundle, "--model", card, "--tasks", "needle/single_en", "-o", results, "--limit", 2)
     fails(lbx(*command, "--max-prompt-tokens", 50), 2, "--max-prompt-tokens", "[tokenizer]")
     fails(lbx(*command, "--reasoning-effort", "low"), 2, "does not reach the model", "kwargs under [chat]")
-    done = lbx(*command, "--no-thinking")
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok(*command, "--no-thinking")
     assert "its server wraps prompts" in " ".join(done.stderr.split())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import duckdb
@@ -11,7 +10,6 @@ import pytest
 from command_line import Lbx, fails
 
 from lbx.base.records import Sample
-from lbx.cli.main import COMMANDS
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 
 
@@ -26,15 +24,6 @@ def folder(tmp_path: Path) -> Path:
     path.mkdir(parents=True)
     (path / "qasper.jsonl").write_text(row("a  cat", "a cat") + " \n" + row("ein Hund 猫", "a dog").rstrip("\n"))
     return path
-
-
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "submit"])
-def test_help_fits_80_columns_with_every_options_name(lbx: Lbx, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    said = lbx(command, "--help").stdout
-    assert f"Example: lbx {command}" in re.sub(r"\s+", " ", said)
-    assert "…" not in said
-    assert max(map(len, said.splitlines())) <= 80
 
 
 def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path: Path) -> None:
@@ -134,8 +123,7 @@ def test_export_of_a_run_that_is_not_done_says_so(lbx: Lbx, folder: Path, tmp_pa
     assert lbx("import", "longbench", folder, "-m", "model", "-o", out, "--name", "mine").returncode == 0
     with duckdb.connect(str(out)) as connection:
         connection.execute("UPDATE runs SET status = 'interrupted'")
-    done = lbx("export", "longbench", out, "--run", "mine", "-o", tmp_path / "back")
-    assert done.returncode == 0
+    done = lbx.ok("export", "longbench", out, "--run", "mine", "-o", tmp_path / "back")
     assert "interrupted: its files may lack rows" in " ".join(done.stderr.split())
 
 

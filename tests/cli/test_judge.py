@@ -79,8 +79,7 @@ def test_a_stored_run_is_judged_in_both_orders_against_a_published_one(
     lbx: Lbx, home: Path, results: Path, always_first: Path
 ) -> None:
     what = judge(home, results, always_first, "--run", "x", "--against", "turbo-16k-0613")
-    done = lbx(*what)
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok(*what)
     assert "11 questions, 22 rounds by the rubric 'leval'" in done.stderr
     assert rows(results, WON) == [("x", 11.0, 22, 22)]
     settings = settings_of(results)
@@ -104,8 +103,7 @@ def test_a_judges_plan_is_shown_before_anything_is_asked(
 ) -> None:
     what = judge(home, results, always_first, "--run", "x", "--against", "turbo-16k-0613", "--dry-run")
     before = results.read_bytes()
-    done = lbx(*what)
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok(*what)
     outlook = json.loads(lbx(*what, "--json").stdout)["total"]
     counts = (outlook["samples"], outlook["prompt_tokens"], outlook["distinct_tokens"])
     assert counts[0] == 22 and counts[1] > counts[2] > 0
@@ -155,8 +153,7 @@ def test_the_official_prompt_reaches_the_judge_and_verdicts_are_read_as_official
     assert rows(other, "SELECT count(*) FROM runs WHERE run_id = 'published-turbo-16k-0613'") == [(1,)]
     assert lbx("score", other).returncode == 0
     assert rows(other, ROWS) == found
-    shown = lbx("show", other, f"judge/leval/{names[0]}", "--prompt")
-    assert shown.returncode == 0, shown.stderr
+    shown = lbx.ok("show", other, f"judge/leval/{names[0]}", "--prompt")
     assert "A said " in shown.stdout and "turbo-16k-0613 says " in shown.stdout
     (judged,) = (json.loads(str(one[-1])) for one in found if one[0] == names[0])
     question = f"leval/{judged['task']}/{judged['sample_id']}"
@@ -165,8 +162,7 @@ def test_the_official_prompt_reaches_the_judge_and_verdicts_are_read_as_official
 
 def test_calibrating_takes_no_run(lbx: Lbx, home: Path, tmp_path: Path, always_first: Path) -> None:
     fresh = tmp_path / "fresh.duckdb"
-    done = lbx(*judge(home, fresh, always_first, "--calibrate"))
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok(*judge(home, fresh, always_first, "--calibrate"))
     assert [row[0] for row in rows(fresh, WON)] == [f"published-{name}" for name in sorted(MODELS[1:])]
     assert {row[1:] for row in rows(fresh, WON)} == {(11.0, 22, 22)}
     for name in ("60.94", "54.16", "42.44"):
@@ -197,8 +193,7 @@ def test_a_rubric_of_ones_own_shows_the_document_and_judges_any_answers(
         "--tasks",
         "leval/gov*",
     ]
-    done = lbx(*judge(home, results, model, *more))
-    assert done.returncode == 0, done.stderr
+    lbx.ok(*judge(home, results, model, *more))
     assert rows(results, WON) == [("x", 0.5, 1, 1)]
     assert settings_of(results)["orders"] == "given"
     ((tokens, document),) = rows(
@@ -297,8 +292,7 @@ def test_a_files_run_and_published_answers_of_one_name_are_never_mixed_up(
     more = ("--run", "claude-100k", "--against", "y", "--save-spec", spec)
     assert lbx(*judge(home, results, always_first, *more)).returncode == 0
     assert spec_of(json.loads(spec.read_text("utf-8")), "").runs == ("claude-100k",)
-    done = lbx(*judge(home, results, always_first, "--calibrate", "--save-spec", calibrated))
-    assert done.returncode == 0, done.stderr
+    lbx.ok(*judge(home, results, always_first, "--calibrate", "--save-spec", calibrated))
     assert all(run.startswith("published-") for run in spec_of(json.loads(calibrated.read_text("utf-8")), "").runs)
 
 
@@ -332,8 +326,7 @@ def test_two_protocols_are_never_mixed(lbx: Lbx, home: Path, results: Path, alwa
             assert lbx(*judge(home, results, always_first, "--run", "x", "--against", against)).returncode == 0
         done = lbx(*judge(home, results, always_first, "--run", "hintless", "--run", "y", "--against", against))
         fails(done, 2, "hintless did not (--no-length-hint)")
-    done = lbx(*judge(home, results, always_first, "--run", "hintless", "--against", "turbo-16k-0613"))
-    assert done.returncode == 0, done.stderr
+    lbx.ok(*judge(home, results, always_first, "--run", "hintless", "--against", "turbo-16k-0613"))
     against = "SELECT DISTINCT meta->>'against_run_id' FROM samples WHERE meta->>'run_id' = 'hintless'"
     assert rows(results, against) == [("published-turbo-16k-0613-no-length-hint",)]
 
@@ -384,11 +377,10 @@ def test_shards_hold_whole_documents_and_merge_to_what_one_judge_is(
     more = ["--run", "x", "--against", "turbo-16k-0613", "--questions", "both", "--name", "jury"]
     assert lbx(*judge(home, results, always_first, *more, "--save-spec", spec)).returncode == 0
     assert rows(results, "SELECT count(*) FROM generations WHERE benchmark = 'judge'") == [(0,)]
-    submitted = lbx(
+    lbx.ok(
         "submit", "kubernetes", "--spec", spec, "--bundle", home / "b", "-o", folder, "--shards", 2, "--no-calibrate",
         "--image", "lbx:1", "--run-claim", "r", "--bundle-claim", "b",
     )  # fmt: skip
-    assert submitted.returncode == 0, submitted.stderr
     files = []
     for shard in range(2):
         files.append(tmp_path / f"{shard}.duckdb")
@@ -397,8 +389,7 @@ def test_shards_hold_whole_documents_and_merge_to_what_one_judge_is(
     apart = [{row[0] for row in rows(file, "SELECT DISTINCT meta->>'document_sha256' FROM samples")} for file in files]
     assert apart[0] and apart[1] and not apart[0] & apart[1]
     merged = tmp_path / "merged.duckdb"
-    done = lbx("merge", results, *files, "-o", merged)
-    assert done.returncode == 0, done.stderr
+    lbx.ok("merge", results, *files, "-o", merged)
     assert lbx(*judge(home, results, always_first, *more)).returncode == 0
     assert rows(merged, ROWS) == rows(results, ROWS)
     rates = "SELECT run_id, name, n, score, low, high FROM group_results WHERE \"grouping\" = 'judge' ORDER BY ALL"
@@ -445,8 +436,7 @@ def test_a_server_as_a_judge_gets_the_official_messages(lbx: Lbx, home: Path, re
         card = tmp_path / "served.toml"
         card.write_text(f'backend = "endpoint"\n[options]\nurl = "{server.url}"\napi = "chat"\n')
         more = ["--run", "x", "--against", "turbo-16k-0613", "--tasks", "leval/financial_qa", "--limit", 1]
-        done = lbx(*judge(home, results, card, *more))
-        assert done.returncode == 0, done.stderr
+        lbx.ok(*judge(home, results, card, *more))
         asked = [one for one in server.posts("/v1/chat/completions") if one.get("max_tokens") == 2048]
     system = 'Weigh both; say "[[A]]", "[[B]]" or "[[C]]".'
     said = ["x answers", "turbo-16k-0613 says Ann pays LLM"]
@@ -491,8 +481,7 @@ def test_texts_without_a_verdict_are_counted_at_the_end(
     lbx: Lbx, home: Path, results: Path, always_first: Path, tmp_path: Path
 ) -> None:
     what = ["--run", "x", "--against", "turbo-16k-0613"]
-    done = lbx(*judge(home, results, table(tmp_path, "mute", {"*": "I cannot say."}), *what))
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok(*judge(home, results, table(tmp_path, "mute", {"*": "I cannot say."}), *what))
     (name,) = {str(row[0]) for row in rows(results, "SELECT judge_id FROM judged_rounds")}
     last = " ".join(done.stderr.split())
     assert "22 of 22 texts hold no verdict" in last and f"lbx show {results} --run {name}" in last

@@ -46,9 +46,7 @@ def many(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "needle").mkdir()
     (folder / "needle" / "needle.toml").write_text(NEEDLE)
     (folder / "many.toml").write_text(RECIPE)
-    assert lbx("bundle", folder / "many.toml", "-o", folder / "out").returncode == 0
-    assert lbx("unpack", folder / "out" / "many.tar", "--allow-unsigned", "--to", folder / "bundle").returncode == 0
-    return folder / "bundle"
+    return lbx.unpacked(folder / "many.toml", folder)
 
 
 @pytest.fixture(scope="module")
@@ -177,8 +175,7 @@ def test_signals_that_reach_every_process(many: Path, model: Path, undisturbed: 
 def test_both_kinds_are_two_runs(lbx: Lbx, many: Path, model: Path, tmp_path: Path) -> None:
     path = tmp_path / "results.duckdb"
     command = ["run", "-b", many, "-m", model, "-t", "needle", "-o", path, "--limit", 3, "--both-kinds", "--json"]
-    done = lbx(*command)
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok(*command)
     told = json.loads(done.stdout)
     each = told[0]["answered"]
     assert each > 0

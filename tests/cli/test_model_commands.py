@@ -76,15 +76,13 @@ def test_what_can_be_named(lbx: Lbx, folder: Path) -> None:
 def test_what_is_listed_can_be_named(lbx: Lbx, folder: Path) -> None:
     for one in json.loads(lbx("models", "--bundle", "long", "--json", cwd=folder).stdout):
         if one["there"] and one["backend"] == "hf":
-            done = lbx("plan", "-b", "long", "-m", one["name"], "-t", "needle/single_en", "--limit", 1,
+            lbx.ok("plan", "-b", "long", "-m", one["name"], "-t", "needle/single_en", "--limit", 1,
                 "--no-calibrate", cwd=folder,
             )  # fmt: skip
-            assert done.returncode == 0, done.stderr
 
 
 def test_for_people(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
-    done = lbx("models", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok("models", cwd=folder)
     assert "models/some-q4.gguf" in done.stdout and "4,096" in done.stdout and "on a server" in done.stdout
     said = " ".join(done.stderr.split())
     assert "gone: gone has no weights at models/gone.gguf." in said
@@ -141,8 +139,7 @@ def test_a_model_without_a_chat_template_is_named_before_anything_is_asked(
     place = DEMO if kind == "hf" else request.getfixturevalue("demo_gguf")
     asked = ("--bundle", bundle, "--model", place, "--tasks", "needle/single_en", "--limit", "1")
     results = tmp_path / "r.duckdb"
-    done = lbx("run", *asked, "-o", results)
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok("run", *asked, "-o", results)
     told = " ".join(done.stderr.split())
     name = Path(place).stem
     assert told.index(f"{name} has no chat template: prompts go to it as they are") < told.index("of 1 task")

@@ -51,9 +51,7 @@ def pro(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [data_row(number, task) for number, task in enumerate(["t3.2", "t4.1", "t4.1", "t4.2"])]
     (folder / "data" / "longbench_pro.json").write_text(json.dumps(rows))
     (folder / "pro.toml").write_text(RECIPE)
-    assert lbx("bundle", folder / "pro.toml", "-o", folder).returncode == 0
-    assert lbx("unpack", folder / "pro.tar", "--allow-unsigned", "--to", folder / "b").returncode == 0
-    return folder / "b"
+    return lbx.unpacked(folder / "pro.toml", folder)
 
 
 @pytest.fixture(scope="module")
@@ -126,22 +124,20 @@ def test_an_embedding_model_is_checked_before_the_run(
 
 def test_vectors_stand_in_for_the_model_later(lbx: Lbx, pro: Path, model: Path, tmp_path: Path, minilm: Path) -> None:
     out = tmp_path / "r.duckdb"
-    done = lbx("run", "-b", pro, "-m", model, "-t", "longbench_pro/t4.*", "-o", out, "--embedding", minilm)
-    assert done.returncode == 0, done.stderr
+    lbx.ok("run", "-b", pro, "-m", model, "-t", "longbench_pro/t4.*", "-o", out, "--embedding", minilm)
     query = "SELECT task, sample_id, iteration, metric, score, partial FROM scores ORDER BY ALL"
-    before = json.loads(lbx("sql", out, query, "-f", "json").stdout)
+    before = lbx.rows(out, query)
     assert {row["metric"] for row in before} >= {"summary", "similarity"}
     assert not any(row["partial"] for row in before)
     assert lbx("score", out).returncode == 0
-    assert json.loads(lbx("sql", out, query, "-f", "json").stdout) == before
+    assert lbx.rows(out, query) == before
 
 
 def test_without_an_embedding_model_the_run_says_how_to_add_it(
     lbx: Lbx, pro: Path, model: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "r.duckdb"
-    done = lbx("run", "-b", pro, "-m", model, "-t", "longbench_pro/t4.1", "-o", out, "--thinking", "--iterations", 2)
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok("run", "-b", pro, "-m", model, "-t", "longbench_pro/t4.1", "-o", out, "--thinking", "--iterations", 2)
     said = " ".join(done.stderr.split())
     assert f"lbx score {out} --embedding CARD" in said
     assert "--thinking does not reach the model" in said
@@ -167,8 +163,7 @@ def test_every_report_in_every_format_of_a_file_with_failures(lbx: Lbx, pro: Pat
             assert render.markdown(sheet(view, rows)).startswith("## ")
             assert "".join(page.pieces(store, names=[name])).startswith("<!doctype html>")
     for output_format in ("table", "html"):
-        done = lbx("report", out, "--format", output_format)
-        assert done.returncode == 0, done.stderr
+        done = lbx.ok("report", out, "--format", output_format)
         assert "the card caught fire" in done.stdout
 
 

@@ -21,7 +21,7 @@ from lbx.base.errors import StoreError
 from lbx.base.option import fields_of
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
-from lbx.cli import completing, submitting
+from lbx.cli import cluster, completing
 from lbx.cli.loading import resolve
 from lbx.cli.main import COMMANDS, load
 from lbx.running.judge_spec import JudgeSpec
@@ -69,6 +69,8 @@ def test_every_help_fits_a_screen(lbx: Lbx, command: str) -> None:
     words = ("submit", command) if command in COMMANDS["submit"].parts else (command,)
     shown = lbx(*words, "--help", environment=NARROW).stdout
     assert "--help" in shown and len(shown.splitlines()) <= 40
+    assert f"Example: lbx {' '.join(words)}" in " ".join(shown.split())
+    assert "…" not in shown and max(map(len, shown.splitlines())) <= 80
     assert not re.findall(r"<(?:path|str|bool|list)", shown)
 
 
@@ -87,8 +89,7 @@ def test_the_help_of_everything_has_every_option(lbx: Lbx, command: str) -> None
     top = load("submit").commands[command] if command in COMMANDS["submit"].parts else load(command)  # type: ignore[attr-defined]
     words = ("submit", command) if command in COMMANDS["submit"].parts else (command,)
     assert {*resolve(ROWS[command].options).BRIEF} <= {one.name for one in top.params}
-    everything = lbx(*words, "--help-all", environment={**NARROW, "COLUMNS": "200"})
-    assert everything.returncode == 0
+    everything = lbx.ok(*words, "--help-all", environment={**NARROW, "COLUMNS": "200"})
     for option in top.params:
         if option.param_type_name == "option":
             assert option.opts[0] in everything.stdout, option.opts
@@ -150,7 +151,7 @@ def test_stored_runs_are_named_by_name_prefix_or_model(lbx: Lbx, results: Path, 
 
 def test_a_new_run_is_named_by_name(lbx: Lbx, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(submitting, "submit_to_slurm", seen.append)
+    monkeypatch.setattr(cluster, "submit_to_slurm", seen.append)
     common = ("submit", "slurm", "-b", "b", "-m", "m", "-t", "needle", "--shards", 2, "-o", "d")
     done = lbx(*common, "--name", "mine")
     assert (done.returncode, seen[-1].spec.name, seen[-1].job_name) == (0, "mine", None)
@@ -181,13 +182,12 @@ def test_an_import_matches_no_bundle_that_the_environment_names(lbx: Lbx, tmp_pa
     rows = tmp_path / "narrativeqa.jsonl"
     rows.write_text(json.dumps({"pred": "a", "answers": ["a"], "all_classes": None, "length": 9}) + "\n")
     named = {**os.environ, "LBX_BUNDLE": str(tmp_path)}
-    done = lbx("import", "longbench", rows, "--model", "m", "-o", tmp_path / "r.duckdb", environment=named)
-    assert done.returncode == 0, done.stderr
+    lbx.ok("import", "longbench", rows, "--model", "m", "-o", tmp_path / "r.duckdb", environment=named)
 
 
 def test_a_specs_file_goes_before_the_environment(lbx: Lbx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(submitting, "submit_to_slurm", seen.append)
+    monkeypatch.setattr(cluster, "submit_to_slurm", seen.append)
     spec = tmp_path / "run.json"
     spec.write_text(json.dumps({"lbx_run": 1, "bundle": "its own", "model": "m", "tasks": ["needle"]}))
     common = ("submit", "slurm", "--spec", spec, "--shards", 2, "-o", "d")

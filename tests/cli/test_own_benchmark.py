@@ -63,17 +63,10 @@ def place(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def rows(lbx: Lbx, results: Path, query: str) -> list[dict[str, object]]:
-    done = lbx("sql", results, query, "--format", "json")
-    assert done.returncode == 0, done.stderr
-    found: list[dict[str, object]] = json.loads(done.stdout)
-    return found
-
-
 def test_the_document_is_true(lbx: Lbx, place: Path) -> None:
     assert "handbook/facts_zh" in (place / "said-tasks").read_text()
     assert "handbook/choices" in (place / "said-plan").read_text()
-    scores = rows(lbx, place / "results.duckdb", "SELECT run_id, task, official FROM task_scores WHERE metric IN "
+    scores = lbx.rows(place / "results.duckdb", "SELECT run_id, task, official FROM task_scores WHERE metric IN "
                   "('f1', 'accuracy') AND run_id = 'mine' ORDER BY task")  # fmt: skip
     # One in three is "B"; the others' answers are scripted right.
     assert [(row["task"], round(float(str(row["official"])), 1)) for row in scores] == [
@@ -81,11 +74,11 @@ def test_the_document_is_true(lbx: Lbx, place: Path) -> None:
     ]  # fmt: skip
     exported = (place / "predictions" / "facts.jsonl").read_text("utf-8").splitlines()
     assert json.loads(exported[0])["output"] == "31 metres"
-    imported = rows(
-        lbx, place / "others.duckdb", "SELECT task, official FROM task_scores WHERE metric = 'f1' ORDER BY task"
+    imported = lbx.rows(
+        place / "others.duckdb", "SELECT task, official FROM task_scores WHERE metric = 'f1' ORDER BY task"
     )
     assert imported == [{"task": "facts", "official": 100.0}, {"task": "facts_zh", "official": 100.0}]
-    (versions,) = rows(lbx, place / "results.duckdb", "SELECT benchmark_versions FROM runs WHERE run_id = 'mine'")
+    (versions,) = lbx.rows(place / "results.duckdb", "SELECT benchmark_versions FROM runs WHERE run_id = 'mine'")
     assert "handbook" in str(versions)
 
 
@@ -93,12 +86,10 @@ def test_two_halves_are_merged(lbx: Lbx, place: Path) -> None:
     halves = []
     for name in ("facts", "facts_zh"):
         halves.append(place / f"{name}.duckdb")
-        done = lbx("run", "--bundle", place / "handbook", "--model", place / "models" / "my-model.toml", "--no-plan",
+        lbx.ok("run", "--bundle", place / "handbook", "--model", place / "models" / "my-model.toml", "--no-plan",
                    "--tasks", f"handbook/{name}", "--name", "both", "-o", halves[-1])  # fmt: skip
-        assert done.returncode == 0, done.stderr
-    done = lbx("merge", *halves, "-o", place / "all.duckdb")
-    assert done.returncode == 0, done.stderr
-    groups = rows(lbx, place / "all.duckdb", 'SELECT "grouping", name, n FROM group_scores ORDER BY ALL')
+    lbx.ok("merge", *halves, "-o", place / "all.duckdb")
+    groups = lbx.rows(place / "all.duckdb", 'SELECT "grouping", name, n FROM group_scores ORDER BY ALL')
     assert {"grouping": "overall", "name": "all", "n": 9} in groups
 
 
@@ -118,10 +109,8 @@ def test_changed_samples_go_into_a_file_of_their_own(
     changed = tmp_path / "handbook" / name
     assert old in changed.read_text("utf-8")
     changed.write_text(changed.read_text("utf-8").replace(old, new), "utf-8")
-    assert lbx("bundle", definition, "-o", tmp_path).returncode == 0
-    assert lbx("unpack", tmp_path / "handbook.tar", "--allow-unsigned", "--to", tmp_path / "b").returncode == 0
-    done = lbx("run", "--bundle", tmp_path / "b", "--model", place / "models" / "my-model.toml", "--no-plan",
-               "--tasks", f"handbook/{task}", "-o", place / "results.duckdb")  # fmt: skip
+    done = lbx("run", "--bundle", lbx.unpacked(definition, tmp_path), "--model", place / "models" / "my-model.toml",
+               "--no-plan", "--tasks", f"handbook/{task}", "-o", place / "results.duckdb")  # fmt: skip
     fails(done, 1, f"handbook/{task}")
 
 
@@ -129,9 +118,7 @@ def test_a_recipe_takes_the_folder_along(lbx: Lbx, tmp_path: Path) -> None:
     shutil.copytree(EXAMPLE, tmp_path / "handbook")
     source = '[[source]]\nkind = "path"\npath = "handbook"\nto = "benchmarks/handbook"\n'
     (tmp_path / "recipe.toml").write_text('name = "x"\n' + source)
-    assert lbx("bundle", tmp_path / "recipe.toml", "-o", tmp_path).returncode == 0
-    assert lbx("unpack", tmp_path / "x.tar", "--allow-unsigned", "--to", tmp_path / "b").returncode == 0
-    listed = lbx("tasks", "--bundle", tmp_path / "b", "--json")
+    listed = lbx("tasks", "--bundle", lbx.unpacked(tmp_path / "recipe.toml", tmp_path), "--json")
     assert [row["task"].partition("/")[0] for row in json.loads(listed.stdout)] == ["handbook"] * 3
 
 
@@ -140,10 +127,9 @@ def test_the_demo_model_answers_it(lbx: Lbx, place: Path, tmp_path: Path) -> Non
         pytest.importorskip(library, reason="needs lbx[hf]")
     card = tmp_path / "demo.toml"
     card.write_text(f'name = "demo"\nbackend = "hf"\n[weights]\npath = "{ROOT / "models" / "demo" / "hf"}"\n')
-    done = lbx("run", "--bundle", place / "handbook", "--model", card, "--no-plan", "--tasks", "handbook",
+    lbx.ok("run", "--bundle", place / "handbook", "--model", card, "--no-plan", "--tasks", "handbook",
                "--max-prompt-tokens", "200", "--max-new-tokens", "4", "-o", tmp_path / "r.duckdb")  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = rows(lbx, tmp_path / "r.duckdb", "SELECT count(*) FILTER (WHERE truncated) AS cut, count(*) AS n, "
+    found = lbx.rows(tmp_path / "r.duckdb", "SELECT count(*) FILTER (WHERE truncated) AS cut, count(*) AS n, "
                  "max(cached_tokens) AS shared FROM generations")  # fmt: skip
     assert (found[0]["cut"], found[0]["n"]) == (12, 12)
     assert int(str(found[0]["shared"])) > 0, "questions on one document share what was read of it"

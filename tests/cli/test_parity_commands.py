@@ -19,8 +19,7 @@ def demo(demo_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_model_is_like_itself(lbx: Lbx, demo: Path, bundle: Path) -> None:
     parity = ("parity", demo, demo, "-b", bundle, "-t", "needle/single_en", "-n", 2)
-    done = lbx(*parity, "--fail-above", 0)
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok(*parity, "--fail-above", 0)
     assert "The same within 0." in done.stderr
     for heading in ("same ids", "KL, mean", "answered by both", "recall"):
         assert heading in done.stdout
@@ -47,8 +46,7 @@ def test_what_is_not_the_same_fails_where_that_is_asked(lbx: Lbx, demo: Path, bu
     other = demo.with_name("answers.toml")
     other.write_text(f'name = "oracle"\nbackend = "scripted"\n[weights]\npath = "{answers}"\n')
     parity = ("parity", other, demo, "-b", bundle, "-t", "needle/single_en", "-n", 1)
-    done = lbx(*parity)
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok(*parity)
     assert "the backend scripted of oracle shows none" in " ".join(done.stderr.split())
     fails(lbx(*parity, "--fail-above", 1), 1, "Not the same within 1: 1 of 1 prompts have not the same token ids")
 

@@ -53,8 +53,7 @@ def test_a_plan_tells_tokens_memory_and_time(lbx: Lbx, bundle: Path, gguf: Path,
     assert "KV cache 6 MiB (1,536 bytes a token, 4,096 tokens)" in said(quick.stdout)
 
     results = tmp_path / "results.duckdb"
-    done = lbx("run", "--bundle", bundle, "--model", card, "--tasks", "needle", "-o", results)
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok("run", "--bundle", bundle, "--model", card, "--tasks", "needle", "-o", results)
     first = said(done.stderr)
     assert f"To ask: {found['total']['samples']} prompts of {found['total']['prompt_tokens']:,} tokens" in first
     assert "fits Time: about" in first
@@ -81,12 +80,10 @@ def test_sessions_of_short_prompts_do_not_forecast_long_ones(
     lbx: Lbx, bundle: Path, card: Path, tmp_path: Path
 ) -> None:
     """Costs are measured anew unless told not to; the basis then names the limits of the session."""
-    results, long = tmp_path / "results.duckdb", tmp_path / "long"
-    done = lbx("run", "--bundle", bundle, "--model", card, "--tasks", "needle", "--no-plan", "-o", results)
-    assert done.returncode == 0, done.stderr
+    results = tmp_path / "results.duckdb"
+    lbx.ok("run", "--bundle", bundle, "--model", card, "--tasks", "needle", "--no-plan", "-o", results)
     recipe = Path(__file__).parents[2] / "models" / "smollm2" / "needle_2k.toml"
-    assert lbx("bundle", recipe, "-o", tmp_path).returncode == 0
-    assert lbx("unpack", tmp_path / "needle_2k.tar", "--allow-unsigned", "--to", long).returncode == 0
+    long = lbx.unpacked(recipe, tmp_path)
 
     def basis(folder: Path, *options: str) -> str:
         command = ("plan", "--bundle", folder, "--model", card, "-o", results, "--json", "--tasks", *options)
@@ -128,8 +125,7 @@ def test_what_does_not_fit_is_counted_all_the_same(lbx: Lbx, bundle: Path, card:
         card.read_text().replace("[weights]", f"context_window = {window}\n[weights]")
         + "[options]\nextend_context = true\n"
     )
-    done = lbx("plan", "--bundle", bundle, "--model", card, "--tasks", ONE)
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok("plan", "--bundle", bundle, "--model", card, "--tasks", ONE)
     assert "The KV cache of demo" in said(done.stderr)
     assert "counted anyway" in said(done.stderr)
     proposed = re.search(r"does not fit; a context window of ([\d,]+) tokens would", said(done.stdout))
@@ -148,8 +144,7 @@ def test_what_does_not_fit_is_counted_all_the_same(lbx: Lbx, bundle: Path, card:
 def test_a_run_need_not_plan(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
     results, log = tmp_path / "results.duckdb", tmp_path / "elsewhere.txt"
     command = ("run", "--bundle", bundle, "--model", answers, "--tasks", ONE, "-o", results, "--log", log)
-    done = lbx(*command, "--no-plan", "--limit", 3)
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok(*command, "--no-plan", "--limit", 3)
     assert "To ask" not in done.stderr
     assert "100%, 3 of 3 samples" in done.stderr
     lbx(*command)

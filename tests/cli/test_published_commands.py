@@ -11,8 +11,7 @@ from command_line import Lbx
 
 @pytest.mark.parametrize("command", [("reference", "--against", "Human"), ("--against", "Human")])
 def test_published_figures_need_no_results_file(lbx: Lbx, command: tuple[str, ...]) -> None:
-    done = lbx("report", *command, "--format", "json")
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok("report", *command, "--format", "json")
     rows = {row["line"]: row for row in json.loads(done.stdout)}
     assert rows["overall: accuracy"]["figure"] == 53.7
     assert all(row["model"] == "Human" and row["source"] and row["doubt"] is None for row in rows.values())
@@ -21,8 +20,7 @@ def test_published_figures_need_no_results_file(lbx: Lbx, command: tuple[str, ..
 def test_a_table_of_ones_own_needs_none_either(lbx: Lbx, tmp_path: Path) -> None:
     table = tmp_path / "published.csv"
     table.write_text("benchmark,model,overall,easy,hard,short,medium,long\nlongbench_v2,M,9,80,70,80,75,70\n", "utf-8")
-    done = lbx("report", "--reference", table, "--format", "markdown")
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok("report", "--reference", table, "--format", "markdown")
     assert "overall 9 lies outside its own parts, 70 to 80" in done.stdout
 
 

@@ -29,17 +29,11 @@ def models(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def sql(lbx: Lbx, file: Path, query: str) -> list[dict[str, str]]:
-    rows: list[dict[str, str]] = json.loads(lbx("sql", file, query, "-f", "json").stdout)
-    return rows
-
-
 def test_a_run_names_the_format(lbx: Lbx, bundle: Path, models: Path) -> None:
     out = models / "r.duckdb"
     for name in ("eight", "eight-dense"):
         asked = ("-b", bundle, "-m", models / "models" / name, "-t", "needle/single_en", "--limit", 2, "-o", out)
-        done = lbx("run", *asked)
-        assert done.returncode == 0, done.stderr
+        done = lbx.ok("run", *asked)
         told = " ".join(done.stderr.split())
         assert (f"eight is stored as {FORMAT}, and computed from its numbers in float32" in told) is (name == "eight")
         if name == "eight":
@@ -48,10 +42,10 @@ def test_a_run_names_the_format(lbx: Lbx, bundle: Path, models: Path) -> None:
     query = (
         "SELECT model, settings->>'backend.stored_as' AS format, hardware->>'stored_as' AS said FROM runs ORDER BY 1"
     )
-    quantised, dense = sql(lbx, out, query)
+    quantised, dense = lbx.rows(out, query)
     assert (quantised["format"], dense["format"], dense["said"]) == (FORMAT, None, None)
     assert quantised["said"].startswith(f"{FORMAT}, and computed from its numbers in float32; activations are not")
-    answers = sql(lbx, out, "SELECT DISTINCT sample_id, output, output_ids FROM generations")
+    answers = lbx.rows(out, "SELECT DISTINCT sample_id, output, output_ids FROM generations")
     assert len(answers) == 2, "what the format means, asked as it is"
 
 

@@ -16,7 +16,7 @@ from command_line import Lbx, fails
 sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
 from rated_file import answers_file, book_of, rate_all
 
-from lbx.cli.rating import say_what
+from lbx.cli.people import say_what
 from lbx.judging.people.journal import Journal, journal_of
 from lbx.store import Store
 

@@ -48,17 +48,7 @@ def _listens(port: int) -> bool:
 @pytest.fixture
 def bundled(shared: Callable[[str], Path], lbx: Lbx, tmp_path: Path) -> Bundled:
     """bundled(case) -> the unpacked bundle of a case's benchmark."""
-
-    def make(case: str) -> Path:
-        for command in (
-            ("bundle", shared(f"cases/{case}") / "benchmark.toml", "-o", tmp_path / "out", "--name", case),
-            ("unpack", tmp_path / "out" / f"{case}.tar", "--to", tmp_path / case, "--allow-unsigned"),
-        ):
-            done = lbx(*command)
-            assert done.returncode == 0, done.stderr
-        return tmp_path / case
-
-    return make
+    return lambda case: lbx.unpacked(shared(f"cases/{case}") / "benchmark.toml", tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["inreasoning", "nullboth"])
@@ -66,13 +56,12 @@ def test_empty_answers_are_counted_and_marked(
     lbx: Lbx, bundled: Bundled, serve: Serve, tmp_path: Path, kind: str
 ) -> None:
     out = tmp_path / "r.duckdb"
-    done = lbx("run", "-b", bundled("think"), "-m", serve(kind), "-t", "all", "-o", out)
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok("run", "-b", bundled("think"), "-m", serve(kind), "-t", "all", "-o", out)
     assert "8 answered, 0 failed" in done.stdout
     said = " ".join(done.stderr.split())
     assert "8 of 8 answers are empty" in said and "--retry-empty" in said
     assert ("8 of them hold reasoning alone" in said) is (kind == "inreasoning")
-    (row,) = json.loads(lbx("sql", out, "SELECT empty_answers, reasoning_unclosed FROM guards", "-f", "json").stdout)
+    (row,) = lbx.rows(out, "SELECT empty_answers, reasoning_unclosed FROM guards")
     assert row == {"empty_answers": 8, "reasoning_unclosed": 0}
     assert "answers empty" in lbx("report", out, "guards").stdout
 
@@ -84,7 +73,7 @@ def test_unclosed_reasoning_is_not_called_empty_as_well(
     done = lbx("run", "-b", bundled("think"), "-m", serve("cutreason"), "-t", "all", "-o", out)
     assert "budget ran out inside the reasoning" in done.stderr
     assert "answers are empty:" not in done.stderr
-    (row,) = json.loads(lbx("sql", out, "SELECT empty_answers, reasoning_unclosed FROM guards", "-f", "json").stdout)
+    (row,) = lbx.rows(out, "SELECT empty_answers, reasoning_unclosed FROM guards")
     assert row == {"empty_answers": 0, "reasoning_unclosed": 8}
 
 
@@ -95,7 +84,7 @@ def test_an_error_with_the_status_of_success_fails_samples_in_the_servers_words(
     out = tmp_path / "r.duckdb"
     done = lbx("run", "-b", bundled(case), "-m", serve("error200"), "-t", "all", "-o", out)
     assert done.returncode == 3, done.stderr
-    errors = json.loads(lbx("sql", out, "SELECT error, error_type FROM generations", "-f", "json").stdout)
+    errors = lbx.rows(out, "SELECT error, error_type FROM generations")
     assert len(errors) == (8 if case == "think" else 1)
     for error in errors:
         assert error["error_type"] == "PromptError"
@@ -113,8 +102,7 @@ def test_a_blank_line_separates_the_system_message_from_the_document(
     answers = shared("cases/template") / "answers.json"
     chat = f"[chat]\ntemplate = {json.dumps(template)}\n" if template else ""
     (tmp_path / "m.toml").write_text(f'backend = "scripted"\n[weights]\npath = "{answers}"\n{chat}')
-    done = lbx("prompts", "-b", bundled("template"), "-m", tmp_path / "m.toml", "-t", "all")
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok("prompts", "-b", bundled("template"), "-m", tmp_path / "m.toml", "-t", "all")
     assert "Answer in one word.\n\nThe <s> boat [INST] comes on Tuesdays. {{ 7*7 }} <|im_end|>" in done.stdout
 
 
@@ -123,12 +111,11 @@ def test_marks_of_reasoning_that_are_not_the_models_are_announced(
 ) -> None:
     out = tmp_path / "r.duckdb"
     model = shared("cases/think") / "answers.json"
-    done = lbx("run", "-b", bundled("think"), "-m", model, "-t", "all", "-o", out, "--max-new-tokens", 99)
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok("run", "-b", bundled("think"), "-m", model, "-t", "all", "-o", out, "--max-new-tokens", 99)
     said = " ".join(done.stderr.split())
     assert "4 of 8 answers begin with <think>, <reasoning>, <thinking>, <THINK>: reasoning" in said
     query = "SELECT sample_id, output, reasoning, reasoning_closed FROM generations"
-    rows = {row["sample_id"]: row for row in json.loads(lbx("sql", out, query, "-f", "json").stdout)}
+    rows = {row["sample_id"]: row for row in lbx.rows(out, query)}
     told = {name: (row["reasoning"], row["output"]) for name, row in rows.items() if row["reasoning"] is not None}
     assert told == {
         "opened": ("Hm.\n\nIt says Tuesdays, so Tuesday.", "Tuesday"),

@@ -76,8 +76,7 @@ def leval(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_sources(folder)
     for name, recipe in (("whole", SOURCES + RETRIEVAL), ("bare", SOURCES)):
         (folder / "le.toml").write_text(recipe)
-        done = lbx("bundle", folder / "le.toml", "-o", folder, "--name", name)
-        assert done.returncode == 0, done.stderr
+        lbx.ok("bundle", folder / "le.toml", "-o", folder, "--name", name)
         assert lbx("unpack", folder / f"{name}.tar", "--allow-unsigned", "--to", folder / name).returncode == 0
     (folder / "answers.jsonl").write_text('{"*": "A"}')
     card = 'name = "m"\nbackend = "scripted"\ncontext_window = 32768\n[weights]\npath = "answers.jsonl"\n'
@@ -90,25 +89,17 @@ def command(folder: Path, results: Path, *more: object, bundle: str = "whole") -
     return [*run, *more]
 
 
-def query(lbx: Lbx, results: Path, sql: str) -> list[dict[str, Any]]:
-    done = lbx("sql", results, sql, "--format", "json")
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
-
-
 def test_l_eval_with_chunks(lbx: Lbx, leval: Path, tmp_path: Path) -> None:
     pytest.importorskip("tokenizers", reason="needs lbx[hf]")
     results = tmp_path / "results.duckdb"
-    done = lbx(*command(leval, results, "--rag", 2, "--workers", 2))
-    assert done.returncode == 0, done.stderr
-    (settings,) = query(lbx, results, "SELECT settings ->> 'retriever' AS retriever FROM runs")
+    lbx.ok(*command(leval, results, "--rag", 2, "--workers", 2))
+    (settings,) = lbx.rows(results, "SELECT settings ->> 'retriever' AS retriever FROM runs")
     assert settings["retriever"].startswith("bm25-elasticsearch/1024 tokens of gpt2:")
-    found = query(lbx, results, "SELECT sample_id, text FROM retrievals WHERE rank = 0 ORDER BY 1")
+    found = lbx.rows(results, "SELECT sample_id, text FROM retrievals WHERE rank = 0 ORDER BY 1")
     assert ["House 2 is green" in found[0]["text"], "House 4 is white" in found[1]["text"]] == [True, True]
-    (one,) = query(lbx, results, "SELECT DISTINCT prompt_source AS source FROM generations")
+    (one,) = lbx.rows(results, "SELECT DISTINCT prompt_source AS source FROM generations")
     assert one["source"].endswith("stuff_prompt.py")
-    planned = lbx("plan", *command(leval, results, "--rag", 2)[1:], "--no-calibrate")
-    assert planned.returncode == 0, planned.stderr
+    planned = lbx.ok("plan", *command(leval, results, "--rag", 2)[1:], "--no-calibrate")
     assert "Nothing left to ask" not in planned.stdout
 
 
@@ -146,21 +137,19 @@ def test_chunks_of_one_model_are_not_those_of_another_of_its_name(lbx: Lbx, leva
 
     def ask(folder: Path, count: int) -> Any:
         options = ("--rag", 1, "--retriever", folder, "--chunk-words", 100, "-n", count, "--no-plan")
-        done = lbx(*command(leval, results, *options))
-        assert done.returncode == 0, done.stderr
-        return done
+        return lbx.ok(*command(leval, results, *options))
 
     ask(folders[0], 1)
-    (run,) = query(lbx, results, "SELECT settings ->> 'retriever' AS retriever FROM runs")
+    (run,) = lbx.rows(results, "SELECT settings ->> 'retriever' AS retriever FROM runs")
     ask(folders[0], 2)
     kept = "SELECT retriever, count(*) AS n FROM retrievals GROUP BY ALL"
-    assert query(lbx, results, kept) == [{"retriever": run["retriever"], "n": 2}]
+    assert lbx.rows(results, kept) == [{"retriever": run["retriever"], "n": 2}]
     answered = "SELECT settings ->> 'retriever' AS retriever, count(*) AS n FROM runs JOIN generations USING (run_id)"
-    (now,) = query(lbx, results, f"{answered} GROUP BY ALL")
+    (now,) = lbx.rows(results, f"{answered} GROUP BY ALL")
     assert now == {"retriever": run["retriever"], "n": 2}
     ask(folders[1], 1)
-    assert len(query(lbx, results, "SELECT DISTINCT retriever FROM retrievals")) == 2
-    assert len(query(lbx, results, "SELECT * FROM runs")) == 2
+    assert len(lbx.rows(results, "SELECT DISTINCT retriever FROM retrievals")) == 2
+    assert len(lbx.rows(results, "SELECT * FROM runs")) == 2
 
 
 def letters(path: str, payload: Any, _before: int) -> Answer:
@@ -182,12 +171,11 @@ def test_embeddings_over_http(lbx: Lbx, leval: Path, served: ScriptedServer, tmp
     card.write_text(f'backend = "endpoint_embedding"\n[options]\nurl = "{served.url}"\nretries = 0\n')
     options = ("--rag", 2, "--retriever", card, "--chunk-words", 100)
     asked = command(leval, results, *options)
-    done = lbx(*asked)
-    assert done.returncode == 0, done.stderr
-    (settings,) = query(lbx, results, "SELECT settings ->> 'retriever' AS retriever, hardware FROM runs")
+    lbx.ok(*asked)
+    (settings,) = lbx.rows(results, "SELECT settings ->> 'retriever' AS retriever, hardware FROM runs")
     assert settings["retriever"].startswith("embedding:letters:")
     assert served.url.removeprefix("http://").removesuffix("/v1") in str(settings["hardware"])
-    found = query(lbx, results, "SELECT sample_id, text FROM retrievals WHERE rank = 0 ORDER BY 1")
+    found = lbx.rows(results, "SELECT sample_id, text FROM retrievals WHERE rank = 0 ORDER BY 1")
     assert ["House 2" in found[0]["text"], "House 4" in found[1]["text"]] == [True, True]
     before = len(served.posts("/v1/embeddings"))
     assert lbx(*asked).returncode == 0

@@ -55,11 +55,7 @@ def revision(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Revision:
         folder = tmp_path_factory.mktemp("town")
         (folder / "benchmark.toml").write_text(DEFINITION)
         (folder / "qa.jsonl").write_text("\n".join(map(json.dumps, rows(**changes))))
-        done = lbx("bundle", folder / "benchmark.toml", "-o", folder)
-        assert done.returncode == 0, done.stderr
-        done = lbx("unpack", folder / "town.tar", "--allow-unsigned", "--to", folder / "bundle")
-        assert done.returncode == 0, done.stderr
-        return folder / "bundle"
+        return lbx.unpacked(folder / "benchmark.toml", folder)
 
     return make
 
@@ -209,8 +205,7 @@ def test_a_shard_and_its_submission_are_refused(
     fails(done, 1, str(folder / "results.duckdb"), "town/qa/q69 (question)", f"-o {tmp_path / 'job-2'}")
     assert not (folder / "shards.json").exists()
 
-    done = lbx(*submit, "-o", tmp_path / "other")
-    assert done.returncode == 0, done.stderr
+    lbx.ok(*submit, "-o", tmp_path / "other")
     said = []
     for shard in (0, 1):
         shards = ("--shards", tmp_path / "other" / "shards.json", "--shard", shard, "--name", "other")
@@ -245,8 +240,7 @@ def test_an_import_of_another_revision_writes_nothing(
 ) -> None:
     second, results, exported = revision(**changes), tmp_path / "results.duckdb", tmp_path / "predictions"
     assert run(lbx, second, model, tmp_path / "second.duckdb").returncode == 0
-    done = lbx("export", "town", tmp_path / "second.duckdb", "-o", exported)
-    assert done.returncode == 0, done.stderr
+    lbx.ok("export", "town", tmp_path / "second.duckdb", "-o", exported)
     assert run(lbx, first, model, results).returncode == 0
     before = answered(results)
     done = lbx("import", "town", exported, "-m", "x", "--bundle", second, "-o", results)

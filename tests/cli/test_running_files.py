@@ -136,13 +136,12 @@ def test_a_judge_reads_what_is_committed_and_goes_on_with_the_rest(
     judged = "SELECT count(*) AS n FROM judgements WHERE rating = 4"
 
     def count() -> int:
-        (row,) = json.loads(lbx("sql", opinions, judged, "--format", "json").stdout)
+        (row,) = lbx.rows(opinions, judged)
         return int(row["n"])
 
     with going_on(bundle, model, path) as process:
         fails(lbx(*judge), 1, "is in use", "`judge -o OTHER_FILE`")
-        done = lbx(*judge, "-o", opinions)
-        assert done.returncode == 0, done.stderr
+        done = lbx.ok(*judge, "-o", opinions)
         assert f"results.duckdb is being written (PID {process.pid})" in done.stderr
         assert process.poll() is None
     with Store(path) as store:

@@ -37,8 +37,7 @@ def predictions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def imported(lbx: Lbx, predictions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("results") / "results.duckdb"
-    done = lbx("import", "longbench", predictions, "-m", "model", "-o", path)
-    assert done.returncode == 0, done.stderr
+    lbx.ok("import", "longbench", predictions, "-m", "model", "-o", path)
     return path
 
 

@@ -35,8 +35,7 @@ def test_failures_of_published_predictions_are_listed_and_shown(lbx: Lbx, import
     assert len({row["sample"] for row in listed}) == 503
     failed = [row["sample"] for row in listed if row["marks"] == "failed"]
     assert len(failed) == 191
-    done = lbx("show", imports, failed[0], "--full")
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok("show", imports, failed[0], "--full")
     assert "error     Error code: 400" in done.stdout
     assert "mark      " in done.stdout
     as_json = json.loads(lbx("show", imports, failed[0], "--json").stdout)
@@ -60,9 +59,7 @@ def fiction(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "scripts" / "LEval_config.py").write_bytes(CONFIG_PY)
     (folder / "scripts" / "turbo16k-test.py").write_bytes(SCRIPT_PY)
     (folder / "fiction.toml").write_text(RECIPE)
-    assert lbx("bundle", folder / "fiction.toml", "-o", folder).returncode == 0
-    done = lbx("unpack", folder / "fiction.tar", "--allow-unsigned", "--to", folder / "b")
-    assert done.returncode == 0, done.stderr
+    lbx.unpacked(folder / "fiction.toml", folder)
     (folder / "answers.jsonl").write_text(json.dumps({"key": SCI_FI, "text": " True "}) + "\n")
     (folder / "m.toml").write_text(
         'name = "m"\nbackend = "scripted"\ncontext_window = 16384\n[weights]\npath = "answers.jsonl"\n'
@@ -74,15 +71,13 @@ def fiction(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def results(lbx: Lbx, fiction: Path) -> Path:
     out = fiction / "r.duckdb"
-    done = lbx("run", "-b", fiction / "b", "-m", fiction / "m.toml", "-t", "leval/sci_fi", "-o", out)
-    assert done.returncode == 0, done.stderr
+    lbx.ok("run", "-b", fiction / "bundle", "-m", fiction / "m.toml", "-t", "leval/sci_fi", "-o", out)
     return out
 
 
 def test_what_would_be_sent_is_what_was_sent(lbx: Lbx, fiction: Path, results: Path) -> None:
     out = fiction / "prompts.jsonl"
-    done = lbx("prompts", "-b", fiction / "b", "-m", fiction / "m.toml", "-t", "leval", "-o", out)
-    assert done.returncode == 0, done.stderr
+    lbx.ok("prompts", "-b", fiction / "bundle", "-m", fiction / "m.toml", "-t", "leval", "-o", out)
     first, second = map(json.loads, out.read_text().splitlines())
     words = [f"word{number:05d}" for number in range(3000)]
     kept = next(n for n in range(15488, 0, -250) if len(" ".join(words[:n])) + 1 <= 15488)
@@ -93,11 +88,15 @@ def test_what_would_be_sent_is_what_was_sent(lbx: Lbx, fiction: Path, results: P
     assert first["prompt_tokens"] == len(first["token_ids"]) <= 16384 - 512
     assert second["text"] == "<|user|>Is it so in the world\nReally?<|assistant|>"
     assert (second["step"], second["cut_at"]) == (1, None)
-    sent = json.loads(lbx("sql", results, "SELECT * FROM generations", "-f", "json").stdout)[0]
+    sent = lbx.rows(results, "SELECT * FROM generations")[0]
     assert sent["prompt_sha256"] == first["prompt_sha256"] == hashlib.sha256(first["text"].encode()).hexdigest()
     assert (sent["system_prompt"], sent["output"]) == ("message", "True [fact: True]")
     assert [step["output"] for step in json.loads(sent["steps"])] == [" True "]
-    fails(lbx("prompts", "-b", fiction / "b", "-m", fiction / "m.toml", "-t", "leval", "-o", out), 2, "already exists")
+    fails(
+        lbx("prompts", "-b", fiction / "bundle", "-m", fiction / "m.toml", "-t", "leval", "-o", out),
+        2,
+        "already exists",
+    )
 
 
 def test_an_answer_with_all_that_is_known_of_it(lbx: Lbx, results: Path) -> None:
@@ -157,8 +156,7 @@ def test_an_imported_answer_is_shown_and_its_prompt_is_not(lbx: Lbx, tmp_path: P
     folder.mkdir()
     row = {"pred": "an answer", "answers": ["the answer"], "all_classes": None, "length": 7}
     (folder / "qasper.jsonl").write_text(json.dumps(row) + "\n")
-    done = lbx("import", "longbench", folder, "--model", "theirs", "-o", out)
-    assert done.returncode == 0, done.stderr
+    lbx.ok("import", "longbench", folder, "--model", "theirs", "-o", out)
     (listed,) = json.loads(lbx("show", out, "--json").stdout)
     shown = lbx("show", out, listed["sample"]).stdout
     for words in ("the answer", "an answer", "tokens    unknown", "prompt    unknown"):
@@ -201,7 +199,7 @@ def test_the_first_of_each_task_is_shown_where_none_is_chosen(lbx: Lbx, bundle: 
 
 
 def test_browse_makes_the_prompt_again(fiction: Path, results: Path, tmp_path: Path, only_loopback: None) -> None:
-    with page_process("browse", results, "--bundle", fiction / "b") as (_, client):
+    with page_process("browse", results, "--bundle", fiction / "bundle") as (_, client):
         assert "leval/sci_fi/000-00" in client.get("/").text
         plain = client.get("/answer?at=1").text
         assert "word02999" in plain
@@ -214,7 +212,10 @@ def test_browse_makes_the_prompt_again(fiction: Path, results: Path, tmp_path: P
         assert client.get(f"/documents/{key}/find", params={"q": "WORD00010"}).json()["total"] == 1
     moved = tmp_path / "moved.duckdb"
     moved.write_bytes(results.read_bytes())
-    with page_process("browse", moved, "--bundle", fiction / "b", "--model", tmp_path / "gone.toml") as (_, client):
+    with page_process("browse", moved, "--bundle", fiction / "bundle", "--model", tmp_path / "gone.toml") as (
+        _,
+        client,
+    ):
         assert "The prompt cannot be rebuilt" in client.get("/answer?at=1&show=prompt").text
         assert client.get("/answer?at=1").status_code == 200
 

@@ -29,8 +29,7 @@ def test_a_spec_makes_the_run_that_options_make(
     lbx: Lbx, spec: Path, bundle: Path, answers: Path, tmp_path: Path
 ) -> None:
     by_spec, by_options, again, changed = (tmp_path / f"{n}.duckdb" for n in range(4))
-    done = lbx("run", "--spec", spec, "-o", by_spec)
-    assert done.returncode == 0, done.stderr
+    lbx.ok("run", "--spec", spec, "-o", by_spec)
     tasks = ("-t", "needle/single_en", "-t", "needle/multikey_en")
     assert lbx("run", "-b", bundle, "-m", answers, *tasks, "-n", 3, "--no-plan", "-o", by_options).returncode == 0
     assert len(asked(by_spec)) == 6
@@ -62,19 +61,17 @@ def test_plan_takes_a_spec_and_counts_what_run_asks(lbx: Lbx, spec: Path) -> Non
 
 def test_a_shard_by_spec_alone(lbx: Lbx, spec: Path, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
-    made = lbx(
+    lbx.ok(
         "submit", "kubernetes", "--spec", spec, "--shards", 2, "-o", folder, "--characters",
         "--image", "i", "--run-claim", "r", "--bundle-claim", "b",
     )  # fmt: skip
-    assert made.returncode == 0, made.stderr
     inside = RunSpec.read(folder / "run.json")
     assert (inside.bundle, inside.name, inside.limit) == ("/lbx/bundle", "folder", 3)
     bundle = RunSpec.read(spec).bundle
     found = []
     for shard in (0, 1):
         results = tmp_path / f"{shard}.duckdb"
-        done = lbx("run", "--spec", folder / "run.json", "--bundle", bundle, "--shard", shard, "-o", results)
-        assert done.returncode == 0, done.stderr
+        lbx.ok("run", "--spec", folder / "run.json", "--bundle", bundle, "--shard", shard, "-o", results)
         found += asked(results)
     assert len(found) == len(set(found)) == 6
 

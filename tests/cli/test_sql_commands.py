@@ -58,7 +58,7 @@ def test_all_rows_are_there_elsewhere(lbx: Lbx, file: Path, tmp_path: Path, want
 
 
 def test_two_columns_of_one_name_are_both_there(lbx: Lbx, file: Path) -> None:
-    assert json.loads(lbx("sql", file, "SELECT 1 AS a, 2 AS a", "-f", "json").stdout) == [{"a": 1, "a_1": 2}]
+    assert lbx.rows(file, "SELECT 1 AS a, 2 AS a") == [{"a": 1, "a_1": 2}]
 
 
 @pytest.mark.parametrize("wanted", ("table", "json", "csv", "parquet"))
@@ -78,8 +78,7 @@ def test_a_query_that_fails_late_leaves_what_was_there(lbx: Lbx, file: Path, tmp
 def test_several_files_are_asked_in_every_format(lbx: Lbx, file: Path, tmp_path: Path, wanted: str) -> None:
     other, out = results_file(tmp_path / "other.duckdb", "r2"), tmp_path / "out"
     joined = "SELECT a.run_id || b.run_id AS both FROM task_scores a, o.task_scores b"
-    done = lbx("sql", file, joined, "--attach", f"o={other}", "--format", wanted, "-o", out)
-    assert done.returncode == 0, done.stderr
+    lbx.ok("sql", file, joined, "--attach", f"o={other}", "--format", wanted, "-o", out)
     if wanted == "parquet":
         assert duckdb.read_parquet(str(out)).fetchall() == [("r1r2",)]
     else:

@@ -30,8 +30,7 @@ def questions(lbx: Lbx, shared: Callable[[str], Path], upstreams: list[Path], on
                 ("bundle", Path("bundle/longbench_v2.toml"), *served, "-o", folder),
                 ("unpack", "--allow-unsigned", folder / "longbench_v2.tar", "--to", folder / "bundle"),
             ):
-                done = lbx(*command)
-                assert done.returncode == 0, done.stderr
+                lbx.ok(*command)
 
     return once("v2", make) / "bundle"
 
@@ -39,8 +38,7 @@ def questions(lbx: Lbx, shared: Callable[[str], Path], upstreams: list[Path], on
 @pytest.fixture
 def ask(lbx: Lbx, questions: Path, tmp_path: Path) -> Callable[[Path], None]:
     def run(model: Path) -> None:
-        done = lbx("run", "-b", questions, "-m", model, "-t", "longbench_v2", "-o", tmp_path / "r.duckdb", "--no-plan")
-        assert done.returncode == 0, done.stderr
+        lbx.ok("run", "-b", questions, "-m", model, "-t", "longbench_v2", "-o", tmp_path / "r.duckdb", "--no-plan")
 
     return run
 
@@ -78,8 +76,7 @@ def test_unclosed_reasoning_is_wrong(
     (row,) = report("board_longbench_v2", model="half")
     assert (row["overall"], row["note"]) == (60.9, "reasoning closed in 14 of 23")
     for what, place in (((), "half.jsonl"), (("--results",), "result.txt")):
-        done = lbx("export", "longbench_v2", tmp_path / "r.duckdb", "-o", tmp_path / "out", *what)
-        assert done.returncode == 0, done.stderr
+        lbx.ok("export", "longbench_v2", tmp_path / "r.duckdb", "-o", tmp_path / "out", *what)
         lines = (tmp_path / "out" / place).read_text().splitlines()
         if what:
             assert lines[1].split("\t")[:2] == ["half", "60.9"]

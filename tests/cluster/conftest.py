@@ -48,14 +48,9 @@ def bundle(lbx: Lbx, once: Callable[[str, Callable[[Path], object]], Path]) -> P
     def make(folder: Path) -> None:
         (folder / "needle.toml").write_text(NEEDLE)
         (folder / "small.toml").write_text(RECIPE)
-        for command in (
-            ("bundle", folder / "small.toml", "-o", folder / "out"),
-            ("unpack", folder / "out" / "small.tar", "--allow-unsigned", "--to", folder / "small"),
-        ):
-            done = lbx(*command)
-            assert done.returncode == 0, done.stderr
+        lbx.unpacked(folder / "small.toml", folder)
 
-    return once("cluster", make) / "small"
+    return once("cluster", make) / "bundle"
 
 
 @pytest.fixture(scope="session")

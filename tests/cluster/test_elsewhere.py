@@ -52,12 +52,11 @@ def test_a_link_keeps_its_name(here: Path) -> None:
 
 def test_a_submitted_run_names_its_embedding_models_in_full(lbx: Lbx, bundle: Path, here: Path) -> None:
     (here / "linked.toml").symlink_to(here / "models" / "small.toml")
-    done = lbx(
+    done = lbx.ok(
         "submit", "slurm", "--bundle", os.path.relpath(bundle), "--model", "linked.toml", "-t", "needle",
         "--embedding", "embedder.toml", "--shards", 2, "-o", "run", "--dry-run", "--json", "--characters",
         "--container", "img.sif", "--runtime", "apptainer", cwd=here,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["spec"]["embedding"] == str(here / "embedder.toml")
     assert told["spec"]["model"] == str(here / "linked.toml")

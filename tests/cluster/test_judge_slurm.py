@@ -35,11 +35,10 @@ def test_a_judge_in_shards_equals_one_judge(slurm: Slurm, lbx: Lbx, tmp_path: Pa
     what = ["--bundle", home / "b", "--judge", model, "--questions", "both", "--name", "jury"]
     what += ["--run", "x", "--run", "y", "--against", "turbo-16k-0613"]
     assert lbx("judge", results, *what, "--save-spec", spec).returncode == 0
-    submitted = lbx(
+    submitted = lbx.ok(
         "submit", "slurm", "--spec", spec, "-o", folder, "--shards", 2, "--cpus", 1, "--copy-every", 0.02,
         "--no-calibrate", "--scratch", tmp_path / "disk", "--time", "10", "--json", environment=slurm.environment,
     )  # fmt: skip
-    assert submitted.returncode == 0, submitted.stderr
     ids = json.loads(submitted.stdout)
 
     def told() -> str:
@@ -54,8 +53,7 @@ def test_a_judge_in_shards_equals_one_judge(slurm: Slurm, lbx: Lbx, tmp_path: Pa
     real_slurm.until(lambda: slurm.state(ids["merge"]) in ("COMPLETED", "FAILED"), told)
     assert slurm.state(ids["merge"]) == "COMPLETED", told()
     merged = tmp_path / "all.duckdb"
-    done = lbx("merge", results, folder / "results.duckdb", "-o", merged)
-    assert done.returncode == 0, done.stderr
+    lbx.ok("merge", results, folder / "results.duckdb", "-o", merged)
     assert lbx("judge", results, *what, "--no-plan").returncode == 0
     assert judgements(merged) == judgements(results)
     assert len(judgements(merged)) == 56

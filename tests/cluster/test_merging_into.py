@@ -31,8 +31,7 @@ def made(lbx: Lbx, bundle: Path, answers: Answers, tmp_path_factory: pytest.Temp
     folder = tmp_path_factory.mktemp("parts")
     what = ("run", "--bundle", bundle, "--model", answers(0.0), "--limit", 2, "--name", "whole", "--no-plan")
     for number, tasks in enumerate(PARTS[:2]):
-        done = lbx(*what, "--tasks", tasks, "-o", folder / f"{number}.duckdb")
-        assert done.returncode == 0, done.stderr
+        lbx.ok(*what, "--tasks", tasks, "-o", folder / f"{number}.duckdb")
     assert lbx(*what, "--tasks", ",".join(PARTS[:2]), "-o", folder / "whole.duckdb").returncode == 0
     return [folder / "0.duckdb", folder / "1.duckdb", folder / "whole.duckdb"]
 
@@ -67,8 +66,7 @@ def test_merging_again_keeps_what_was_written_since(
     assert lbx(*again, "--name", "second", "--tasks", PARTS[2]).returncode == 0
     assert lbx("metadata", target, "--run", "whole", "PE=no").returncode == 0
     journal_of(target).write_text("{}\n")
-    done = lbx("merge", other, one, "-o", target, "--force", "--json")
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok("merge", other, one, "-o", target, "--force", "--json")
     told = json.loads(done.stdout)
     assert told["runs"] == {"whole": 2, "second": 0}
     assert [note for note in told["notes"] if "ratings" in note] == [

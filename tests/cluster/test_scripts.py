@@ -177,19 +177,19 @@ def test_a_dry_run_prints_and_writes_nothing(
     lbx: Lbx, bundle: Path, answers: Callable[[float], Path], tmp_path: Path
 ) -> None:
     what = ["--bundle", bundle, "--model", answers(0.0), "-t", "needle/single_en", "--thinking-tokens", 7]
-    done = lbx("submit", "slurm", *what, "-o", tmp_path / "run", "--shards", 3, "--dry-run", "--json", "--retry-empty")
-    assert done.returncode == 0, done.stderr
+    done = lbx.ok(
+        "submit", "slurm", *what, "-o", tmp_path / "run", "--shards", 3, "--dry-run", "--json", "--retry-empty"
+    )
     said = json.loads(done.stdout)
     script = checked_by_bash(said["scripts"]["job.sh"])
     assert f"--spec {tmp_path}/run/run.json --retry-empty --output" in script
     assert (said["spec"]["thinking_tokens"], said["spec"]["name"]) == (7, "run")
     assert "#SBATCH --job-name=run\n" in script
     assert len(said["plan"]["shards"]) == 3 and said["plan"]["iterations"] == {"needle/single_en": 1}
-    pods = lbx(
+    pods = lbx.ok(
         "submit", "kubernetes", *what, "-o", tmp_path / "run", "--shards", 3, "--dry-run", "--characters",
         "--image", "lbx:1", "--run-claim", "r", "--bundle-claim", "b",
     )  # fmt: skip
-    assert pods.returncode == 0, pods.stderr
     job = json.loads(pods.stdout)
     assert (job["spec"]["completions"], job["metadata"]["name"]) == (3, "run")
     assert "has not seen this run" in " ".join(pods.stderr.split())
@@ -210,15 +210,13 @@ def test_the_cpus_of_a_shard_are_its_threads(lbx: Lbx, bundle: Path, demo_gguf: 
         (card, ["--cpus", 4], None),
     ):
         what = ["--bundle", bundle, "--model", model, "-t", "needle/single_en", "--characters", *options]
-        done = lbx("submit", "slurm", *what, "-o", tmp_path / "run", "--shards", 2, "--dry-run", "--json")
-        assert done.returncode == 0, done.stderr
+        done = lbx.ok("submit", "slurm", *what, "-o", tmp_path / "run", "--shards", 2, "--dry-run", "--json")
         assert json.loads(done.stdout)["spec"].get("threads") == threads, options
     cluster = ["--image", "lbx:1", "--run-claim", "r", "--bundle-claim", "b"]
     for cpus, threads in (("2500m", 3), ("2", 2), ("0.5", 1)):
         what = ["--bundle", bundle, "--model", demo_gguf, "-t", "needle/single_en", "--characters", "--cpus", cpus]
         folder = tmp_path / cpus
-        done = lbx("submit", "kubernetes", *what, *cluster, "-o", folder, "--shards", 2)
-        assert done.returncode == 0, done.stderr
+        lbx.ok("submit", "kubernetes", *what, *cluster, "-o", folder, "--shards", 2)
         assert json.loads((folder / "run.json").read_text())["threads"] == threads
 
 
@@ -237,25 +235,14 @@ def test_cpus_that_kubernetes_would_not_take_are_refused(cpus: str) -> None:
 def test_what_cannot_be_submitted_is_refused(
     lbx: Lbx, bundle: Path, answers: Callable[[float], Path], tmp_path: Path
 ) -> None:
-    what = [
-        "--bundle",
-        bundle,
-        "--model",
-        answers(0.0),
-        "-t",
-        "needle/single_en",
-        "-o",
-        tmp_path / "run",
-        "--shards",
-        2,
-    ]
+    what = ["--bundle", bundle, "--model", answers(0.0), "-t", "needle/single_en", "-o", tmp_path / "run"]
     without_slurm = {"PATH": str(tmp_path)}
     for more, says in (
         (["--no-such-option"], "No such option"),
         (["--log", "x"], "No such option"),
         ([], "There is no sbatch on this machine"),
     ):
-        done = lbx("submit", "slurm", *what, *more, environment=without_slurm)
+        done = lbx("submit", "slurm", *what, "--shards", 2, *more, environment=without_slurm)
         said = " ".join(done.stderr.replace("│", " ").split())
         assert done.returncode == (2 if more else 1) and says in said and "Traceback" not in said, said
         assert not list(tmp_path.iterdir())

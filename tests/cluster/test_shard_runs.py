@@ -26,11 +26,10 @@ Answers = Callable[[float], Path]
 def folder(lbx: Lbx, bundle: Path, answers: Answers, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run of two shards, planned; ``lbx submit kubernetes`` plans without a cluster."""
     made = RunFolder(tmp_path_factory.mktemp("run") / "whole")
-    done = lbx(
+    done = lbx.ok(
         "submit", "kubernetes", "--bundle", bundle, "--model", answers(0.0), "--tasks", "needle", "--limit", 4,
         "-o", made.root, "--shards", 2, "--image", "lbx:1", "--run-claim", "r", "--bundle-claim", "b",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     assert "24 samples in 2 shards" in done.stderr
     assert made.submitted() == Submitted("kubernetes")
     return made
@@ -107,8 +106,7 @@ def test_however_a_run_ends_its_file_is_copied_whole(
     assert count(lbx, target) > 0, "what was answered is saved first"
     assert bool(list(scratch.iterdir())) is (sent == signal.SIGKILL)
     shard = ("--limit", 4, "--name", "whole", "--shards", folder.plan_file, "--shard", 0, "--no-plan", "--json")
-    whole = lbx(*again, *shard, "--scratch", scratch)
-    assert whole.returncode == 0, whole.stderr
+    whole = lbx.ok(*again, *shard, "--scratch", scratch)
     assert ("this run continues it" in " ".join(whole.stderr.split())) is (sent == signal.SIGKILL)
     told = json.loads(whole.stdout)
     assert told["answered"] + told["found"] == count(lbx, target) == 12 and told["found"] > 0

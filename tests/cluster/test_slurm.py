@@ -45,11 +45,10 @@ def test_an_array_with_killed_shards_equals_one_run(
         stderr=subprocess.DEVNULL,
     )
     scratch = tmp_path / "disk of the node"
-    submitted = lbx(
+    submitted = lbx.ok(
         "submit", "slurm", *what, "-o", folder, "--shards", SHARDS, "--cpus", 1, "--copy-every", 0.02,
         "--scratch", scratch, "--time", "10", "--json", environment=slurm.environment,
     )  # fmt: skip
-    assert submitted.returncode == 0, submitted.stderr
     ids = json.loads(submitted.stdout)
     array = ids["array"]
 
@@ -58,8 +57,7 @@ def test_an_array_with_killed_shards_equals_one_run(
         return "\n".join([*outputs, slurm("squeue"), slurm.logs()])
 
     def status() -> list[dict[str, object]]:
-        looked = lbx("status", folder, "--json", environment=slurm.environment)
-        assert looked.returncode == 0, looked.stderr
+        looked = lbx.ok("status", folder, "--json", environment=slurm.environment)
         return json.loads(looked.stdout)
 
     ends = {
@@ -95,11 +93,10 @@ def test_a_cancelled_shard_is_not_requeued_and_its_samples_are_named(
 ) -> None:
     folder = tmp_path / "run"
     what = ["--bundle", bundle, "--model", answers(30.0), "--tasks", "needle/single_en", "--limit", "2"]
-    submitted = lbx(
+    submitted = lbx.ok(
         "submit", "slurm", *what, "-o", folder, "--shards", 2, "--scratch", tmp_path, "--json", "--copy-every", 0.02,
         environment=slurm.environment,
     )  # fmt: skip
-    assert submitted.returncode == 0, submitted.stderr
     ids = json.loads(submitted.stdout)
 
     def told() -> str:

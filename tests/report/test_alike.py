@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from made_runs import add_run, trec
 
-from lbx.report import alike
+from lbx.report.comparing import mark_ties
 from lbx.report.papers import sheets
 from lbx.report.reports import read
 from lbx.report.shapes import ALL, ReportQuery
@@ -17,7 +17,7 @@ from lbx.store import Store, Table
 
 def _bold(store: Store, wanted: ReportQuery = ALL) -> dict[str, set[str]]:
     """{title: runs whose first number is bold}."""
-    made = sheets(alike.marked(store, wanted, read(store, "paper", wanted)))
+    made = sheets(mark_ties(store, wanted, read(store, "paper", wanted)))
     return {one.title: {one.rows[row][0] for row, column in one.best if column == 1} for one in made}
 
 
@@ -41,7 +41,7 @@ def test_nothing_is_compared_with_a_published_figure(store: Store) -> None:
     paper = read(store, "paper", ReportQuery(published=True, models=("GPT-3.5-Turbo-16k",)))
     for top, alike_ones in ((0.0, {"near"}), (99.0, set())):
         rows = [row if row[paper.columns.index("run_id")] else _with(paper, row, top) for row in paper.rows]
-        found = alike.marked(store, ALL, Table(paper.columns, rows)).dicts()
+        found = mark_ties(store, ALL, Table(paper.columns, rows)).dicts()
         assert {row["run"] for row in found if row["alike"]} == alike_ones
         assert any(row["run"].endswith("*") for row in found)
 

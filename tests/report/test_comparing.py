@@ -19,7 +19,7 @@ from scipy import stats
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
-from lbx.report import notes
+from lbx.report.comparison_reports import cautions
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import ReportQuery
 from lbx.scoring.adding_up import add_up
@@ -199,7 +199,7 @@ def test_what_was_not_asked_alike_is_refused(store: Store, changes: dict[str, An
     assert lines(store, baseline="a", force=True)["qasper"]["caution"] == reason
     answers = read(store, "changes", ReportQuery(baseline="a"))
     assert {row["caution"] for row in answers.dicts()} == {None if "cut" in reason else reason}
-    assert notes.changes(answers) == ([] if "cut" in reason else [f"Caution: {reason}."])
+    assert cautions(answers) == ([] if "cut" in reason else [f"Caution: {reason}."])
 
 
 @pytest.mark.parametrize("answer", [{"truncated": True, "original_tokens": 12}, {"truncated": None}])

@@ -32,10 +32,11 @@ from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
 from lbx.cluster.merge import merge
-from lbx.report import notes, papers
+from lbx.report import papers
 from lbx.report.fitness import fitness
+from lbx.report.opinion_reports import judge_notes
 from lbx.report.page import pieces
-from lbx.report.page.judges import win_rates
+from lbx.report.page.sections import win_rates
 from lbx.report.page.source import Source
 from lbx.report.reports import REPORTS, read
 from lbx.report.shapes import ReportQuery
@@ -409,10 +410,10 @@ def test_verdicts_that_a_limit_cut_off_are_told_from_others_that_lack(store: Sto
     made = enumerate(calibration(like_gpt4, 8))
     said = [replace(one, cut=at < 3, text="well" if at < 4 else one.text) for at, one in made]
     add_judge(store, "j", said)
-    (note,) = [note for note in notes.judge_results(read(store, "judge_results")) if "limit" in note]
+    (note,) = [note for note in judge_notes(read(store, "judge_results")) if "limit" in note]
     assert note.startswith("3 texts reached their token limit before a verdict.")
     add_judge(store, "k", [replace(one, cut=False) for one in said], model="other")
-    (note,) = [note for note in notes.judge_results(read(store, "judge_results")) if "limit" in note]
+    (note,) = [note for note in judge_notes(read(store, "judge_results")) if "limit" in note]
     assert note.startswith("3 texts")
 
 
@@ -422,6 +423,4 @@ def test_one_text_is_counted_as_one(store: Store) -> None:
     add_judge(
         store, "j", [replace(one, cut=at < 1, text="well" if at < 1 else one.text) for at, one in enumerate(made)]
     )
-    assert any(
-        note.startswith("1 text reached its token limit") for note in notes.judge_results(read(store, "judge_results"))
-    )
+    assert any(note.startswith("1 text reached its token limit") for note in judge_notes(read(store, "judge_results")))

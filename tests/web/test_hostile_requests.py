@@ -195,4 +195,3 @@ def test_bodies_and_cookies_are_read_in_one_place() -> None:
 def test_the_limits_have_an_order() -> None:
     assert limits.FORM_BYTES < limits.PAIR_BYTES
     assert 9 * limits.SEARCH_CHARACTERS * 2 < limits.HEADER_BYTES, "a search in the address and in the Referer"
-    assert limits.HEADERS_S < limits.BODY_S < limits.UNREAD_S

@@ -1,17 +1,20 @@
-"""What stands out in a results file, in sentences."""
+"""Sections about the whole file: findings in sentences, the settings of runs, and failures."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.marks import MARKS
 from lbx.report.fitness import FIT
 from lbx.report.leaderboard import standing
-from lbx.report.page.html import Html, Section, cut, run_name, tag
+from lbx.report.page.html import Html, Section, cut, quiet, run_name, table, tag
 from lbx.report.page.source import Source
+from lbx.report.shapes import Column
 
 _MANY = 0.05
 """From this share of a run's answers on a mark stands out."""
@@ -107,7 +110,6 @@ def _verdicts(source: Source) -> Iterator[Html]:
 
 
 def _judges(source: Source) -> Iterator[Html]:
-    """Which judges are not to be believed."""
     for judge, verdict, why in dict.fromkeys(
         (row["label_judge"], row["fitness"], row["why"]) for row in source.rows("judge_results")
     ):
@@ -136,7 +138,6 @@ def _b(row: Row) -> Html:
 
 
 def _guards(source: Source) -> Iterator[Html]:
-    """A sentence for each run and mark, over all its tasks."""
     for mark in (one for one in MARKS if one.name != "failed"):
         name = mark.name
         for run, rows in _of(source.rows("guards"), "run_id"):
@@ -171,3 +172,66 @@ def _of(rows: Sequence[Row], name: str) -> Collection[tuple[Any, list[Row]]]:
     for row in rows:
         held.setdefault(row[name], []).append(row)
     return held.items()
+
+
+def settings(source: Source) -> Section:
+    """Every run: settings, bundle, hardware."""
+    columns = [Column(name, heading) for name, heading in _RUN_COLUMNS.items()]
+    runs = list(source.runs.values())
+    body = [
+        [run_name(run.mark, run.label), *(_cell_text(run.row[name]) for name in list(_RUN_COLUMNS)[1:])] for run in runs
+    ]
+    first = table("Runs", columns, body, marks=[run.mark for run in runs])
+    names = sorted({name for run in runs for name in _settings_of(run.row)})
+    rows = [
+        [run_name(run.mark, run.label), *(_cell_text(_settings_of(run.row).get(name)) for name in names)]
+        for run in runs
+    ]
+    alike = [i for i in range(1, len(names) + 1) if len({row[i] for row in rows}) == 1]
+    same = "; ".join(f"{names[i - 1]} {rows[0][i]}" for i in alike) if len(rows) > 1 else ""
+    kept = [i for i in range(len(names) + 1) if not same or i not in alike]
+    heads = [Column("run", "run"), *(Column(name, name) for name in names)]
+    second = table(
+        "Settings",
+        [heads[i] for i in kept],
+        [[row[i] for i in kept] for row in rows],
+        marks=[run.mark for run in runs],
+    )
+    note = [quiet(f"Alike in all runs: {same}.")] if same else []
+    return Section("runs", "Runs, settings and bundles", [first, *note, second])
+
+
+def failures(source: Source) -> Section | None:
+    """What failed, by message."""
+    rows = source.failures()
+    if not rows:
+        return None
+    columns = (Column("run", "run"), Column("benchmark", "benchmark"), Column("error", "message"))
+    marks = [source.mark_of(row["run_id"]) for row in rows]
+    body = [
+        [run_name(mark, source.label(row["run_id"])), row["benchmark"], row["error"], f"{row['n']:,}"]
+        for row, mark in zip(rows, marks, strict=True)
+    ]
+    shown = table("Failures by message", [*columns, Column("n", "times", "count")], body, marks=marks)
+    return Section("failures", "Failures", [shown])
+
+
+_RUN_COLUMNS = {
+    "label": "run", "run_id": "name", "status": "status", "backend": "backend", "backend_version": "version",
+    "bundle_digest": "bundle digest", "lbx_version": "lbx", "started_at": "started (UTC)", "finished_at": "finished",
+    "hardware": "hardware",
+}  # fmt: skip
+
+
+def _settings_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    settings = json.loads(row["settings"] or "{}")
+    return settings if isinstance(settings, dict) else {}
+
+
+def _cell_text(value: object) -> str:
+    text = "" if value is None else value if isinstance(value, str) else str(value)
+    if isinstance(value, datetime):
+        text = value.isoformat(" ", "seconds")
+    if isinstance(value, (dict, list)):
+        text = json.dumps(value, ensure_ascii=False)
+    return cut(text, 200)

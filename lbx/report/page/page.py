@@ -19,9 +19,8 @@ from lbx.base.visible import one_line
 from lbx.report.headings import headline
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
-from lbx.report.page.findings import findings
+from lbx.report.page.findings import failures, findings, settings
 from lbx.report.page.html import Html, Section, cut, rendered, run_name, tag
-from lbx.report.page.runs import failures, settings
 from lbx.report.page.sections import of_report
 from lbx.report.page.source import Source
 from lbx.report.reports import ON_A_PAGE, REPORTS

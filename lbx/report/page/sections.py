@@ -15,7 +15,6 @@ from lbx.report.charts import Place, Point, Series, curve, dots, heat, scatter
 from lbx.report.labels import LABELS
 from lbx.report.page.boards import board
 from lbx.report.page.html import Best, Html, Section, charts, figure, quiet, run_name, table, tag
-from lbx.report.page.judges import ratings, win_rates
 from lbx.report.page.source import Source
 from lbx.report.papers import doubts
 from lbx.report.reports import REPORTS
@@ -64,7 +63,6 @@ def _note(name: str) -> Html:
 
 
 def _tables(source: Source, name: str) -> Iterable[Html]:
-    """A report's note and tables, one for each benchmark."""
     table = source.table(name)
     yield _note(name)
     if table is None:
@@ -86,7 +84,6 @@ def _split(found: Table, column: str) -> Iterable[tuple[str, Table]]:
 
 
 def _table(source: Source, name: str, found: Table, title: str, without: Sequence[str] = ()) -> Html:
-    """A report's rows under its columns, each row with the mark of its run."""
     view = REPORTS[name]
     view = replace(view, columns=[c for c in view.columns if c.name not in without])
     made, found = sheet(view, found), listed(view, found)
@@ -110,7 +107,6 @@ def _table(source: Source, name: str, found: Table, title: str, without: Sequenc
 
 
 def _with_mark(source: Source, text: str, mark: int | None) -> str:
-    """A cell, with the mark of the run that it names."""
     return text if mark is None else run_name(mark, source.labels[mark])
 
 
@@ -127,9 +123,9 @@ def _row_marks(source: Source, view: Report, found: Table, lines: int) -> list[i
     return [source.mark(key[0]) for key in gathered] if len(gathered) == lines else [None] * lines
 
 
-def _point(row: Row, scale: float = 100.0, value: str = "score") -> Point:
-    """A row's score with its interval, in percent."""
-    ends = (row.get(name) for name in (value, "low", "high"))
+def _point(row: Row, scale: float = 100.0, value: str = "score", of: str = "") -> Point:
+    """A row's value with its interval; the columns of the interval begin with ``of``."""
+    ends = (row.get(name) for name in (value, f"{of}low", f"{of}high"))
     number, low, high = (None if end is None else scale * end for end in ends)
     return Point(number, low, high, f"{row['n']:,} answers" if row.get("n") else "")
 
@@ -193,7 +189,6 @@ def _best(found: Table) -> set[tuple[str, str]]:
 
 
 def _paper_table(found: Table, runs: Mapping[str, int | None], best: Collection[tuple[str, str]], title: str) -> Html:
-    """The papers' lines, a column for each run; the best numbers in bold."""
     view = replace(REPORTS["paper"], columns=[c for c in REPORTS["paper"].columns if c.name != "benchmark"])
     made = sheet(view, found)
     lines = [
@@ -266,12 +261,9 @@ def _curves(source: Source, name: str) -> Section:
     shown, leading_note = _leading(source, rows)
     figures = []
     for (benchmark, task, unit), group in _by(rows, "benchmark", "task", "length_unit"):
-        lengths = sorted({row["length_up_to"] for row in group if row["length_up_to"] is not None})
-        lines = [_line(source, run, lengths, held) for run, held in _by(group, "run_id") if (benchmark, run) in shown]
-        if len(lengths) > 1 and lines:
-            title = f"{benchmark}/{task}: score by length, percent"
-            about = f"Up to {lengths[0]:,} to {lengths[-1]:,} {unit}."
-            figures.append((f"{benchmark}/{task}, {unit}", curve(title, about, list(map(_short, lengths)), lines)))
+        title = f"{benchmark}/{task}: score by length, percent"
+        if chart := _length_chart(source, group, shown, title, unit):
+            figures.append((f"{benchmark}/{task}, {unit}", chart))
     some = figures[:_MOST_CHARTS]
     left = f"{len(figures) - len(some)} more tasks are in the tables." if len(figures) > len(some) else ""
     note = [quiet(f"{leading_note} {left}".strip())] if leading_note or left else []
@@ -282,18 +274,29 @@ def _effective(source: Source, name: str) -> Section:
     """A chart for each benchmark: the mean of the tasks that have all lengths."""
     rows = source.rows(name)
     shown, leading_note = _leading(source, rows)
-    kinds = sorted({(row["benchmark"], row["length_unit"]) for row in rows})
     figures = []
-    for benchmark, unit in kinds:
+    for benchmark, unit in sorted({(row["benchmark"], row["length_unit"]) for row in rows}):
         group = [row for row in rows if (row["benchmark"], row["length_unit"]) == (benchmark, unit)]
-        lengths = sorted({row["length_up_to"] for row in group if row["length_up_to"] is not None})
-        lines = [_line(source, run, lengths, held) for run, held in _by(group, "run_id") if (benchmark, run) in shown]
-        if len(lengths) > 1 and lines:
-            title = f"{benchmark}: tasks that have every length, percent"
-            about = f"Up to {lengths[0]:,} to {lengths[-1]:,} {unit}; each run on its own tasks, named below."
-            figures.append((f"{benchmark}, {unit}", curve(title, about, list(map(_short, lengths)), lines)))
+        title = f"{benchmark}: tasks that have every length, percent"
+        if chart := _length_chart(source, group, shown, title, f"{unit}; each run on its own tasks, named below"):
+            figures.append((f"{benchmark}, {unit}", chart))
     note = [quiet(leading_note)] if leading_note else []
     return Section(name, _title(name), [*note, charts(figures), *_tables(source, name)])
+
+
+def _length_chart(
+    source: Source, rows: Sequence[Row], shown: Collection[tuple[str, str]], title: str, unit: str
+) -> str:
+    """Lines of the runs that are shown; "" without two lengths."""
+    lengths = sorted({row["length_up_to"] for row in rows if row["length_up_to"] is not None})
+    lines = [
+        _line(source, run, lengths, group)
+        for run, group in _by(rows, "run_id")
+        if (group[0]["benchmark"], run) in shown
+    ]
+    if len(lengths) < 2 or not lines:
+        return ""
+    return curve(title, f"Up to {lengths[0]:,} to {lengths[-1]:,} {unit}.", list(map(_short, lengths)), lines)
 
 
 def _cost(source: Source, name: str) -> Section:
@@ -326,7 +329,41 @@ def _judges(source: Source, name: str) -> Section:
 
 
 def _people(source: Source, name: str) -> Section:
-    return Section(name, _title(name), [*ratings(source), *_tables(source, name)])
+    return Section(name, _title(name), [*_ratings(source), *_tables(source, name)])
+
+
+def win_rates(source: Source) -> list[Html]:
+    """Charts of win rates against each opponent, and of mean ratings, judge by judge."""
+    rows = [row for row in source.rows("judge_results") if row["task"] is None and row["questions"] == "all"]
+    series_of: dict[str, list[tuple[str, Series]]] = {}
+    for row in sorted(rows, key=lambda row: (row["judge_id"], row["run_id"])):
+        pair = row["kind"] == "pair"
+        what = f"win rate against {source.label(row['against_run_id'])}, percent" if pair else "mean rating"
+        point = _point(row, value="win_rate") if pair else _point(row, 1.0, "rating", "rating_")
+        line = f"{row['label_judge']}, {row['fitness']}"
+        series_of.setdefault(f"{row['benchmark']}: {what}", []).append((line, _series(source, row["run_id"], [point])))
+    return _opinion_figures(series_of, "A line for each judged run, below its judge.")
+
+
+def _ratings(source: Source) -> list[Html]:
+    """Charts of each set of rated answers, run by run."""
+    series_of: dict[str, list[tuple[str, Series]]] = {}
+    for row in source.rows("rating_results"):
+        if row["task"] is None:
+            pair = row["kind"] == "pair"
+            point = _point(row, value="win_rate") if pair else _point(row, 1.0, "mean", "mean_")
+            title = f"{row['benchmark']}, {row['set_id']}: {'win rate, percent' if pair else 'mean rating'}"
+            line = source.label(row["run_id"]) + (f" against {source.label(row['against_run_id'])}" if pair else "")
+            series_of.setdefault(title, []).append((line, _series(source, row["run_id"], [point])))
+    return _opinion_figures(series_of, "A line for each rated run.")
+
+
+def _opinion_figures(series_of: Mapping[str, list[tuple[str, Series]]], about: str) -> list[Html]:
+    drawn = (
+        (title, [line for line in lines if (point := line[1].points[0]) and point.is_known])
+        for title, lines in series_of.items()
+    )
+    return [figure(title, dots(title, about, lines)) for title, lines in drawn if len(lines) > 1]
 
 
 def _line(source: Source, run: str, lengths: Sequence[int], rows: Sequence[Row]) -> Series:

@@ -1,4 +1,4 @@
-"""What ``lbx submit`` does."""
+"""``lbx submit``, ``lbx status`` and ``lbx merge``."""
 
 from __future__ import annotations
 
@@ -8,22 +8,32 @@ import shlex
 import sys
 from pathlib import Path
 
+import typer
+
 from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.outputs import write_whole
 from lbx.base.processes import find_tool, python_command
-from lbx.cli.cluster_options import Submit, SubmitKubernetes, SubmitSlurm
+from lbx.cli.cluster_options import Status, Submit, SubmitKubernetes, SubmitSlurm
+from lbx.cli.exchange_options import Merge
 from lbx.cli.output import RunBar, answer, answer_json, answer_text, note
+from lbx.cli.tables import show_table
 from lbx.cluster import kubernetes, slurm
 from lbx.cluster.folder import RunFolder, Submitted
 from lbx.cluster.launch import Launch, Runtime, expanded_by_bash
-from lbx.forecast.shards import ShardPlan
+from lbx.cluster.merge import Merged, shard_statuses
+from lbx.cluster.merge import merge as join
+from lbx.forecast.shards import ShardPlan, read_shards
+from lbx.report.sheets import plain_columns
 from lbx.running.sharding import Counting, deal, with_threads
 from lbx.spec.run_spec import RunSpec
+from lbx.store import Table
+
+_EXIT_GAPS = 3
+_MOST_NAMED = 5
 
 
 def submit_to_slurm(options: SubmitSlurm) -> None:
-    """See ``lbx submit slurm``."""
     named = _named(options, options.spec.settled())
     wanted = slurm.SlurmOptions(
         options.job_name or slurm.job_name(named.name or ""),
@@ -76,7 +86,6 @@ def submit_to_slurm(options: SubmitSlurm) -> None:
 
 
 def write_for_kubernetes(options: SubmitKubernetes) -> None:
-    """See ``lbx submit kubernetes``."""
     named = _named(options, options.spec)
     wanted = kubernetes.KubernetesOptions(
         options.job_name or kubernetes.job_name(named.name or ""),
@@ -118,7 +127,6 @@ def _named(options: Submit, spec: RunSpec) -> RunSpec:
 
 
 def _planned(options: Submit, named: RunSpec) -> tuple[RunFolder, RunSpec, ShardPlan]:
-    """The run's folder, its spec, and the shards."""
     folder = RunFolder(options.output.absolute())
     if folder.plan_file.exists() and not options.dry_run:
         folder.make()  # says that it holds a run, before minutes of counting
@@ -174,3 +182,61 @@ def _show_scripts(scripts: dict[str, str], spec: RunSpec, plan: ShardPlan, *, as
     for name, text in {**scripts, "run.json": json.dumps(spec.to_json(), ensure_ascii=False, indent=1)}.items():
         answer_text(f"# {name}\n{text}\n")
     note("Nothing was submitted or written.")
+
+
+def show_status(options: Status) -> None:
+    folder = options.folder
+    shards = shard_statuses(RunFolder(folder))
+    if options.as_json:
+        answer_json(json.dumps([shard.to_json() for shard in shards], ensure_ascii=False))
+        return
+    columns = ["shard", "state", "answered", "failed", "of", "said last"]
+    rows = [
+        (str(one.shard), one.state, f"{one.answered:,}", f"{one.failed:,}", f"{one.expected:,}", one.said)
+        for one in shards
+    ]
+    show_table("", plain_columns(Table(columns, rows)))
+    states = {state: sum(one.state == state for one in shards) for state in dict.fromkeys(one.state for one in shards)}
+    answers = sum(one.answered + one.failed for one in shards)
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    answer(f"{counts}; {answers:,} of {sum(one.expected for one in shards):,} answers are in {folder}")
+
+
+def merge_files(options: Merge) -> None:
+    sources, output = options.sources, options.output
+    plan = read_shards(options.shards) if options.shards else None
+    if len(sources) == 1 and sources[0].is_dir():
+        folder = RunFolder(sources[0])
+        plan = plan or folder.plan()
+        files = [path for number in range(len(plan.shards)) if (path := folder.shard(number)).is_file()]
+        output = output or folder.results
+        if not files:
+            raise UsageError(
+                f"No shard of {folder.root} has written anything yet.", command=as_command("lbx", "status", folder.root)
+            )
+    else:
+        files = [*sources]
+    if output is None:
+        raise UsageError("No output file given.", fix="Name the new results file with -o.")
+    merged = join(files, output, plan, force=options.force)
+    _tell(merged, as_json=options.as_json)
+    if merged.gaps or any(merged.failures.values()):
+        raise typer.Exit(_EXIT_GAPS)
+
+
+def _tell(merged: Merged, *, as_json: bool) -> None:
+    if as_json:
+        answer_json(json.dumps(merged.to_json(), ensure_ascii=False))
+    else:
+        for run, files in merged.runs.items():
+            failed = f", {merged.failures[run]:,} failed" if merged.failures.get(run) else ""
+            answer(f"{run}: {f'from {files} file' + 's' * (files > 1) if files else 'kept'}{failed}")
+        answer(f"{merged.rows['generations']:,} answers in {merged.output}")
+    for text in merged.notes:
+        note(text)
+    for gap in merged.gaps:
+        named = ", ".join(map(str, gap.missing[:_MOST_NAMED]))
+        more = (
+            f" and {len(gap.missing) - _MOST_NAMED:,} more (--json names all)" if len(gap.missing) > _MOST_NAMED else ""
+        )
+        note(f"Shard {gap.shard} of {gap.run} lacks {named}{more}")

@@ -1,4 +1,4 @@
-"""What ``lbx rate`` does."""
+"""``lbx rate`` and ``lbx annotate``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.units import counted
 from lbx.base.visible import one_line
-from lbx.cli.output import note
-from lbx.cli.people_options import Rate, RatingKind
-from lbx.cli.web import of_web
+from lbx.cli.output import answer, note
+from lbx.cli.pages import of_web, open_site
+from lbx.cli.people_options import Annotate, Rate, RatingKind
+from lbx.exchange.annotation.dataset import Dataset
+from lbx.exchange.annotation.tool_pages import lost, official_files, take_pages
+from lbx.exchange.exporting import write_files
 from lbx.judging.people.book import Book
 from lbx.judging.people.choosing import documents, rating_set
 from lbx.judging.people.collecting import collect, collected
@@ -27,6 +30,7 @@ from lbx.store.runs import runs_named
 
 if TYPE_CHECKING:
     from lbx.web import Documents
+    from lbx.web.annotating import AnnotationPages
     from lbx.web.rating import RatingPages
 
 _MOST_STEPS = 20
@@ -39,7 +43,6 @@ _SOURCES = {
 
 
 def rate(options: Rate) -> None:
-    """See ``lbx rate``."""
     results = options.results
     require(results)
     if options.collect:
@@ -92,7 +95,7 @@ def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[D
         say_what(book, equal, texts if opened else None)
         pages = pages_of(book, documents_of(texts.get), reference_open=options.reference_open)
         try:
-            of_web("cli.sites:open_site")(pages.routes, [one for one in people if book.queue(one)], options)
+            open_site(pages.routes, [one for one in people if book.queue(one)], options)
         finally:
             _keep(results, journal)
 
@@ -140,7 +143,6 @@ def _say_who_gets_what(book: Book) -> None:
 
 
 def _keep(results: Path, journal: Journal) -> None:
-    """At the end: into the tables, if they are free."""
     try:
         moved = collected(results, journal)
     except StoreError as error:
@@ -170,3 +172,31 @@ def _ends(scale: str) -> tuple[int, int]:
             f"{scale!r} is not a scale.", fix=f"Two whole numbers, at most {_MOST_STEPS} apart: --scale 1-5."
         )
     return low, high
+
+
+def annotate(options: Annotate) -> None:
+    file, output = options.file, options.output
+    if options.read_only and (output or options.take or options.official or options.write):
+        raise UsageError("--read-only writes nothing: it does not go with -o, --take, --official, --write.")
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder.", fix="Give a file with a JSON object a line, as L-Eval's are.")
+    out = None if options.read_only else output or file.with_name(f"{file.stem}.annotated{file.suffix}")
+    pages_of: type[AnnotationPages] | None = None if options.write else of_web("web.annotating:AnnotationPages")
+    with Dataset(file, out) as dataset:
+        if options.take is not None:
+            note(f"{counted(take_pages(dataset, options.take), 'document')} taken over from {options.take}")
+        if pages_of:
+            note(f"{counted(len(dataset), 'document')}; {dataset.changed:,} of them edited")
+            open_site(pages_of(dataset, options.new_pairs).routes, ["you"], options)
+        if out is not None:
+            _write(dataset, options.official, options.new_pairs)
+
+
+def _write(dataset: Dataset, official: Path | None, new_pairs: int) -> None:
+    answer(f"{dataset.write()}: {counted(len(dataset), 'document')}, {dataset.changed:,} of them edited")
+    if official is not None:
+        pieces = {name: [text] for name, text in official_files(dataset, new_pairs).items()}
+        written = write_files(official, pieces, whose=str(dataset.path), force=True)
+        answer(f"{counted(len(written), 'file')} as L-Eval's own tool writes them, in {official}")
+        for text in lost(dataset):
+            note(text)

@@ -1,16 +1,33 @@
-"""A page for people, from its links to Ctrl-C; needs lbx[web]."""
+"""Pages for people, from their links to Ctrl-C; their libraries need not be installed."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from lbx.base.errors import LbxError
+from lbx.cli.loading import resolve
 from lbx.cli.options import Pages
 from lbx.cli.output import answer, note
-from lbx.web import Place, Site, listening, serve
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
+
+    from lbx.web import Place
+
+
+def of_web(name: str) -> Any:
+    """An object of lbx by "room.module:name" that needs lbx[web]. Raises LbxError: that is not installed."""
+    try:
+        importlib.import_module("lbx.web")
+    except ImportError as exc:
+        raise LbxError(
+            f"Pages need libraries that are not installed ({exc}).",
+            fix="Install lbx[web].",
+            command="pip install 'lbx[web]'",
+        ) from exc
+    return resolve(name)
 
 
 def open_site(routes: Sequence[BaseRoute], people: Sequence[str], options: Pages) -> None:
@@ -19,19 +36,20 @@ def open_site(routes: Sequence[BaseRoute], people: Sequence[str], options: Pages
     Raises:
         UsageError: it cannot listen there.
     """
+    listening, serve, site_of = (of_web(f"web:{name}") for name in ("listening", "serve", "Site"))
     with listening(options.host, options.port, options.uds, others=options.others) as place:
-        site = Site(place, routes, people)
+        site = site_of(place, routes, people)
         width = max(map(len, people))
         for name, link in site.links.items():
             answer(f"{name:<{width}}  {link}")
-        _say_how(place)
+        _print_how_to_reach(place)
         try:
             serve(site)
         except KeyboardInterrupt:
             note("Ended.")
 
 
-def _say_how(place: Place) -> None:
+def _print_how_to_reach(place: Place) -> None:
     if place.uds:
         note(f"It listens at {place.uds}. On a machine with a browser, first: {place.tunnel}")
     elif place.others:

@@ -1,0 +1,108 @@
+"""Failures as errors of lbx: signals, exceptions of Python, and the command to give again.
+
+Without this click would print "Aborted!" after Ctrl-C and exit with 1, and SIGTERM would end lbx without a message.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from lbx.base.commands import as_command
+from lbx.base.crash_report import explained
+from lbx.base.errors import InterruptedByUserError, LbxError
+from lbx.base.stored_values import stored_value_error
+
+_OUTPUT_OPTIONS = ("-o", "--output")
+_SAFE = "Whatever was committed before is safe."
+
+
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM, which cluster schedulers send before they kill: a command ends as for Ctrl-C."""
+
+
+@contextmanager
+def stoppable(*, loads_model: bool) -> Iterator[None]:
+    """A command, in which both signals become InterruptedByUserError.
+
+    Args:
+        loads_model: a library may crash, or memory run out: explain that, too.
+    """
+    signal.signal(signal.SIGTERM, _terminate)
+    explaining = explained(_SAFE) if loads_model else nullcontext()
+    with saying(lambda: "What was not finished has left nothing half-written."), explaining:
+        yield
+
+
+@contextmanager
+def saying(what: Callable[[], str]) -> Iterator[None]:
+    """Report an interruption of the block with ``what()``: the state that it leaves."""
+    try:
+        yield
+    except TerminatedError:
+        raise InterruptedByUserError(f"Terminated. {what()}", exit_code=143) from None
+    except KeyboardInterrupt:
+        raise InterruptedByUserError(f"Interrupted. {what()}") from None
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise TerminatedError
+
+
+def as_lbx_error(error: Exception) -> LbxError:
+    """An unexpected exception with its cause and a fix for people."""
+    if isinstance(error, OSError):
+        return _from_os_error(error)
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # from Python 3.13 on an OSError
+        return LbxError(f"The operating system refused: {error}.")
+    if isinstance(error, MemoryError):
+        return LbxError(
+            "There is not enough memory for this; what was committed before is safe.",
+            fix="Give a smaller file, or more memory; `lbx doctor` says what binds.",
+        )
+    return stored_value_error(error) or LbxError(
+        f"lbx met something it did not expect: {type(error).__name__}: {error}.",
+        fix="What was committed before is safe. Please report it with the traceback that --debug shows.",
+    )
+
+
+def _from_os_error(error: OSError) -> LbxError:
+    place = f" ({error.filename})" if error.filename else ""
+    if error.errno == errno.ENOSPC:
+        return LbxError(f"The disk is full{place}.", fix="Make room, then repeat the same command to continue.")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return LbxError(f"No permission: {error.strerror}{place}.", fix="Choose a place that you may write to.")
+    return LbxError(f"The operating system refused: {error.strerror or error}{place}.")
+
+
+def with_other_output(words: Sequence[str]) -> str:
+    """The command line with an output that does not exist yet.
+
+    Args:
+        words: the program's name and its arguments.
+    """
+    arguments = list(words[1:])
+    for at, word in enumerate(arguments):
+        name, equals, value = word.partition("=")
+        if name == "--output" and equals:
+            arguments[at] = f"{name}={_unused(value)}"
+            break
+        if word in _OUTPUT_OPTIONS and at + 1 < len(arguments):
+            arguments[at + 1] = _unused(arguments[at + 1])
+            break
+    else:
+        arguments += ["-o", "FILE"]
+    return as_command("lbx", *arguments)
+
+
+def _unused(name: str) -> str:
+    """The name of a new file in the same folder: the given one with a number."""
+    path = Path(name)
+    names = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
+    return str(next(one for one in names if not one.exists()))

@@ -17,9 +17,9 @@ from playwright.sync_api import Browser, sync_playwright
 
 from lbx.base.records import Sample
 from lbx.benchmarks.annotated.dataset import Dataset
-from lbx.judging.people.book import Book
-from lbx.judging.people.choosing import rating_set
-from lbx.judging.people.journal import Journal
+from lbx.judging.journal import Journal
+from lbx.judging.rating_choice import rating_set
+from lbx.judging.rating_session import Book
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.web import Documents
 from lbx.web.annotating import AnnotationPages

@@ -14,7 +14,7 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.judge_files import JudgeForm
 from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.benchmarks.judge.benchmark import Judging
+from lbx.benchmarks.judge import Judging
 from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro

@@ -16,8 +16,8 @@ from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.rating_files import export_ratings, import_ratings
 from lbx.exchange.exporting import export as export_runs
 from lbx.exchange.importing import understand, write_predictions
-from lbx.exchange.judge_export import export_judgements
 from lbx.exchange.judged_export import export_judged
+from lbx.exchange.judgement_export import export_judgements
 from lbx.exchange.judgements import understand_judgements, write_judgements
 from lbx.planning.option import key_values
 from lbx.running.rescoring import score, score_with

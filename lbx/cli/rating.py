@@ -15,10 +15,10 @@ from lbx.base.visible import one_line
 from lbx.cli.output import note
 from lbx.cli.people_options import Rate, RatingKind
 from lbx.cli.web import of_web
-from lbx.judging.people.book import Book
-from lbx.judging.people.choosing import documents, rating_set
-from lbx.judging.people.collecting import collect, collected
-from lbx.judging.people.journal import Journal, journal_of
+from lbx.judging.collecting import collect, collected
+from lbx.judging.journal import Journal, journal_of
+from lbx.judging.rating_choice import documents, rating_set
+from lbx.judging.rating_session import Book
 from lbx.store import Store
 from lbx.store.answers import patterns
 from lbx.store.opening import require

@@ -14,9 +14,9 @@ from lbx.base.inputs import open_input
 from lbx.base.outputs import passing_folder
 from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.judged_by import MARKS
-from lbx.benchmarks.judge.benchmark import Judging
-from lbx.judging.people.journal import journal_of
+from lbx.benchmarks.base.judge_marks import MARKS
+from lbx.benchmarks.judge import Judging
+from lbx.judging.journal import journal_of
 from lbx.planning.shards import ShardPlan
 from lbx.scoring.adding_up import add_up, add_up_completed
 from lbx.store import Store, opinions

@@ -11,7 +11,7 @@ from pathlib import Path
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.judged_by import marks_in
+from lbx.benchmarks.base.judge_marks import marks_in
 from lbx.benchmarks.base.prediction_lines import read_bytes, split
 from lbx.benchmarks.base.predictions import Prediction, PredictionFormat
 from lbx.exchange.prediction_files import (

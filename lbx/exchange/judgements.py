@@ -16,11 +16,11 @@ from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks import judge_forms
 from lbx.benchmarks.base.benchmark import named_apart
 from lbx.benchmarks.base.judge_files import NO_ANSWER, JudgedPair, JudgeFile, JudgeForm, Shown
-from lbx.benchmarks.base.judged_by import LLM, copy_marks, marks_in
+from lbx.benchmarks.base.judge_marks import LLM, copy_marks, marks_in
 from lbx.benchmarks.base.official_judge import PUBLISHED
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 from lbx.benchmarks.base.predictions import NO_TASK, Prediction, file_part, judged_sample
-from lbx.benchmarks.judge.benchmark import NAME, Judging, Round
+from lbx.benchmarks.judge import NAME, Judging, Round
 from lbx.exchange.importing import sample_rows
 from lbx.exchange.judged import by_task, match_judged
 from lbx.exchange.prediction_files import PredictionFiles, format_named

@@ -17,10 +17,10 @@ from lbx.base.layout import Bundle
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS, official_judges
-from lbx.benchmarks.base.judged_by import BY_NAME, MARKS, copies_of, has_copies, marks_in
+from lbx.benchmarks.base.judge_marks import BY_NAME, MARKS, copies_of, has_copies, marks_in
 from lbx.benchmarks.base.rubric import PAIR, Rubric
-from lbx.benchmarks.judge.benchmark import Judging, Round
-from lbx.judging.instructions import task_text
+from lbx.benchmarks.judge import Judging, Round
+from lbx.judging.task_texts import task_text
 from lbx.store import Store
 from lbx.store.rows import stored_sample
 

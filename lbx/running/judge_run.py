@@ -16,7 +16,7 @@ from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS, official_judges, official_rubric
 from lbx.benchmarks.base.official_judge import PUBLISHED, published_run_id
 from lbx.benchmarks.base.rubric import PAIR, Rubric
-from lbx.benchmarks.judge.benchmark import Judging
+from lbx.benchmarks.judge import Judging
 from lbx.exchange.importing import published_run
 from lbx.judging.rounds import Questions, Rounds, RunAnswers, make_rounds, protocol, read_answers
 from lbx.judging.rubrics import read_rubric

@@ -13,8 +13,8 @@ from starlette.routing import BaseRoute, Route
 
 from lbx.base.errors import UsageError
 from lbx.base.visible import visible
-from lbx.judging.people.book import Book, Opinion
-from lbx.judging.people.sets import SCORE, Item
+from lbx.judging.rating_session import Book, Opinion
+from lbx.judging.rating_sets import SCORE, Item
 from lbx.web.documents import Documents, blocks_of
 from lbx.web.pages import number_in, page, saving
 

@@ -13,11 +13,11 @@ from killing import Answers, watched
 from ledger import RATING, Rating
 
 from lbx.base.errors import UsageError
-from lbx.judging.people.book import Book, Opinion
-from lbx.judging.people.choosing import rating_set
-from lbx.judging.people.collecting import collected
-from lbx.judging.people.journal import Journal, journal_of
-from lbx.judging.people.rating_lines import row_of
+from lbx.judging.collecting import collected
+from lbx.judging.journal import Journal, journal_of
+from lbx.judging.rating_choice import rating_set
+from lbx.judging.rating_lines import row_of
+from lbx.judging.rating_session import Book, Opinion
 from lbx.store import Store
 from lbx.store.ratings import ratings_of
 

@@ -43,7 +43,7 @@ from lbx.bundle.signing.signature import load_keys
 from lbx.cli.spec_options import names_of_samples
 from lbx.cluster import status
 from lbx.cluster.folder import RunFolder
-from lbx.judging.people.journal import Journal, read_journal
+from lbx.judging.journal import Journal, read_journal
 from lbx.planning.shards import read_shards
 from lbx.report.reference import read_reference
 from lbx.running.spec import RunSpec

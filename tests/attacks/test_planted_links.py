@@ -21,7 +21,7 @@ from lbx.bundle.making import request
 from lbx.cli import showing
 from lbx.cluster.folder import RunFolder, Submitted
 from lbx.exchange.exporting import write_files
-from lbx.judging.people.journal import Journal
+from lbx.judging.journal import Journal
 from lbx.planning.shards import ShardPlan
 from lbx.running.spec import RunSpec
 from lbx.running.watching import log_beside

@@ -18,10 +18,10 @@ from rated_file import answers_file, book_of, rate_all
 from results_parts import changed, lbx, refused
 
 from lbx.base.errors import StoreError
-from lbx.judging.people.book import Opinion
-from lbx.judging.people.collecting import collect
-from lbx.judging.people.journal import Journal, journal_of
-from lbx.judging.people.rating_lines import line_of, record_of
+from lbx.judging.collecting import collect
+from lbx.judging.journal import Journal, journal_of
+from lbx.judging.rating_lines import line_of, record_of
+from lbx.judging.rating_session import Opinion
 from lbx.store import Store
 
 Verdict = Callable[[str], None]

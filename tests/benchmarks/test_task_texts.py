@@ -11,10 +11,10 @@ from command_line import Lbx
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.benchmarks.judge.benchmark import Judging
-from lbx.judging.instructions import task_text
-from lbx.judging.people.choosing import rating_set
+from lbx.benchmarks.judge import Judging
+from lbx.judging.rating_choice import rating_set
 from lbx.judging.rounds import Questions, make_rounds, read_answers
+from lbx.judging.task_texts import task_text
 from lbx.store import Store
 
 RATING = Rubric("stars", "score", "", "Task: {question}\nAnswer: {answer}", pattern="{rating}", low=1, high=5)

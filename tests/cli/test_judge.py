@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 
 from endpoint_servers import ScriptedServer, closing_all
 
-from lbx.benchmarks.judge.benchmark import Judging
+from lbx.benchmarks.judge import Judging
 from lbx.planning.run_plan import make_plan
 from lbx.running.judge_spec import JudgeSpec, spec_of
 from lbx.running.models import card_of, load_model

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
 from rated_file import answers_file, book_of, rate_all
 
 from lbx.cli.rating import say_what
-from lbx.judging.people.journal import Journal, journal_of
+from lbx.judging.journal import Journal, journal_of
 from lbx.store import Store
 
 

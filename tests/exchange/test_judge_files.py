@@ -19,10 +19,10 @@ from import_parts import bundle_of, import_predictions
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
 from lbx.benchmarks.base.judge_files import JudgeForm
-from lbx.benchmarks.judge.benchmark import Judging, Round
+from lbx.benchmarks.judge import Judging, Round
 from lbx.benchmarks.leval.judge import SCRIPT, LEvalJudgeForm, official_rubric
 from lbx.exchange.exporting import export
-from lbx.exchange.judge_export import export_judgements
+from lbx.exchange.judgement_export import export_judgements
 from lbx.exchange.judgements import JudgeRun, understand_judgements, write_judgements
 from lbx.running.rescoring import score_with
 from lbx.scoring.scores import Rescoring, add_up, rescore

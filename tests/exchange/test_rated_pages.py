@@ -13,8 +13,8 @@ from lbx.base.layout import FILES
 from lbx.benchmarks.leval.export import export_ratings
 from lbx.benchmarks.leval.files import read
 from lbx.benchmarks.leval.ratings import import_ratings
-from lbx.judging.people.choosing import documents
-from lbx.judging.people.sets import Item
+from lbx.judging.rating_choice import documents
+from lbx.judging.rating_sets import Item
 from lbx.store import Store
 
 KEYS = {

@@ -17,7 +17,7 @@ from judged_rounds import PAIR, add_judge, both_orders
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.records import Compared
 from lbx.benchmarks import BENCHMARKS, format_names, judge_forms, rating_forms
-from lbx.benchmarks.judge.benchmark import Round
+from lbx.benchmarks.judge import Round
 from lbx.exchange.exporting import export
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import RunRow, Store

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.records import Sample
-from lbx.judging.people.book import Book, Opinion
-from lbx.judging.people.choosing import rating_set
-from lbx.judging.people.journal import Journal, journal_of
-from lbx.judging.people.sets import SCORE, RatingSet
+from lbx.judging.journal import Journal, journal_of
+from lbx.judging.rating_choice import rating_set
+from lbx.judging.rating_session import Book, Opinion
+from lbx.judging.rating_sets import SCORE, RatingSet
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.store.ratings import ratings_of
 

@@ -21,10 +21,10 @@ from rated_file import answers_file, book_of, rate_all, set_of
 
 from lbx.base.errors import StoreError, UsageError
 from lbx.benchmarks import BENCHMARKS
-from lbx.judging.people.book import Book, Opinion
-from lbx.judging.people.collecting import collect
-from lbx.judging.people.journal import Journal, journal_of, read_journal
-from lbx.judging.people.sets import PAIR, RatingSet
+from lbx.judging.collecting import collect
+from lbx.judging.journal import Journal, journal_of, read_journal
+from lbx.judging.rating_session import Book, Opinion
+from lbx.judging.rating_sets import PAIR, RatingSet
 from lbx.scoring.adding_up import add_up
 from lbx.store import GenerationRow, Store
 from lbx.store.ratings import RatingRow, write_ratings
@@ -357,8 +357,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from rated_file import book_of
-from lbx.judging.people.book import Opinion
-from lbx.judging.people.journal import Journal, journal_of
+from lbx.judging.rating_session import Opinion
+from lbx.judging.journal import Journal, journal_of
 path = Path(sys.argv[1])
 with Journal(journal_of(path)) as journal:
     book = book_of(path, journal)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rated_file import RUNS, answers_file, set_of
 
 from lbx.base.errors import UsageError
-from lbx.judging.people.choosing import rating_set
-from lbx.judging.people.sets import PAIR, SCORE, Answer, Item, RatingSet, agreement_sample, pairs_of
+from lbx.judging.rating_choice import rating_set
+from lbx.judging.rating_sets import PAIR, SCORE, Answer, Item, RatingSet, agreement_sample, pairs_of
 from lbx.judging.rounds import read_answers
 from lbx.store import Store
 

@@ -11,7 +11,7 @@ from leval_scripts import JUDGE_PY
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks.base.judge_files import VERDICTS
-from lbx.benchmarks.judge.benchmark import Judging, Round
+from lbx.benchmarks.judge import Judging, Round
 from lbx.benchmarks.leval.judge import official_rubric
 from lbx.judging.rubrics import read_rubric
 

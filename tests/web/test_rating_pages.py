@@ -16,9 +16,9 @@ from starlette.testclient import TestClient
 sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
 from rated_file import answers_file, book_of
 
-from lbx.judging.people.book import Book
-from lbx.judging.people.journal import Journal, journal_of
-from lbx.judging.people.sets import PAIR, SCORE
+from lbx.judging.journal import Journal, journal_of
+from lbx.judging.rating_session import Book
+from lbx.judging.rating_sets import PAIR, SCORE
 from lbx.web import Documents, Site
 from lbx.web.rating import RatingPages
 

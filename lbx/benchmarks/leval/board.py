@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from lbx.benchmarks.base.board import MODE, Board, Boards, Entry, Number, Part, Text, Words, best_of
-from lbx.benchmarks.base.judged_by import MARKS
+from lbx.benchmarks.base.judge_marks import MARKS
 from lbx.benchmarks.leval.results import columns_told
 from lbx.benchmarks.leval.tasks import BASELINE, KINDS, OPEN
 

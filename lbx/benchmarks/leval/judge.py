@@ -37,7 +37,7 @@ from lbx.benchmarks.base.judge_files import (
     winner_in,
     winning_names,
 )
-from lbx.benchmarks.base.judged_by import HUMAN, LLM, MARKS
+from lbx.benchmarks.base.judge_marks import HUMAN, LLM, MARKS
 from lbx.benchmarks.base.literals import texts_of_keys
 from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm
 from lbx.benchmarks.base.prediction_lines import Content, PredictionLine, split, wrong

@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any
 
 from lbx.base.records import Sample, canonical_json, sha256_text
-from lbx.benchmarks.base.judged_by import MARKS
+from lbx.benchmarks.base.judge_marks import MARKS
 from lbx.benchmarks.base.prediction_lines import PredictionLine, wrong
 from lbx.benchmarks.base.predictions import (
     NO_TASK,

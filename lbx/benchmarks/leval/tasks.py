@@ -7,7 +7,7 @@ from itertools import count
 from typing import NamedTuple
 
 from lbx.benchmarks.base.files import DataRow, damaged
-from lbx.benchmarks.base.judged_by import MARKS
+from lbx.benchmarks.base.judge_marks import MARKS
 from lbx.benchmarks.base.sources import Source
 
 NAME = "leval"

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lbx.base.errors import StoreError, UsageError
-from lbx.judging.people.journal import Journal
-from lbx.judging.people.rating_lines import row_of
-from lbx.judging.people.sets import SCORE, VERDICTS, Answer, Item, RatingSet
+from lbx.judging.journal import Journal
+from lbx.judging.rating_lines import row_of
+from lbx.judging.rating_sets import SCORE, VERDICTS, Answer, Item, RatingSet
 from lbx.store.ratings import LATEST, RatingRow
 
 _MOST_COMMENT = 20_000

@@ -20,7 +20,7 @@ from lbx.base.errors import StoreError
 from lbx.base.inputs import read_handed
 from lbx.base.limits import JOURNAL_BYTES
 from lbx.base.outputs import open_kept, sync_folder
-from lbx.judging.people.rating_lines import line_of, record_of
+from lbx.judging.rating_lines import line_of, record_of
 from lbx.store.rows import as_json
 
 

@@ -12,10 +12,10 @@ from lbx.base.layout import Bundle
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import sha256_text
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.judged_by import BY_NAME, marks_in
-from lbx.benchmarks.judge.benchmark import Judging
-from lbx.judging.instructions import task_text
-from lbx.judging.people.sets import PAIR, Answer, Item, RatingSet, agreement_sample, pairs_of
+from lbx.benchmarks.base.judge_marks import BY_NAME, marks_in
+from lbx.benchmarks.judge import Judging
+from lbx.judging.rating_sets import PAIR, Answer, Item, RatingSet, agreement_sample, pairs_of
+from lbx.judging.task_texts import task_text
 from lbx.store.answers import fits
 from lbx.store.rows import stored_sample
 

@@ -54,7 +54,7 @@ class Round:
         against_run_id, against_iteration, against: what it is compared with; None, 0, "" where it is rated alone.
         answer_first: whether the judged answer is shown first.
         document_sha256: of the judged sample's document; "" where nobody knows.
-        marks: of each copy of the question that this is about (``lbx.benchmarks.base.judged_by``): it counts once for
+        marks: of each copy of the question that this is about (``lbx.benchmarks.base.judge_marks``): it counts once for
             each.
     """
 

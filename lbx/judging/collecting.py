@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import StoreError
-from lbx.judging.people.journal import Journal, journal_of, read_journal
-from lbx.judging.people.rating_lines import is_on_scale, line_of
+from lbx.judging.journal import Journal, journal_of, read_journal
+from lbx.judging.rating_lines import is_on_scale, line_of
 from lbx.store import Store
 from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
 

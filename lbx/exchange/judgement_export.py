@@ -15,11 +15,11 @@ from lbx.base.layout import Bundle
 from lbx.base.odd_values import refusing_odd_values
 from lbx.benchmarks import judge_forms, official_judges, official_rubric
 from lbx.benchmarks.base.judge_files import NO_ANSWER, JudgedPair, JudgeForm, number_lines
-from lbx.benchmarks.base.judged_by import rows_of
+from lbx.benchmarks.base.judge_marks import rows_of
 from lbx.benchmarks.base.predictions import file_part
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.base.templates import fill_format
-from lbx.benchmarks.judge.benchmark import NAME
+from lbx.benchmarks.judge import NAME
 from lbx.exchange.exporting import Exported, not_whole, stored_files, write_files
 from lbx.exchange.prediction_files import format_named
 from lbx.store import Store

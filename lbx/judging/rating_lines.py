@@ -12,7 +12,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from lbx.judging.people.sets import PAIR, SCORE, VERDICTS
+from lbx.judging.rating_sets import PAIR, SCORE, VERDICTS
 from lbx.store.ratings import EARLIEST, LATEST, RatingItemRow, RatingRow, RatingSetRow
 from lbx.store.rows import TableRow
 

@@ -11,10 +11,11 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Task
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.benchmarks.base.judge_files import JudgeForm
-from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.judge import Judging
+from lbx.benchmarks.leval import files as rating_files
+from lbx.benchmarks.leval import judge as official_judge
+from lbx.benchmarks.leval import judge_files as judge_files
 from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
@@ -113,25 +114,14 @@ def format_names() -> list[str]:
     return [name for name, family in BENCHMARKS.items() if family.predictions]
 
 
-def official_judges() -> dict[str, OfficialJudge]:
-    """How the authors of built-in benchmarks had answers judged, by the benchmark."""
-    return {name: family.judge for name, family in BENCHMARKS.items() if family.judge}
+OPINION_FORMATS = (official_judge.JUDGEMENT_FORMAT, rating_files.FORMAT)
+"""Formats of files of judgements and of people's ratings."""
 
 
-def official_rubric(name: str, bundle: Bundle) -> Rubric:
-    """The rubric of one of them. Raises BundleError: the bundle lacks it, or has another one."""
-    judge = official_judges()[name]
-    return judge.rubric(BENCHMARKS[name].official_file(bundle, judge.source))
-
-
-def judge_forms() -> dict[str, JudgeForm]:
-    """The forms of files of judgements that are read and written."""
-    return {form.name: form for form in (*(judge.form for judge in official_judges().values()), JudgeForm())}
-
-
-def rating_forms() -> dict[str, RatingForm]:
-    """The forms of files of people's ratings."""
-    return {family.ratings.name: family.ratings for family in BENCHMARKS.values() if family.ratings}
+def official_rubric(bundle: Bundle) -> Rubric:
+    """The official judge's rubric. Raises BundleError: the bundle lacks it, or has another one."""
+    family = BENCHMARKS[official_judge.BENCHMARK]
+    return official_judge.parse_rubric(family.official_file(bundle, official_judge.SCRIPT))
 
 
 def _there(bundle: Bundle) -> list[Benchmark]:

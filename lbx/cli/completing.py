@@ -8,7 +8,7 @@ from typing import Any
 
 from lbx.backends.listing import list_models
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS, everything, format_names, judge_forms, rating_forms
+from lbx.benchmarks import BENCHMARKS, OPINION_FORMATS, everything, format_names
 from lbx.store import Store
 
 Given = Mapping[str, Any]
@@ -42,4 +42,4 @@ def models(typed: Given) -> list[str]:
 
 def formats(_typed: Given) -> list[str]:
     """Whose files are imported and exported."""
-    return [*format_names(), *judge_forms(), *rating_forms()]
+    return [*format_names(), *OPINION_FORMATS]

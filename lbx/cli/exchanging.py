@@ -10,15 +10,15 @@ from lbx.base.counts import counted
 from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
-from lbx.benchmarks import judge_forms, official_judges, rating_forms
+from lbx.benchmarks import OPINION_FORMATS, official_judge, rating_files
 from lbx.cli.exchange_options import Export, Import, Metadata, Score
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.rating_files import export_ratings, import_ratings
+from lbx.exchange.answers_for_judges import export_judged
 from lbx.exchange.exporting import export as export_runs
 from lbx.exchange.importing import understand, write_predictions
-from lbx.exchange.judged_export import export_judged
 from lbx.exchange.judgement_export import export_judgements
-from lbx.exchange.judgements import understand_judgements, write_judgements
+from lbx.exchange.judgements import read_judgements, write_judgements
 from lbx.planning.option import key_values
 from lbx.running.rescoring import score, score_with
 from lbx.store import Store
@@ -49,16 +49,16 @@ def score_outputs(options: Score) -> None:
 def import_files(options: Import) -> None:
     """See ``lbx import``."""
     output, file_format = options.output, options.file_format
-    if options.strip_reasoning and file_format in (*rating_forms(), *judge_forms()):
+    if options.strip_reasoning and file_format in OPINION_FORMATS:
         raise UsageError(f"--strip-reasoning is for answers, and {file_format} has none.", fix="Leave it out.")
-    if form := rating_forms().get(file_format):
-        import_ratings(form, options)
+    if file_format == rating_files.FORMAT:
+        import_ratings(options)
         return
     Store.check(output)
     opened = Bundle(options.bundle) if options.bundle else None
     # Before the results file is opened, so that none is made for predictions that cannot be taken.
     metadata = key_values("--metadata", options.metadata)
-    if file_format in judge_forms():
+    if file_format == official_judge.JUDGEMENT_FORMAT:
         _import_judge(options, opened, metadata)
         return
     understood = understand(
@@ -90,14 +90,7 @@ def import_files(options: Import) -> None:
 def _import_judge(options: Import, bundle: Bundle | None, metadata: Mapping[str, str]) -> None:
     """Raises UsageError, BundleError, StoreError: see ``lbx.exchange.judgements.write_judgements``."""
     output = options.output
-    read = understand_judgements(
-        options.file_format,
-        options.path,
-        model=options.model,
-        run_id=options.name,
-        bundle=bundle,
-        metadata=metadata,
-    )
+    read = read_judgements(options.path, model=options.model, run_id=options.name, bundle=bundle, metadata=metadata)
     with Store(output) as store:
         done = write_judgements(store, read)
         for run in done:
@@ -129,20 +122,22 @@ def export_files(options: Export) -> None:
     """See ``lbx export``."""
     file_format, results, runs, output = options.file_format, options.results, options.runs, options.output
     judged, force = options.judged, options.force
-    if form := rating_forms().get(file_format):
-        export_ratings(form, options)
+    if file_format == rating_files.FORMAT:
+        export_ratings(options)
         return
     opened = Bundle(options.bundle) if options.bundle else None
-    judgements = file_format in judge_forms()
+    judgements = file_format == official_judge.JUDGEMENT_FORMAT
     if options.official and judgements:
         raise UsageError("--results is for answers: judgements bring their numbers along.", fix="Leave it out.")
-    if judged and (file_format not in official_judges() or options.official or not opened):
-        judges = " or ".join(official_judges())
-        raise UsageError(f"--judged is for {judges}, needs --bundle, and goes without --results.", fix="See --help.")
+    if judged and (file_format != official_judge.BENCHMARK or options.official or not opened):
+        raise UsageError(
+            f"--judged is for {official_judge.BENCHMARK}, needs --bundle, and goes without --results.",
+            fix="See --help.",
+        )
     with Store(results, read_only=True) as store:
         runs = runs_named(store, runs) if runs else (only_run(store, judges=judgements),)
         if judgements:
-            done = export_judgements(store, file_format, runs, output, bundle=opened, force=force)
+            done = export_judgements(store, runs, output, bundle=opened, force=force)
         elif judged and opened:
             done = export_judged(store, judged, runs, opened, output, force=force)
         else:

@@ -5,47 +5,46 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from typing import TYPE_CHECKING
 
 from lbx.base.counts import counted
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.leval import export, files, ratings
 from lbx.cli.exchange_options import Export, Import
 from lbx.cli.output import answer, answer_json, notes
 from lbx.exchange.exporting import write_files
 from lbx.scoring.adding_up import add_up_completed
 from lbx.store import Store
 
-if TYPE_CHECKING:
-    from lbx.benchmarks.base.official_judge import RatingForm
 
-
-def import_ratings(form: RatingForm, options: Import) -> None:
+def import_ratings(options: Import) -> None:
     """Raises UsageError: the path or the rater is wrong; StoreError: the results file is."""
     output = options.output
     Store.check(output)
     opened = Bundle(options.bundle) if options.bundle else None
-    files, (write, _) = form.read(options.path, options.rater), form.load()  # before the results file is made
+    rated = files.read(options.path, options.rater)  # before the results file is made
     with Store(output) as store:
-        done = write(store, files, bundle=opened, set_id=options.set_id)
+        done = ratings.import_ratings(store, rated, bundle=opened, set_id=options.set_id)
         add_up_completed(store, BENCHMARKS)
     if options.as_json:
         means = {key: mean if math.isfinite(mean) else None for key, mean in done.means.items()}
         answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done), "means": means}))
         return
-    ratings, questions = counted(done.ratings, "rating"), counted(done.questions, "question")
-    answer(f"{done.set_id}: {ratings} by {done.rater} of {questions}, in {output}")
+    answer(
+        f"{done.set_id}: {counted(done.ratings, 'rating')} by {done.rater} of {counted(done.questions, 'question')}, "
+        f"in {output}"
+    )
     for key, mean in done.means.items():
         answer(f"{key}: {mean}")
     notes(done.notes)
 
 
-def export_ratings(form: RatingForm, options: Export) -> None:
+def export_ratings(options: Export) -> None:
     """Raises UsageError: no such set or rater, a document is nowhere, a file already exists."""
-    opened, (_, export) = Bundle(options.bundle) if options.bundle else None, form.load()
+    opened = Bundle(options.bundle) if options.bundle else None
     with Store(options.results, read_only=True) as store:
-        files = export(store, options.set_id, options.rater, bundle=opened, documents=options.documents)
-    pieces = {name: [text] for name, text in files.items()}
+        texts = export.export_ratings(store, options.set_id, options.rater, bundle=opened, documents=options.documents)
+    pieces = {name: [text] for name, text in texts.items()}
     written = write_files(options.output, pieces, whose=options.rater or "the rater", force=options.force)
     if options.as_json:
         answer_json(json.dumps({"files": [str(path) for path in written]}))

@@ -13,7 +13,7 @@ from lbx.base.errors import UsageError
 from lbx.base.inputs import open_input
 from lbx.base.outputs import passing_folder
 from lbx.base.records import SampleKey
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks import BENCHMARKS, official_judge
 from lbx.benchmarks.base.judge_marks import MARKS
 from lbx.benchmarks.judge import Judging
 from lbx.judging.journal import journal_of
@@ -161,7 +161,7 @@ def _behind(store: Store, run: str, name: str) -> int:
         WHERE g.run_id = ? AND g.benchmark = ? AND g.error IS NULL
             AND NOT list_contains(?::VARCHAR[], coalesce(a.meta->>'evaluation', ''))
         """,
-        [BENCHMARKS[name].metric_version, run, name, MARKS if BENCHMARKS[name].judge else ()],
+        [BENCHMARKS[name].metric_version, run, name, MARKS if name == official_judge.BENCHMARK else ()],
     )
     return int(rows.rows[0][0])
 

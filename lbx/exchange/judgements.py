@@ -13,16 +13,14 @@ from typing import NamedTuple
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
-from lbx.benchmarks import judge_forms
+from lbx.benchmarks import judge_files, official_judge
 from lbx.benchmarks.base.benchmark import named_apart
-from lbx.benchmarks.base.judge_files import NO_ANSWER, JudgedPair, JudgeFile, JudgeForm, Shown
 from lbx.benchmarks.base.judge_marks import LLM, copy_marks, marks_in
-from lbx.benchmarks.base.official_judge import PUBLISHED
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 from lbx.benchmarks.base.predictions import NO_TASK, Prediction, file_part, judged_sample
 from lbx.benchmarks.judge import NAME, Judging, Round
+from lbx.exchange.answers_for_judges import by_task, match_judged
 from lbx.exchange.importing import sample_rows
-from lbx.exchange.judged import by_task, match_judged
 from lbx.exchange.prediction_files import PredictionFiles, format_named
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.imports import import_of, refuse_other_content, write_import
@@ -34,17 +32,16 @@ Question = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Judgements:
-    """A file of judgements that is ready to be written; ``name`` is its first run's, the second has "-2" behind it."""
+    """A file of judgements that is ready to be written; ``name`` is its first run's, the second has "-2" appended."""
 
-    form: JudgeForm
-    file: JudgeFile
+    file: judge_files.JudgeFile
     name: str
     model: str
     bundle: Bundle | None = None
     metadata: Mapping[str, str] | None = None
 
     @property
-    def rows(self) -> list[JudgedPair]:
+    def rows(self) -> list[judge_files.JudgedPair]:
         return [row for attempt in self.file.attempts for row in attempt]
 
 
@@ -106,27 +103,33 @@ class _StoredRun:
     model: str
     answers: dict[Question, list[tuple[Sample, int, str]]] = field(default_factory=dict)
 
-    def answer(self, shown: Shown | None, side: int) -> tuple[Sample, int] | None:
+    def answer(self, contents: judge_files.PromptContents | None, side: int) -> tuple[Sample, int] | None:
         """Which of its answers a prompt shows."""
-        for sample, number, text in self.answers.get(shown[:2], ()) if shown else ():
-            if shown and text == shown.answers[side]:
+        for sample, number, text in self.answers.get(contents[:2], ()) if contents else ():
+            if contents and text == contents.answers[side]:
                 return sample, number
         return None
 
-    def gave_all(self, shown: Sequence[Shown], side: int, samples: Mapping[Question, Sample]) -> bool:
+    def gave_all(
+        self, contents: Sequence[judge_files.PromptContents], side: int, samples: Mapping[Question, Sample]
+    ) -> bool:
         """Whether it gave all answers of a side, to these samples where they are known."""
-        for one in shown:
-            known = self.answer(one, side)
-            if known is None or (samples and samples[one[:2]].key != known[0].key):
+        for texts in contents:
+            known = self.answer(texts, side)
+            if known is None or (samples and samples[texts[:2]].key != known[0].key):
                 return False
         return True
 
     def is_called(self, name: str) -> bool:
-        return name in (self.run_id, self.run_id.removeprefix(PUBLISHED), self.model, file_part(self.model))
+        return name in (
+            self.run_id,
+            self.run_id.removeprefix(official_judge.PUBLISHED),
+            self.model,
+            file_part(self.model),
+        )
 
 
-def understand_judgements(
-    form_name: str,
+def read_judgements(
     path: Path,
     *,
     model: str | None = None,
@@ -137,20 +140,21 @@ def understand_judgements(
     """Read and check a file of judgements; nothing is written.
 
     Args:
-        form_name: one of ``judge_forms``.
         model: the judge's name; the file's own where none is given.
-        run_id: JUDGE-FORMAT- and the content's hash where none is given.
+        run_id: default: the judge, the format and the content's hash.
         bundle: match questions with its samples, and read the prompts by its rubric.
 
     Raises:
         UsageError: the path or a line in it is wrong.
         BundleError: the bundle's rubric is not the one that lbx was written for.
     """
-    form = judge_forms()[form_name]
-    bundle = bundle if form.by_rubric else None
-    file = form.read(path, bundle)
+    file = judge_files.read_judge_file(path, bundle)
     model = model or file.attempts[0][0].judge
-    return Judgements(form, file, run_id or f"{model}-{form.name}-{file.sha256[:8]}", model, bundle, metadata)
+    return Judgements(file, run_id or f"{model}-{_name_suffix(file)}", model, bundle, metadata)
+
+
+def _name_suffix(file: judge_files.JudgeFile) -> str:
+    return f"{official_judge.JUDGEMENT_FORMAT}-{file.sha256[:8]}"
 
 
 def write_judgements(store: Store, judgements: Judgements) -> list[JudgeRun]:
@@ -163,7 +167,7 @@ def write_judgements(store: Store, judgements: Judgements) -> list[JudgeRun]:
         BundleError: the bundle has none of the questions' tasks, or they are damaged.
         StoreError: the results file holds another run, or other samples, of one of the names.
     """
-    refuse_other_content(store, judgements.name, judgements.file.content_sha256)
+    refuse_other_content(store, judgements.name, judgements.file.sha256)
     compared = iter(_write_compared(store, judgements))
     return [
         _write_attempt(store, judgements, number, rows, [next(compared) for _ in rows])
@@ -175,7 +179,11 @@ def write_judgements(store: Store, judgements: Judgements) -> list[JudgeRun]:
 
 
 def _write_attempt(
-    store: Store, judgements: Judgements, number: int, rows: Sequence[JudgedPair], compared: Sequence[_Compared]
+    store: Store,
+    judgements: Judgements,
+    number: int,
+    rows: Sequence[judge_files.JudgedPair],
+    compared: Sequence[_Compared],
 ) -> JudgeRun:
     run = _run_row(judgements, number, len(rows))
     samples = list(named_apart(_rounds(judgements, rows, compared)))
@@ -186,7 +194,7 @@ def _write_attempt(
         tuple(dict.fromkeys(answer.run_id for one in compared for answer in one.answers)),
         len(generations),
         sum(row.error is not None for row in generations),
-        tuple(judgements.form.numbers(rows)),
+        (*judge_files.win_lines(rows), *judge_files.number_lines(rows)),
         tuple(f"{row.line.where}: {row.note}." for row in rows if row.note),
     )
 
@@ -196,8 +204,8 @@ def _run_row(judgements: Judgements, number: int, rows: int) -> RunRow:
     entry = {"name": file.path.name, "task": None, "rows": rows, "separator": content.separator}
     rubric = file.rubric.settings("both") | ({} if file.rubric.user else {"rubric_sha256": ""})  # of unknown words
     return import_of(
-        judgements.form.name,
-        file.content_sha256,
+        official_judge.JUDGEMENT_FORMAT,
+        file.sha256,
         judgements.bundle,
         run_id=judgements.name if number == 1 else f"{judgements.name}-{number}",
         model=judgements.model,
@@ -209,19 +217,21 @@ def _run_row(judgements: Judgements, number: int, rows: int) -> RunRow:
     )
 
 
-def _rounds(judgements: Judgements, rows: Sequence[JudgedPair], compared: Sequence[_Compared]) -> Iterator[Sample]:
+def _rounds(
+    judgements: Judgements, rows: Sequence[judge_files.JudgedPair], compared: Sequence[_Compared]
+) -> Iterator[Sample]:
     """Two of each row. What a prompt does not tell for sure is no part of its round."""
     seen: dict[object, int] = {}
     for row, (sample, document, (judged, against)) in zip(rows, compared, strict=True):
         times = seen[sample.key] = seen.get(sample.key, -1) + 1
-        texts = row.told.answers if row.told else row.prompts
+        texts = row.contents.answers if row.contents else row.prompts
         for answer_first in (True, False):
             made = Round(
                 sample.benchmark, sample.task, sample.sample_id, sample.question, sample.references,
                 judged.run_id, texts[0], judged.iteration, against.run_id, against.iteration, texts[1], answer_first,
                 sample.language, document, copy_marks(marks_in(sample.meta), times),
             ).sample(judgements.file.rubric)  # fmt: skip
-            known = {key: value for key, value in made.meta.items() if row.told or key not in _OF_ANSWERS}
+            known = {key: value for key, value in made.meta.items() if row.contents or key not in _OF_ANSWERS}
             yield replace(made, meta=known)
 
 
@@ -229,13 +239,13 @@ _OF_ANSWERS = ("answer_sha256", "against_sha256", "answer_words", "against_words
 
 
 def _generations(
-    run_id: str, task: str, rows: Sequence[JudgedPair], samples: Sequence[Sample]
+    run_id: str, task: str, rows: Sequence[judge_files.JudgedPair], samples: Sequence[Sample]
 ) -> Iterator[GenerationRow]:
     """Two of each row; the first one has its line."""
     for place, sample in enumerate(samples):
         row, second = rows[place // 2], place % 2
         text = row.judgements[second]
-        failed = text == NO_ANSWER
+        failed = text == judge_files.NO_ANSWER
         yield GenerationRow(
             run_id, NAME, task, sample.sample_id, 0,
             output=None if failed else text, error=text if failed else None,
@@ -250,8 +260,8 @@ def _write_compared(store: Store, judgements: Judgements) -> list[_Compared]:
     """What each row of a file compares. Runs and samples that are not there yet are written."""
     rows = judgements.rows
     stored, of_questions = _samples(store, judgements)
-    samples = [of_questions[row.told[:2]] if row.told else _unknown_sample(judgements.form, row) for row in rows]
-    unknown = (sample for sample, row in zip(samples, rows, strict=True) if not row.told)
+    samples = [of_questions[row.contents[:2]] if row.contents else _unknown_sample(row) for row in rows]
+    unknown = (sample for sample, row in zip(samples, rows, strict=True) if not row.contents)
     store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(unknown)])
     made: dict[str, _NewRun] = {}
     answers = []
@@ -259,60 +269,60 @@ def _write_compared(store: Store, judgements: Judgements) -> list[_Compared]:
         both = []
         for side, run_id in enumerate(_run_ids(row, judgements)):
             if run := stored.get(side):
-                known = run.answer(row.told, side)
+                known = run.answer(row.contents, side)
                 both.append(_Given(run.run_id, known[1] if known else 0))
             else:
                 new = made.setdefault(run_id, _NewRun(row.names[side]))
-                both.append(_Given(run_id, new.iteration(sample, row.told.answers[side] if row.told else None)))
+                both.append(_Given(run_id, new.iteration(sample, row.contents.answers[side] if row.contents else None)))
         answers.append((both[0], both[1]))
     for run_id, new in made.items():
         _write_run(store, run_id, new, judgements)
-    documents = _documents(store, judgements.form.benchmark)
+    documents = _documents(store)
     return [
         _Compared(sample, documents.get((sample.task, sample.sample_id), ""), both)
         for sample, both in zip(samples, answers, strict=True)
     ]
 
 
-def _run_ids(row: JudgedPair, judgements: Judgements) -> tuple[str, str]:
+def _run_ids(row: judge_files.JudgedPair, judgements: Judgements) -> tuple[str, str]:
     """Names for runs that are made of a file; a model may have met itself."""
     first, second = row.names
-    behind = f"{judgements.form.name}-{judgements.file.sha256[:8]}"
-    return f"{first}-{behind}", f"{second}-{'against-' * (first == second)}{behind}"
+    suffix = _name_suffix(judgements.file)
+    return f"{first}-{suffix}", f"{second}-{'against-' * (first == second)}{suffix}"
 
 
-def _unknown_sample(form: JudgeForm, row: JudgedPair) -> Sample:
+def _unknown_sample(row: judge_files.JudgedPair) -> Sample:
     """For a row whose prompts cannot be taken apart."""
     name = sha256_text(canonical_json(list(row.prompts)))[:16]
-    return Sample(form.benchmark, NO_TASK, name, "", "", (), meta={"evaluation": LLM})
+    return Sample(official_judge.BENCHMARK, NO_TASK, name, "", "", (), meta={"evaluation": LLM})
 
 
 def _samples(store: Store, judgements: Judgements) -> tuple[dict[int, _StoredRun], dict[Question, Sample]]:
     """The runs of the results file by the side that they are, and each question's sample."""
     rows = judgements.rows
-    models = [row.told for row in rows if row.told]
-    questions = list(dict.fromkeys(one[:2] for one in models))
-    runs = _stored_runs(store, judgements.form.benchmark, questions)
+    contents = [row.contents for row in rows if row.contents]
+    questions = list(dict.fromkeys(texts[:2] for texts in contents))
+    runs = _stored_runs(store, questions)
     sides: dict[int, _StoredRun] = {}
     samples: dict[Question, Sample] = {}
-    for side in (0, 1) if models else ():
-        able = [run for run in runs if run.gave_all(models, side, samples)]
+    for side in (0, 1) if contents else ():
+        able = [run for run in runs if run.gave_all(contents, side, samples)]
         named = [run for run in able if run.is_called(rows[0].names[side])]
         if named or len(able) == 1:
             sides[side] = run = (named or able)[0]
-            samples |= {one[:2]: known[0] for one in models if (known := run.answer(one, side))}
+            samples |= {texts[:2]: known[0] for texts in contents if (known := run.answer(texts, side))}
     return sides, samples or _new_samples(store, judgements, questions)
 
 
-def _stored_runs(store: Store, benchmark: str, questions: Sequence[Question]) -> list[_StoredRun]:
+def _stored_runs(store: Store, questions: Sequence[Question]) -> list[_StoredRun]:
     runs: dict[str, _StoredRun] = {}
     for row in store.query(
         "SELECT g.run_id, r.model, g.task, g.iteration, g.output, a.* EXCLUDE (benchmark, task) FROM generations g "
         "JOIN samples a USING (benchmark, task, sample_id) JOIN runs r USING (run_id) WHERE g.benchmark = ? "
         "AND g.error IS NULL AND list_contains(?, a.question) ORDER BY g.run_id, g.task, g.sample_id, g.iteration",
-        [benchmark, [question for question, _ in questions] or [""]],
+        [official_judge.BENCHMARK, [question for question, _ in questions] or [""]],
     ).dicts():
-        sample = stored_sample(benchmark, row["task"], row)
+        sample = stored_sample(official_judge.BENCHMARK, row["task"], row)
         run = runs.setdefault(row["run_id"], _StoredRun(row["run_id"], row["model"]))
         question = row["question"], sample.references[0] if sample.references else ""
         run.answers.setdefault(question, []).append((sample, row["iteration"], row["output"] or ""))
@@ -321,11 +331,11 @@ def _stored_runs(store: Store, benchmark: str, questions: Sequence[Question]) ->
 
 def _new_samples(store: Store, judgements: Judgements, questions: Sequence[Question]) -> dict[Question, Sample]:
     """The bundle's samples, or such as an import of the compared answers themselves would have; written."""
-    samples = {key: judged_sample(judgements.form.benchmark, *key, LLM) for key in questions}
+    samples = {key: judged_sample(official_judge.BENCHMARK, *key, LLM) for key in questions}
     if judgements.bundle is None or not questions:
         store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(samples.values())])
         return samples
-    form, rows = format_named(judgements.form.benchmark), []
+    form, rows = format_named(official_judge.BENCHMARK), []
     for place, sample in enumerate(samples.values()):
         line = PredictionLine("a prompt", place, "", {})
         rows.append(Prediction(line, sample.task, sample.sample_id, place, sample))
@@ -340,8 +350,8 @@ def _new_samples(store: Store, judgements: Judgements, questions: Sequence[Quest
 
 def _write_run(store: Store, run_id: str, run: _NewRun, judgements: Judgements) -> None:
     row = import_of(
-        judgements.form.name,
-        judgements.file.content_sha256,
+        official_judge.JUDGEMENT_FORMAT,
+        judgements.file.sha256,
         judgements.bundle,
         run_id=run_id,
         model=run.model,
@@ -352,6 +362,7 @@ def _write_run(store: Store, run_id: str, run: _NewRun, judgements: Judgements) 
     store.finish_run(run_id, "done")
 
 
-def _documents(store: Store, benchmark: str) -> dict[tuple[str, str], str]:
-    rows = store.query("SELECT task, sample_id, context_sha256 FROM samples WHERE benchmark = ?", [benchmark]).rows
+def _documents(store: Store) -> dict[tuple[str, str], str]:
+    query = "SELECT task, sample_id, context_sha256 FROM samples WHERE benchmark = ?"
+    rows = store.query(query, [official_judge.BENCHMARK]).rows
     return {(task, name): digest for task, name, digest in rows if digest}

@@ -16,7 +16,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.odd_values import refusing_odd_values
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS, official_judges
+from lbx.benchmarks import BENCHMARKS, official_judge
 from lbx.benchmarks.base.judge_marks import BY_NAME, MARKS, copies_of, has_copies, marks_in
 from lbx.benchmarks.base.rubric import PAIR, Rubric
 from lbx.benchmarks.judge import Judging, Round
@@ -222,9 +222,8 @@ def _nothing(
     what = " or ".join(f'marked "{mark}"' for mark in marks) or "open"
     fix = "Choose other questions: --questions llm, human, both or open."
     if marks and not marked:
-        titles = " and ".join(judge.title for judge in official_judges().values())
         fix = (
-            f"Only {titles} marks its questions. For others give a rubric of your own (docs/judges.md): "
+            f"Only {official_judge.TITLE} marks its questions. For others give a rubric of your own (docs/judges.md): "
             "--rubric FILE.toml."
         )
     return UsageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lbx.base.tables import read_table, wrong
-from lbx.benchmarks import official_judges
+from lbx.benchmarks import official_judge
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.base.rubric_table import rubric_in
 
@@ -17,7 +17,7 @@ def read_rubric(path: Path) -> Rubric:
         UsageError: something is wrong with it; names the file and the key.
     """
     table, _ = read_table(path)
-    taken = {name: f"the official rubric of {judge.title}" for name, judge in official_judges().items()}
+    taken = {official_judge.BENCHMARK: f"the official rubric of {official_judge.TITLE}"}
     if "task" not in table:
         return rubric_in(table, str(path), path.name, taken)
     if not isinstance(rubric := table.get("rubric"), dict):

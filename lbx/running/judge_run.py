@@ -13,8 +13,7 @@ from lbx.base.counts import counted
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS, official_judges, official_rubric
-from lbx.benchmarks.base.official_judge import PUBLISHED, published_run_id
+from lbx.benchmarks import BENCHMARKS, official_judge, official_rubric
 from lbx.benchmarks.base.rubric import PAIR, Rubric
 from lbx.benchmarks.judge import Judging
 from lbx.exchange.importing import published_run
@@ -45,15 +44,14 @@ def judge_spec(fields: Mapping[str, Any]) -> JudgeSpec:
 
 def calibrating(fields: Mapping[str, Any]) -> JudgeSpec:
     """The same over the published answers that GPT-4's win rates are known of."""
-    judge = official_judges()[OFFICIAL]
     for name in ("runs", "against", "questions", "rubric", "tasks", "orders"):
         if name in fields:
             raise UsageError(
-                f"--calibrate judges the published answers to {judge.title} in the official way; it cannot be combined "
-                f"with {fields_of(JudgeSpec)[name].spelled}.",
+                f"--calibrate judges the published answers to {official_judge.TITLE} in the official way; it cannot be "
+                f"combined with {fields_of(JudgeSpec)[name].spelled}.",
                 fix="Remove one of them.",
             )
-    return JudgeSpec(**fields, runs=tuple(judge.runs.values()), against=judge.baseline_run)
+    return JudgeSpec(**fields, runs=tuple(official_judge.PUBLISHED_RUNS.values()), against=official_judge.BASELINE_RUN)
 
 
 def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:
@@ -66,13 +64,13 @@ def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:
     if spec.rubric != OFFICIAL:
         return read_rubric(Path(spec.rubric))
     try:
-        return official_rubric(OFFICIAL, bundle)
+        return official_rubric(bundle)
     except BundleError as exc:
-        if bundle.file(official_judges()[OFFICIAL].source) is not None:
+        if bundle.file(official_judge.SCRIPT) is not None:
             raise
         fix = (
             "Give a rubric of your own (docs/judges.md): --rubric FILE.toml. Or, for the official one, give the bundle "
-            f"of {official_judges()[OFFICIAL].title}."
+            f"of {official_judge.TITLE}."
         )
         raise BundleError(exc.cause, fix=fix) from exc
 
@@ -106,7 +104,7 @@ def with_baselines(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> Jud
     if missing:
         with Store(output) as store:
             for name in missing:
-                model = name.removeprefix(PUBLISHED)
+                model = name.removeprefix(official_judge.PUBLISHED)
                 run_id = published_run(store, bundle, model, length_hint=hint)
                 if not quiet:
                     log.info(f"{output} now holds the published answers of {model}, as {run_id}.")
@@ -128,7 +126,7 @@ def _with_own_rubric(spec: JudgeSpec, bundle: Bundle, stores: Sequence[Store]) -
     query = "SELECT DISTINCT benchmark FROM generations WHERE list_contains(?, run_id) ORDER BY ALL"
     answered = dict.fromkeys(row[0] for store in stores for row in store.query(query, [list(spec.runs)]).rows)
     judged = [one for one in answered if {"all", one} & {name.partition("/")[0] for name in spec.tasks}]
-    if spec.rubric != OFFICIAL or set(judged) & set(official_judges()):
+    if spec.rubric != OFFICIAL or official_judge.BENCHMARK in judged:
         return spec
     brought = {one: path for one in judged if one in BENCHMARKS and (path := BENCHMARKS[one].rubric_file(bundle))}
     if len(brought) > 1:
@@ -196,7 +194,9 @@ def _models(stores: Sequence[Store]) -> dict[str, list[str]]:
     """{model: the runs that are of it}, judges and published answers left out."""
     sql = "SELECT model, run_id FROM runs ANTI JOIN judges ON run_id = judge_id WHERE NOT starts_with(run_id, ?)"
     models: dict[str, list[str]] = {}
-    for model, run_id in sorted({tuple(row) for store in stores for row in store.query(sql, [PUBLISHED]).rows}):
+    for model, run_id in sorted(
+        {tuple(row) for store in stores for row in store.query(sql, [official_judge.PUBLISHED]).rows}
+    ):
         models.setdefault(model, []).append(run_id)
     return models
 
@@ -212,7 +212,7 @@ def _by_model(name: str, held: Mapping[str, bool], models: Mapping[str, Sequence
         return name
     published = any(name in _published(bundle, length_hint=hint) for hint in (True, False))
     runs = models.get(name) or [run for run in held if not published and run.startswith(name)]
-    meant = [*runs, *([PUBLISHED + name] if published else [])]
+    meant = [*runs, *([official_judge.PUBLISHED + name] if published else [])]
     if len(meant) > 1:
         raise UsageError(f"{name!r} is ambiguous: it may be {' or '.join(meant)}.", fix="Give one of these.")
     return runs[0] if runs else name
@@ -222,8 +222,8 @@ def _name_of(name: str, spec: JudgeSpec, bundle: Bundle, held: Mapping[str, bool
     """The run that a name means: one in the files, else published answers."""
     if name in held:
         return name
-    model = name.removeprefix(PUBLISHED)
-    run_id = published_run_id(model, length_hint=length_hint)
+    model = name.removeprefix(official_judge.PUBLISHED)
+    run_id = official_judge.published_run_id(model, length_hint=length_hint)
     published = _published(bundle, length_hint=length_hint)
     if run_id in held or model in published:
         return run_id
@@ -242,7 +242,7 @@ def _name_of(name: str, spec: JudgeSpec, bundle: Bundle, held: Mapping[str, bool
 
 def _published(bundle: Bundle, *, length_hint: bool) -> Collection[str]:
     """The models whose judged answers the bundle brings."""
-    return official_judges()[OFFICIAL].published(bundle, length_hint)
+    return official_judge.published_files(bundle, length_hint=length_hint)
 
 
 def _answers(stores: Sequence[Store], run_id: str) -> RunAnswers:

@@ -34,7 +34,6 @@ from lbx.base.records import (
 from lbx.benchmarks.base.board import Boards
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.curves import LengthCurve
-from lbx.benchmarks.base.official_judge import OfficialJudge, RatingForm
 from lbx.benchmarks.base.paper import Paper
 from lbx.benchmarks.base.predictions import PredictionFormat
 from lbx.benchmarks.base.published import PublishedFigures
@@ -95,10 +94,6 @@ class Benchmark(ABC):
     """What its authors retrieve with."""
     open_tasks: ClassVar[tuple[str, ...] | None] = None
     """Tasks that are answered in words of one's own, which people or a judge can rate; None for all."""
-    judge: ClassVar[OfficialJudge | None] = None
-    """How its authors had answers judged."""
-    ratings: ClassVar[RatingForm | None] = None
-    """Its authors' files of people's ratings."""
 
     def knows(self, task: str) -> bool:
         """Whether it has such a task: a file from elsewhere may hold others."""

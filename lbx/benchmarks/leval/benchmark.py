@@ -40,7 +40,6 @@ from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.results import ScoredRun, joined_tables
 from lbx.benchmarks.base.sources import JsonLines, Source, data_folder, find
 from lbx.benchmarks.leval.board import BOARDS
-from lbx.benchmarks.leval.judge import JUDGE, RATINGS
 from lbx.benchmarks.leval.paper import PAPER
 from lbx.benchmarks.leval.predictions import LEvalFormat
 from lbx.benchmarks.leval.prompts import (
@@ -90,8 +89,6 @@ class LEval(Benchmark):
     modes = frozenset({"rag", "length_hint"})
     retrieval = RULES
     open_tasks = OPEN_TASKS
-    judge = JUDGE
-    ratings = RATINGS
     results_hold_predictions = True
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:

@@ -18,9 +18,9 @@ from statistics import fmean
 from typing import Any
 
 from lbx.base.records import GroupScore, TaskScore
-from lbx.benchmarks.base.official_judge import published_run_id
 from lbx.benchmarks.base.predictions import file_part
 from lbx.benchmarks.base.results import Judged, ScoredRun, table
+from lbx.benchmarks.leval.judge import published_run_id
 from lbx.benchmarks.leval.tasks import BASELINE, KINDS
 
 _OF_METADATA = ("Max-Ctx", "Tokens", "Ret.", "PE", "IDD", "Chunking")

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator, Mapping
 
 from lbx.base.counts import counted
 from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
-from lbx.benchmarks import OPINION_FORMATS, official_judge, rating_files
+from lbx.benchmarks import BENCHMARKS, OPINION_FORMATS, official_judge, rating_files
+from lbx.benchmarks.leval.export import export_ratings
+from lbx.benchmarks.leval.ratings import import_ratings
 from lbx.cli.exchange_options import Export, Import, Metadata, Score
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
-from lbx.cli.rating_files import export_ratings, import_ratings
 from lbx.exchange.answers_for_judges import export_judged
 from lbx.exchange.exporting import export as export_runs
+from lbx.exchange.exporting import write_files
 from lbx.exchange.importing import understand, write_predictions
 from lbx.exchange.judgement_export import export_judgements
 from lbx.exchange.judgements import read_judgements, write_judgements
 from lbx.planning.option import key_values
 from lbx.running.rescoring import score, score_with
+from lbx.scoring.adding_up import add_up_completed
 from lbx.store import Store
 from lbx.store.runs import metadata as held
 from lbx.store.runs import only_run, runs_named, set_metadata
@@ -52,7 +56,7 @@ def import_files(options: Import) -> None:
     if options.strip_reasoning and file_format in OPINION_FORMATS:
         raise UsageError(f"--strip-reasoning is for answers, and {file_format} has none.", fix="Leave it out.")
     if file_format == rating_files.FORMAT:
-        import_ratings(options)
+        _import_ratings(options)
         return
     Store.check(output)
     opened = Bundle(options.bundle) if options.bundle else None
@@ -123,7 +127,7 @@ def export_files(options: Export) -> None:
     file_format, results, runs, output = options.file_format, options.results, options.runs, options.output
     judged, force = options.judged, options.force
     if file_format == rating_files.FORMAT:
-        export_ratings(options)
+        _export_ratings(options)
         return
     opened = Bundle(options.bundle) if options.bundle else None
     judgements = file_format == official_judge.JUDGEMENT_FORMAT
@@ -171,6 +175,41 @@ def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
     if parts:
         missing = ", ".join(f"{task} ({samples:,} of {every:,} samples)" for task, samples, every in parts)
         yield f"The run {run} answered only a part of {missing}; the official scorer takes every file to be complete."
+
+
+def _import_ratings(options: Import) -> None:
+    """Raises UsageError: the path or the rater is wrong; StoreError: the results file is."""
+    output = options.output
+    Store.check(output)
+    opened = Bundle(options.bundle) if options.bundle else None
+    files = rating_files.read(options.path, options.rater)  # before the results file is made
+    with Store(output) as store:
+        done = import_ratings(store, files, bundle=opened, set_id=options.set_id)
+        add_up_completed(store, BENCHMARKS)
+    if options.as_json:
+        means = {key: mean if math.isfinite(mean) else None for key, mean in done.means.items()}
+        answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done), "means": means}))
+        return
+    answer(
+        f"{done.set_id}: {counted(done.ratings, 'rating')} by {done.rater} of {counted(done.questions, 'question')}, "
+        f"in {output}"
+    )
+    for key, mean in done.means.items():
+        answer(f"{key}: {mean}")
+    notes(done.notes)
+
+
+def _export_ratings(options: Export) -> None:
+    """Raises UsageError: no such set or rater, a document is nowhere, a file already exists."""
+    opened = Bundle(options.bundle) if options.bundle else None
+    with Store(options.results, read_only=True) as store:
+        texts = export_ratings(store, options.set_id, options.rater, bundle=opened, documents=options.documents)
+    pieces = {name: [text] for name, text in texts.items()}
+    written = write_files(options.output, pieces, whose=options.rater or "the rater", force=options.force)
+    if options.as_json:
+        answer_json(json.dumps({"files": [str(path) for path in written]}))
+        return
+    answer(f"{len(written)} files in {options.output}")
 
 
 def record_metadata(options: Metadata) -> None:

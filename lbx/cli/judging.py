@@ -18,7 +18,7 @@ from lbx.cli.tables import show_table
 from lbx.report.fitness import Fitness, fitness
 from lbx.report.sheets import plain_columns
 from lbx.running.forecast import plan
-from lbx.running.judge_run import calibrating, judge_spec, with_baselines
+from lbx.running.judge_run import calibration_spec, judge_spec, with_baselines
 from lbx.running.judge_spec import JudgeSpec
 from lbx.running.running import run
 from lbx.store import Store, Table
@@ -28,7 +28,7 @@ def judge_answers(options: Judge) -> None:
     """See ``lbx judge``."""
     place = options.output or options.results
     values = {**options.judge, "answers": (str(options.results),)}
-    wanted = calibrating(values) if options.calibrate else judge_spec(values)
+    wanted = calibration_spec(values) if options.calibrate else judge_spec(values)
     if options.dry_run and options.save_spec is None:
         with TemporaryDirectory(prefix="lbx-") as folder:
             _show_plan(with_baselines(wanted, Path(folder) / "published.duckdb", quiet=True), as_json=options.as_json)

@@ -15,10 +15,9 @@ from lbx.base.visible import one_line
 from lbx.cli.output import note
 from lbx.cli.people_options import Rate, RatingKind
 from lbx.cli.web import of_web
-from lbx.judging.collecting import collect, collected
-from lbx.judging.journal import Journal, journal_of
+from lbx.judging.journal import Journal, collect, journal_of, move_journal
 from lbx.judging.rating_choice import documents, rating_set
-from lbx.judging.rating_session import Book
+from lbx.judging.rating_session import RatingSession
 from lbx.store import Store
 from lbx.store.answers import patterns
 from lbx.store.opening import require
@@ -58,7 +57,7 @@ def _collect(results: Path, journals: Sequence[Path]) -> None:
     collected = collect(results, journals)
     if collected.torn:
         note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {collected.torn}.")
-    for path, raters in collected.spoke_for.items():
+    for path, raters in collected.lines_of_raters.items():
         who = ", ".join(f"{rater} ({lines:,})" for rater, lines in sorted(raters.items()))
         note(f"{path} speaks for {who or 'nobody'}; nothing shows that these people wrote it.")
     note(f"Moved into {results}: {_moved(collected.ratings)}.")
@@ -88,24 +87,24 @@ def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[D
             )
             held = ratings_of(store, chosen.set_id).dicts()
         texts = documents(opened, chosen.items) if opened else {}
-        book = Book(chosen, people, journal, held)
-        say_what(book, equal, texts if opened else None)
-        pages = pages_of(book, documents_of(texts.get), reference_open=options.reference_open)
+        session = RatingSession(chosen, people, journal, held)
+        say_what(session, equal, texts if opened else None)
+        pages = pages_of(session, documents_of(texts.get), reference_open=options.reference_open)
         try:
-            of_web("cli.sites:open_site")(pages.routes, [one for one in people if book.queue(one)], options)
+            of_web("cli.sites:open_site")(pages.routes, [one for one in people if session.queue(one)], options)
         finally:
             _keep(results, journal)
 
 
-def say_what(book: Book, equal: int, documents: Mapping[str, str] | None) -> None:
+def say_what(session: RatingSession, equal: int, documents: Mapping[str, str] | None) -> None:
     """What will be rated, before the links."""
-    chosen = book.set
+    chosen = session.set
     questions = counted(len(chosen.items), "question")
     note(f"{chosen.set_id}: {questions} ({chosen.source}), answers of {', '.join(chosen.runs)}.")
     if chosen.source in _SOURCES:
         note(f"Only {_SOURCES[chosen.source]}; --questions all takes all of them.")
-    if len(book.raters) > 1:
-        _say_who_gets_what(book)
+    if len(session.raters) > 1:
+        _say_who_gets_what(session)
     if equal:
         note(f"{counted(equal, 'pair is', 'pairs are')} left out: both answers are equal.")
     if documents is None:
@@ -119,30 +118,30 @@ def say_what(book: Book, equal: int, documents: Mapping[str, str] | None) -> Non
             else "the bundle lacks their prompts"
         )
         note(f"{counted(untold, 'question has', 'questions have')} no text of their own: {where}.")
-    if book.torn:
-        note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {book.torn}.")
-    if done := sum(book.progress(rater).done for rater in book.raters):
+    if session.torn:
+        note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {session.torn}.")
+    if done := sum(session.progress(rater).done for rater in session.raters):
         note(f"{done:,} are already rated; this continues.")
 
 
-def _say_who_gets_what(book: Book) -> None:
-    items, each = book.set.items, book.set.raters_per_item
+def _say_who_gets_what(session: RatingSession) -> None:
+    items, each = session.set.items, session.set.raters_per_item
     for_all = sum(item.for_all for item in items)
     shared = f"{for_all:,} of them go to all raters, each of the others to {each}."
-    note(shared if for_all else f"Each question goes to {each} of the {len(book.raters)} raters.")
+    note(shared if for_all else f"Each question goes to {each} of the {len(session.raters)} raters.")
     if not for_all and each == 1:
         note(
             "No two raters get the same question: no agreement can be computed. Raise --agreement or --raters-per-item."
         )
-    for rater in book.raters:
-        if not book.queue(rater):
+    for rater in session.raters:
+        if not session.queue(rater):
             note(f"{rater} has nothing to rate and gets no link: there are fewer documents than raters.")
 
 
 def _keep(results: Path, journal: Journal) -> None:
     """At the end: into the tables, if they are free."""
     try:
-        moved = collected(results, journal)
+        moved = move_journal(results, journal)
     except StoreError as error:
         note(f"Every rating is safe in {journal.path}, but not yet in the results file: {error.cause}")
         note(f"Move them later: {as_command('lbx', 'rate', results, '--collect')}")

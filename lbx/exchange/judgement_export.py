@@ -14,7 +14,7 @@ from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.odd_values import refusing_odd_values
 from lbx.benchmarks import judge_files, official_judge, official_rubric
-from lbx.benchmarks.base.judge_marks import rows_of
+from lbx.benchmarks.base.judge_marks import row_count
 from lbx.benchmarks.base.predictions import file_part
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.base.templates import fill_format
@@ -141,7 +141,7 @@ def _pairs(store: Store, run: Mapping[str, Any], rubric: Rubric) -> tuple[dict[s
     for both in whole:
         judged, against = names[both[True]["run_id"]], names[both[True]["against_run_id"]]
         pair = _pair(store, rubric, run["model"], (judged, against), both=both)
-        pairs.setdefault(f"{judged}.pred.judge.jsonl", []).extend([pair] * rows_of(both[True]["marks"], marks_asked))
+        pairs.setdefault(f"{judged}.pred.judge.jsonl", []).extend([pair] * row_count(both[True]["marks"], marks_asked))
     return pairs, len(rounds) - len(whole)
 
 

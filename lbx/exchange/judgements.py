@@ -1,7 +1,6 @@
 """``lbx import`` of judgements that were made elsewhere: each run of the judge in a file becomes a judge's run.
 
-Whose answers were compared: those of runs in the results file that gave exactly these, else of runs that are made of
-what the prompts show.
+The compared answers are those of runs in the results file that gave exactly these, else of runs made of the prompts.
 """
 
 from __future__ import annotations
@@ -28,6 +27,8 @@ from lbx.store.rows import stored_sample
 
 Question = tuple[str, str]
 """A question and its reference."""
+_ANSWER_KEYS = ("answer_sha256", "against_sha256", "answer_words", "against_words")
+"""Keys of a round's ``meta`` that are left out where the prompts do not tell the answers for sure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +48,14 @@ class Judgements:
 
 @dataclass(frozen=True, slots=True)
 class JudgeRun:
-    """What an import made of one run of a judge.
+    """An imported run of a judge.
 
     Attributes:
-        compared: the runs whose answers it compares.
-        rounds: two a question.
-        failed: rounds without a judgement.
+        compared: the runs with the compared answers.
+        rounds: number of rounds, two a question.
+        failed: number of rounds without a judgement.
         numbers: lines of numbers, counted as the file's own script does.
-        notes: a sentence for each row that was not taken as it stands.
+        notes: a sentence for each row that contradicts its judgement.
     """
 
     run_id: str
@@ -65,50 +66,55 @@ class JudgeRun:
     notes: tuple[str, ...] = ()
 
 
-class _Given(NamedTuple):
-    """An answer in the results file."""
-
+class _AnswerKey(NamedTuple):
     run_id: str
     iteration: int
 
 
-class _Compared(NamedTuple):
-    """What a row is about: the judged sample, its document's hash ("" unknown), and both answers."""
+class _Comparison(NamedTuple):
+    """The judged sample of a row, its document's hash ("" if unknown), and both answers."""
 
     sample: Sample
     document: str
-    answers: tuple[_Given, _Given]
+    answers: tuple[_AnswerKey, _AnswerKey]
 
 
 @dataclass(slots=True)
 class _NewRun:
-    """A run that is made of what prompts show: its model, and each sample's different answers in their order."""
+    """A run that is made of prompts: each sample's different answers in their order."""
 
+    run_id: str
     model: str
     answers: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
 
-    def iteration(self, sample: Sample, answer: str | None) -> int:
-        """The answer's place; 0 where it is not known."""
-        several = self.answers.setdefault(sample.key[:3], [])
-        if answer is not None and answer not in several:
-            several.append(answer)
-        return several.index(answer) if answer is not None else 0
+    def iteration(self, sample: Sample, contents: judge_files.PromptContents | None, side: int) -> int:
+        """Iteration of the answer in a prompt, which is added if it is new; 0 for unknown contents."""
+        texts = self.answers.setdefault(sample.key[:3], [])
+        if contents is None:
+            return 0
+        if (answer := contents.answers[side]) not in texts:
+            texts.append(answer)
+        return texts.index(answer)
 
 
 @dataclass(slots=True)
 class _StoredRun:
-    """A run of the results file: its model, and what it answered to each question."""
+    """A run of the results file with its answers to each question."""
 
     run_id: str
     model: str
     answers: dict[Question, list[tuple[Sample, int, str]]] = field(default_factory=dict)
 
     def answer(self, contents: judge_files.PromptContents | None, side: int) -> tuple[Sample, int] | None:
-        """Which of its answers a prompt shows."""
-        for sample, number, text in self.answers.get(contents[:2], ()) if contents else ():
+        """Sample and iteration of the answer in a prompt."""
+        for sample, iteration, text in self.answers.get(contents[:2], ()) if contents else ():
             if contents and text == contents.answers[side]:
-                return sample, number
+                return sample, iteration
         return None
+
+    def iteration(self, _sample: Sample, contents: judge_files.PromptContents | None, side: int) -> int:
+        known = self.answer(contents, side)
+        return known[1] if known else 0
 
     def gave_all(
         self, contents: Sequence[judge_files.PromptContents], side: int, samples: Mapping[Question, Sample]
@@ -121,12 +127,8 @@ class _StoredRun:
         return True
 
     def is_called(self, name: str) -> bool:
-        return name in (
-            self.run_id,
-            self.run_id.removeprefix(official_judge.PUBLISHED),
-            self.model,
-            file_part(self.model),
-        )
+        published = self.run_id.removeprefix(official_judge.PUBLISHED)
+        return name in (self.run_id, published, self.model, file_part(self.model))
 
 
 def read_judgements(
@@ -183,7 +185,7 @@ def _write_attempt(
     judgements: Judgements,
     number: int,
     rows: Sequence[judge_files.JudgedPair],
-    compared: Sequence[_Compared],
+    compared: Sequence[_Comparison],
 ) -> JudgeRun:
     run = _run_row(judgements, number, len(rows))
     samples = list(named_apart(_rounds(judgements, rows, compared)))
@@ -218,9 +220,9 @@ def _run_row(judgements: Judgements, number: int, rows: int) -> RunRow:
 
 
 def _rounds(
-    judgements: Judgements, rows: Sequence[judge_files.JudgedPair], compared: Sequence[_Compared]
+    judgements: Judgements, rows: Sequence[judge_files.JudgedPair], compared: Sequence[_Comparison]
 ) -> Iterator[Sample]:
-    """Two of each row. What a prompt does not tell for sure is no part of its round."""
+    """Samples of the rounds, two of each row."""
     seen: dict[object, int] = {}
     for row, (sample, document, (judged, against)) in zip(rows, compared, strict=True):
         times = seen[sample.key] = seen.get(sample.key, -1) + 1
@@ -231,11 +233,8 @@ def _rounds(
                 judged.run_id, texts[0], judged.iteration, against.run_id, against.iteration, texts[1], answer_first,
                 sample.language, document, copy_marks(marks_in(sample.meta), times),
             ).sample(judgements.file.rubric)  # fmt: skip
-            known = {key: value for key, value in made.meta.items() if row.contents or key not in _OF_ANSWERS}
-            yield replace(made, meta=known)
-
-
-_OF_ANSWERS = ("answer_sha256", "against_sha256", "answer_words", "against_words")
+            meta = {key: value for key, value in made.meta.items() if row.contents or key not in _ANSWER_KEYS}
+            yield replace(made, meta=meta)
 
 
 def _generations(
@@ -256,49 +255,47 @@ def _generations(
 # The judged
 
 
-def _write_compared(store: Store, judgements: Judgements) -> list[_Compared]:
-    """What each row of a file compares. Runs and samples that are not there yet are written."""
+def _write_compared(store: Store, judgements: Judgements) -> list[_Comparison]:
+    """The comparison of each row. Missing runs and samples are written."""
     rows = judgements.rows
-    stored, of_questions = _samples(store, judgements)
-    samples = [of_questions[row.contents[:2]] if row.contents else _unknown_sample(row) for row in rows]
+    stored, samples_of = _samples(store, judgements)
+    samples = [samples_of[row.contents[:2]] if row.contents else _unknown_sample(row) for row in rows]
     unknown = (sample for sample, row in zip(samples, rows, strict=True) if not row.contents)
-    store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(unknown)])
-    made: dict[str, _NewRun] = {}
-    answers = []
-    for row, sample in zip(rows, samples, strict=True):
-        both = []
-        for side, run_id in enumerate(_run_ids(row, judgements)):
-            if run := stored.get(side):
-                known = run.answer(row.contents, side)
-                both.append(_Given(run.run_id, known[1] if known else 0))
-            else:
-                new = made.setdefault(run_id, _NewRun(row.names[side]))
-                both.append(_Given(run_id, new.iteration(sample, row.contents.answers[side] if row.contents else None)))
-        answers.append((both[0], both[1]))
-    for run_id, new in made.items():
-        _write_run(store, run_id, new, judgements)
+    store.write(samples=[SampleRow(sample, position) for position, sample in enumerate(unknown)])
+    run_ids = _run_ids(rows[0].names, judgements.file)
+    first, second = (stored.get(side) or _NewRun(run_ids[side], rows[0].names[side]) for side in (0, 1))
+    answers = [
+        (
+            _AnswerKey(first.run_id, first.iteration(sample, row.contents, 0)),
+            _AnswerKey(second.run_id, second.iteration(sample, row.contents, 1)),
+        )
+        for row, sample in zip(rows, samples, strict=True)
+    ]
+    for run in (first, second):
+        if isinstance(run, _NewRun):
+            _write_run(store, run, judgements)
     documents = _documents(store)
     return [
-        _Compared(sample, documents.get((sample.task, sample.sample_id), ""), both)
-        for sample, both in zip(samples, answers, strict=True)
+        _Comparison(sample, documents.get((sample.task, sample.sample_id), ""), keys)
+        for sample, keys in zip(samples, answers, strict=True)
     ]
 
 
-def _run_ids(row: judge_files.JudgedPair, judgements: Judgements) -> tuple[str, str]:
-    """Names for runs that are made of a file; a model may have met itself."""
-    first, second = row.names
-    suffix = _name_suffix(judgements.file)
+def _run_ids(names: tuple[str, str], file: judge_files.JudgeFile) -> tuple[str, str]:
+    """Names of runs that are made of a file, which may compare a model with itself."""
+    first, second = names
+    suffix = _name_suffix(file)
     return f"{first}-{suffix}", f"{second}-{'against-' * (first == second)}{suffix}"
 
 
 def _unknown_sample(row: judge_files.JudgedPair) -> Sample:
-    """For a row whose prompts cannot be taken apart."""
+    """Sample of a row with unknown contents."""
     name = sha256_text(canonical_json(list(row.prompts)))[:16]
     return Sample(official_judge.BENCHMARK, NO_TASK, name, "", "", (), meta={"evaluation": LLM})
 
 
 def _samples(store: Store, judgements: Judgements) -> tuple[dict[int, _StoredRun], dict[Question, Sample]]:
-    """The runs of the results file by the side that they are, and each question's sample."""
+    """Stored runs by their side, and each question's sample."""
     rows = judgements.rows
     contents = [row.contents for row in rows if row.contents]
     questions = list(dict.fromkeys(texts[:2] for texts in contents))
@@ -330,7 +327,7 @@ def _stored_runs(store: Store, questions: Sequence[Question]) -> list[_StoredRun
 
 
 def _new_samples(store: Store, judgements: Judgements, questions: Sequence[Question]) -> dict[Question, Sample]:
-    """The bundle's samples, or such as an import of the compared answers themselves would have; written."""
+    """The bundle's samples, or those that an import of the compared answers would have; written."""
     samples = {key: judged_sample(official_judge.BENCHMARK, *key, LLM) for key in questions}
     if judgements.bundle is None or not questions:
         store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(samples.values())])
@@ -340,26 +337,21 @@ def _new_samples(store: Store, judgements: Judgements, questions: Sequence[Quest
         line = PredictionLine("a prompt", place, "", {})
         rows.append(Prediction(line, sample.task, sample.sample_id, place, sample))
     matched = match_judged(form, judgements.bundle, PredictionFiles(by_task(rows), [], "", judged=True))
-    store.write(
-        samples=[
-            row for task, some in matched.tasks.items() for row in sample_rows(form, task, some, judgements.bundle)
-        ]
-    )
+    tasks = matched.tasks.items()
+    store.write(samples=[row for task, some in tasks for row in sample_rows(form, task, some, judgements.bundle)])
     return {questions[row.line.number]: row.sample for row in matched.rows if row.sample}
 
 
-def _write_run(store: Store, run_id: str, run: _NewRun, judgements: Judgements) -> None:
-    row = import_of(
-        official_judge.JUDGEMENT_FORMAT,
-        judgements.file.sha256,
-        judgements.bundle,
-        run_id=run_id,
-        model=run.model,
-        judged=True,
-    )
-    answers = [(key, number, text) for key, several in run.answers.items() for number, text in enumerate(several)]
-    write_import(store, row, [], (GenerationRow(run_id, *key, number, output=text) for key, number, text in answers))
-    store.finish_run(run_id, "done")
+def _write_run(store: Store, run: _NewRun, judgements: Judgements) -> None:
+    form, digest = official_judge.JUDGEMENT_FORMAT, judgements.file.sha256
+    row = import_of(form, digest, judgements.bundle, run_id=run.run_id, model=run.model, judged=True)
+    answers = [
+        GenerationRow(run.run_id, *key, iteration, output=text)
+        for key, texts in run.answers.items()
+        for iteration, text in enumerate(texts)
+    ]
+    write_import(store, row, [], answers)
+    store.finish_run(run.run_id, "done")
 
 
 def _documents(store: Store) -> dict[tuple[str, str], str]:

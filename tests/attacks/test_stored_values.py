@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
 from rated_file import answers_file, rate_all
 
 from lbx.benchmarks.leval.ratings import PAGE_ROW
-from lbx.judging.collecting import collect
+from lbx.judging.journal import collect
 from lbx.store.columns import TYPES
 
 Verdict = Callable[[str], None]

@@ -9,7 +9,7 @@ from typing import Any
 from lbx.base.records import Sample
 from lbx.judging.journal import Journal, journal_of
 from lbx.judging.rating_choice import rating_set
-from lbx.judging.rating_session import Book, Opinion
+from lbx.judging.rating_session import Opinion, RatingSession
 from lbx.judging.rating_sets import SCORE, RatingSet
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.store.ratings import ratings_of
@@ -66,12 +66,12 @@ def set_of(path: Path, kind: str = SCORE, **options: object) -> RatingSet:
         return rating_set(store, (), kind=kind, **options)[0]  # type: ignore[arg-type]
 
 
-def book_of(path: Path, journal: Journal, raters: Sequence[str] = ("ann",), **options: object) -> Book:
+def book_of(path: Path, journal: Journal, raters: Sequence[str] = ("ann",), **options: object) -> RatingSession:
     """As `lbx rate` opens it."""
     chosen = set_of(path, **options)  # type: ignore[arg-type]
     with Store(path, read_only=True) as store:
         held = ratings_of(store, chosen.set_id).dicts()
-    return Book(chosen, raters, journal, held)
+    return RatingSession(chosen, raters, journal, held)
 
 
 def rate_all(path: Path, rater: str, value: int) -> None:
@@ -80,4 +80,4 @@ def rate_all(path: Path, rater: str, value: int) -> None:
         book = book_of(path, journal, (rater,))
         for item in book.queue(rater):
             for place in range(len(book.values(rater, item))):
-                book.say(rater, item, [Opinion(place, value)])
+                book.save(rater, item, [Opinion(place, value)])

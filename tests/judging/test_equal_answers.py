@@ -8,7 +8,7 @@ from judged_rounds import SCALE, Said, add_judge
 from rated_file import answers_file, rate_all
 
 from lbx.benchmarks.judge import Round
-from lbx.judging.collecting import collect
+from lbx.judging.journal import collect
 from lbx.report.reports import read
 from lbx.store import Store
 

@@ -12,7 +12,7 @@ from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks.judge import Judging, Round
 from lbx.benchmarks.leval.judge import VERDICTS, parse_rubric
-from lbx.judging.rubrics import read_rubric
+from lbx.running.judge_run import read_rubric
 
 ROUND = Round("leval", "tpo", "0", "why {x}?", ("so",), "m", "one", against_run_id="n", against="two")
 PAIR = """

@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lbx.base.tables import check_table, is_name, wrong
-from lbx.benchmarks.base.rubric import NEW_TOKENS, NUMBER, PAIR, RATING, WINNERS, Rubric, bare
+from lbx.benchmarks.base.rubric import NEW_TOKENS, NUMBER, PAIR, RATING, WINNERS, Rubric, bare_mark
 from lbx.benchmarks.base.templates import template_fields
 
 _MOST_TOKENS = 1 << 20
@@ -112,7 +112,7 @@ def _verdicts(entries: Sequence[Any], where: str) -> tuple[tuple[str, str], ...]
     marks = [pair[0] for pair in pairs]
     for place, mark in enumerate(marks):
         for other in marks[:place] + marks[place + 1 :]:
-            if mark in other or bare(mark) == bare(other):
+            if mark in other or bare_mark(mark) == bare_mark(other):
                 raise wrong(where, f"the mark {mark!r} of verdicts stands in {other!r}, and would be found with it")
     return tuple((mark, winner) for mark, winner in pairs)
 

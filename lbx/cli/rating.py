@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lbx.web import Documents
     from lbx.web.rating import RatingPages
 
-_MOST_STEPS = 20
+_MAX_STEPS = 20
 _SOURCES = {
     "human": "questions that L-Eval marks for people",
     "llm": "questions that L-Eval marks for a judge",
@@ -68,7 +68,7 @@ def _moved(count: int) -> str:
 
 
 def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[Documents]) -> None:
-    people, results = _people(options.names, options.raters), options.results
+    people, results = _rater_names(options.names, options.raters), options.results
     opened = Bundle(options.bundle) if options.bundle else None
     with Journal(journal_of(results)) as journal:
         with Store(results) as store:
@@ -79,52 +79,52 @@ def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[D
                 questions=options.questions and str(options.questions),
                 patterns=patterns(options.tasks),
                 limit=options.items,
-                scale=_ends(options.scale or "1-5"),
+                scale=_parse_scale(options.scale or "1-5"),
                 seed=options.seed,
                 raters_per_item=options.raters_per_item if len(people) > 1 else None,
                 agreement=options.agreement,
                 bundle=opened,
             )
-            held = ratings_of(store, chosen.set_id).dicts()
+            stored_rows = ratings_of(store, chosen.set_id).dicts()
         texts = documents(opened, chosen.items) if opened else {}
-        session = RatingSession(chosen, people, journal, held)
-        say_what(session, equal, texts if opened else None)
+        session = RatingSession(chosen, people, journal, stored_rows)
+        describe_session(session, equal, texts if opened else None)
         pages = pages_of(session, documents_of(texts.get), reference_open=options.reference_open)
         try:
-            of_web("cli.sites:open_site")(pages.routes, [one for one in people if session.queue(one)], options)
+            of_web("cli.sites:open_site")(pages.routes, [rater for rater in people if session.queue(rater)], options)
         finally:
-            _keep(results, journal)
+            _move_at_end(results, journal)
 
 
-def say_what(session: RatingSession, equal: int, documents: Mapping[str, str] | None) -> None:
-    """What will be rated, before the links."""
+def describe_session(session: RatingSession, equal: int, documents: Mapping[str, str] | None) -> None:
+    """Note the questions, documents and raters, before the links."""
     chosen = session.set
     questions = counted(len(chosen.items), "question")
     note(f"{chosen.set_id}: {questions} ({chosen.source}), answers of {', '.join(chosen.runs)}.")
     if chosen.source in _SOURCES:
         note(f"Only {_SOURCES[chosen.source]}; --questions all takes all of them.")
     if len(session.raters) > 1:
-        _say_who_gets_what(session)
+        _describe_shares(session)
     if equal:
         note(f"{counted(equal, 'pair is', 'pairs are')} left out: both answers are equal.")
     if documents is None:
         note("Without --bundle there are no documents to see.")
     elif lacking := sum(item.document_key not in documents for item in chosen.items):
         note(f"The bundle lacks the documents of {counted(lacking, 'question')}.")
-    if untold := sum(not (item.task_text or item.question).strip() for item in chosen.items):
+    if without_text := sum(not (item.task_text or item.question).strip() for item in chosen.items):
         where = (
             "--bundle shows the prompts that say what is asked"
             if documents is None
             else "the bundle lacks their prompts"
         )
-        note(f"{counted(untold, 'question has', 'questions have')} no text of their own: {where}.")
+        note(f"{counted(without_text, 'question has', 'questions have')} no text of their own: {where}.")
     if session.torn:
         note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {session.torn}.")
     if done := sum(session.progress(rater).done for rater in session.raters):
         note(f"{done:,} are already rated; this continues.")
 
 
-def _say_who_gets_what(session: RatingSession) -> None:
+def _describe_shares(session: RatingSession) -> None:
     items, each = session.set.items, session.set.raters_per_item
     for_all = sum(item.for_all for item in items)
     shared = f"{for_all:,} of them go to all raters, each of the others to {each}."
@@ -138,8 +138,8 @@ def _say_who_gets_what(session: RatingSession) -> None:
             note(f"{rater} has nothing to rate and gets no link: there are fewer documents than raters.")
 
 
-def _keep(results: Path, journal: Journal) -> None:
-    """At the end: into the tables, if they are free."""
+def _move_at_end(results: Path, journal: Journal) -> None:
+    """Move the ratings into the results file, unless it is in use."""
     try:
         moved = move_journal(results, journal)
     except StoreError as error:
@@ -149,7 +149,7 @@ def _keep(results: Path, journal: Journal) -> None:
         note(f"Moved into {results}: {_moved(moved)}." if moved else "Nothing new was rated.")
 
 
-def _people(names: Sequence[str], raters: int | None) -> list[str]:
+def _rater_names(names: Sequence[str], raters: int | None) -> list[str]:
     if names and raters is not None and raters != len(names):
         raise UsageError(f"--raters says {raters}, but {len(names)} are named.", fix="Give one of the two.")
     people = list(names) or [f"rater-{number}" for number in range(1, (raters or 1) + 1)]
@@ -161,11 +161,11 @@ def _people(names: Sequence[str], raters: int | None) -> list[str]:
     return people
 
 
-def _ends(scale: str) -> tuple[int, int]:
+def _parse_scale(scale: str) -> tuple[int, int]:
     match = re.fullmatch(r"([0-9]{1,3})-([0-9]{1,3})", scale)
     low, high = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not low < high <= low + _MOST_STEPS:
+    if not low < high <= low + _MAX_STEPS:
         raise UsageError(
-            f"{scale!r} is not a scale.", fix=f"Two whole numbers, at most {_MOST_STEPS} apart: --scale 1-5."
+            f"{scale!r} is not a scale.", fix=f"Two whole numbers, at most {_MAX_STEPS} apart: --scale 1-5."
         )
     return low, high

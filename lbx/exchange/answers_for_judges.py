@@ -37,7 +37,7 @@ _FAMILY = BENCHMARKS[official_judge.BENCHMARK]
 
 
 def read_judged(form: PredictionFormat, paths: Sequence[Path]) -> PredictionFiles:
-    """Files of one model, their rows behind each other. Raises UsageError: something is wrong with one."""
+    """Rows of one model's files, one file after the other. Raises UsageError: something is wrong with one."""
     rows: list[Prediction] = []
     files, digest = [], hashlib.sha256()
     for path in paths:
@@ -62,23 +62,23 @@ def holds_judged(form: PredictionFormat, path: Path, *, e: bool = False) -> bool
 
 
 def match_judged(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> PredictionFiles:
-    """The same answers, each of the bundle's sample with that question and reference, be it scored as well or not.
+    """The same answers, each with the bundle's sample of that question and reference.
 
-    A question that is marked twice is one sample: its second row is the sample's second iteration. What is not in the
-    bundle stays as its file tells it (``prediction_files.match``).
+    A question with both marks is one sample: its second row is the sample's second iteration. A question that is not in
+    the bundle stays as its file tells it (``prediction_files.match``).
 
     Raises:
         UsageError: no row answers a sample.
         BundleError: the bundle has none of the tasks, or they are damaged.
     """
     family = BENCHMARKS[form.name]
-    held = [task.name for task in family.tasks(bundle, family.open_tasks) if family.is_open(task.name)]
-    if not held:
+    tasks = [task.name for task in family.tasks(bundle, family.open_tasks) if family.is_open(task.name)]
+    if not tasks:
         raise family.no_data(bundle, f"any of the open tasks of {form.name}")
     samples_of: dict[object, list[tuple[int, Sample]]] = defaultdict(list)
-    for task in held:
-        for place, sample in enumerate(bundled_samples(form, bundle, task)):
-            samples_of[sample.question, sample.references].append((place, sample))
+    for task in tasks:
+        for position, sample in enumerate(bundled_samples(form, bundle, task)):
+            samples_of[sample.question, sample.references].append((position, sample))
     times: Counter[object] = Counter()
     matched, alone = [], Alone(form, 0)
     for row in reading.rows:
@@ -90,10 +90,10 @@ def match_judged(form: PredictionFormat, bundle: Bundle, reading: PredictionFile
             known = (row.sample.question, row.sample.references) in samples_of
             matched.append(alone.row(row, why_unmatched(known=known)))
             continue
-        place, sample = next((pair for pair in free if mark in marks_in(pair[1].meta)), free[0])
+        position, sample = next((pair for pair in free if mark in marks_in(pair[1].meta)), free[0])
         matched.append(
             replace(
-                row, task=sample.task, sample_id=sample.sample_id, position=place, sample=sample,
+                row, task=sample.task, sample_id=sample.sample_id, position=position, sample=sample,
                 iteration=times[sample.key],
             )
         )  # fmt: skip
@@ -103,7 +103,6 @@ def match_judged(form: PredictionFormat, bundle: Bundle, reading: PredictionFile
 
 
 def by_task(rows: Sequence[Prediction]) -> dict[str, list[Prediction]]:
-    """Rows under their tasks, in their order."""
     tasks: dict[str, list[Prediction]] = {}
     for row in rows:
         tasks.setdefault(row.task, []).append(row)
@@ -118,7 +117,7 @@ def export_judged(
 
     Args:
         metric: one of ``official_judge.ANSWER_FILES``.
-        bundle: says in which order the questions stand, and the prompts that rows tell.
+        bundle: has the questions in the authors' order, and the prompts.
 
     Raises:
         UsageError: no such metric or run, an import, no answer to such a question, or a file already exists.

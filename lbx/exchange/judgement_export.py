@@ -24,13 +24,13 @@ from lbx.exchange.prediction_files import format_named
 from lbx.store import Store
 from lbx.store.runs import check_runs
 
-_WHOSE = ("benchmark", "task", "sample_id", "run_id", "iteration", "against_run_id", "against_iteration")
+_KEY_COLUMNS = ("benchmark", "task", "sample_id", "run_id", "iteration", "against_run_id", "against_iteration")
 _ANSWER = ", ".join(
     f"CASE WHEN {side}.run_id IS NOT NULL AND sha256(coalesce({side}.output, '')) = a.meta->>'{side}_sha256' "
     f"THEN coalesce({side}.output, '') END AS {side}_text"
     for side in ("answer", "against")
 )
-# What was said of an answer that is another one now makes room for what is said of that.
+# Current judgements come last, and replace those of an answer that has changed since.
 _ROUNDS = f"""
     SELECT j.*, a.question, a."references", {_ANSWER}
     FROM judgements j JOIN samples a ON (a.benchmark, a.task, a.sample_id) = ('{NAME}', j.rubric, j.round_id)
@@ -93,12 +93,12 @@ def _no_judge(run_id: str) -> UsageError:
 
 
 def _imported(store: Store, run_id: str, settings: Mapping[str, Any]) -> tuple[str, list[str]]:
-    held = "SELECT count(*), count(source_row) FROM generations WHERE run_id = ? AND benchmark = ?"
-    ((rounds, stored_settings),) = store.query(held, [run_id, NAME]).rows
+    counts = "SELECT count(*), count(source_row) FROM generations WHERE run_id = ? AND benchmark = ?"
+    ((rounds, source_rows),) = store.query(counts, [run_id, NAME]).rows
     if "rubric" not in settings:
         raise _no_judge(run_id)
     files = stored_files(store, run_id, settings)
-    if len(files) != 1 or stored_settings != files[0].rows or rounds != 2 * stored_settings:
+    if len(files) != 1 or source_rows != files[0].rows or rounds != 2 * source_rows:
         raise not_whole(store, run_id)
     rows = store.query(
         "SELECT source_row FROM generations WHERE run_id = ? AND source_row IS NOT NULL ORDER BY created_at", [run_id]
@@ -107,7 +107,7 @@ def _imported(store: Store, run_id: str, settings: Mapping[str, Any]) -> tuple[s
 
 
 def _rubric(run_id: str, settings: Mapping[str, Any], bundle: Bundle | None) -> Rubric:
-    """The official one, by which the run must have judged in both orders."""
+    """The official rubric. Raises UsageError: the run judged by another one, or in one order."""
     if bundle is None:
         raise UsageError(
             f"The run {run_id!r} is lbx's own, and the file holds its prompts, which are not stored.",
@@ -123,30 +123,30 @@ def _rubric(run_id: str, settings: Mapping[str, Any], bundle: Bundle | None) -> 
 
 
 def _pairs(store: Store, run: Mapping[str, Any], rubric: Rubric) -> tuple[dict[str, list[judge_files.JudgedPair]], int]:
-    """{file: its rows}, and how many rounds lack their other order."""
+    """{file: its rows}, and the number of rounds without their other order."""
     rounds: dict[tuple[Any, ...], dict[bool, dict[str, Any]]] = {}
     for row in store.query(_ROUNDS, [run["run_id"]]).dicts():
-        key = (*(row[name] for name in _WHOSE), tuple(row["marks"]))
+        key = (*(row[name] for name in _KEY_COLUMNS), tuple(row["marks"]))
         if None in key:
             raise StoreError(
                 f"{store.path} holds a round of {run['run_id']} that lbx did not write.",
                 fix="Give the file as lbx wrote it.",
             )
         rounds.setdefault(key, {})[row["answer_first"] is not False] = row
-    # A question that both are to judge is asked once, and is two rows where both kinds of questions were asked.
-    marks_asked = {marks[0] for *_, marks in rounds if len(marks) == 1}
+    # A question with both marks is one round, and two rows where questions of both marks were asked.
+    asked_marks = {marks[0] for *_, marks in rounds if len(marks) == 1}
     pairs: dict[str, list[judge_files.JudgedPair]] = {}
-    whole = [both for both in rounds.values() if len(both) == 2]
-    names = _labels(store, {both[True][name] for both in whole for name in ("run_id", "against_run_id")})
-    for both in whole:
-        judged, against = names[both[True]["run_id"]], names[both[True]["against_run_id"]]
-        pair = _pair(store, rubric, run["model"], (judged, against), both=both)
-        pairs.setdefault(f"{judged}.pred.judge.jsonl", []).extend([pair] * row_count(both[True]["marks"], marks_asked))
-    return pairs, len(rounds) - len(whole)
+    complete = [(orders[True], orders[False]) for orders in rounds.values() if len(orders) == 2]
+    names = _labels(store, {first[name] for first, _ in complete for name in ("run_id", "against_run_id")})
+    for first, second in complete:
+        judged, against = names[first["run_id"]], names[first["against_run_id"]]
+        pair = _pair(store, rubric, run["model"], (judged, against), first=first, second=second)
+        pairs.setdefault(f"{judged}.pred.judge.jsonl", []).extend([pair] * row_count(first["marks"], asked_marks))
+    return pairs, len(rounds) - len(complete)
 
 
 def _labels(store: Store, runs: set[str]) -> dict[str, str]:
-    """How the benchmark's files call each run's model."""
+    """Each run's model as the benchmark's files name it."""
     answers = format_named(official_judge.BENCHMARK)
     labels = {}
     for run_id, model, settings in store.query("SELECT run_id, model, settings FROM runs").rows:
@@ -171,18 +171,18 @@ def _pair(
     judge: str,
     names: tuple[str, str],
     *,
-    both: Mapping[bool, Mapping[str, Any]],
+    first: Mapping[str, Any],
+    second: Mapping[str, Any],
 ) -> judge_files.JudgedPair:
-    first, second = both[True], both[False]
     texts = first["answer_text"], first["against_text"]
     for run_id, text in zip((first["run_id"], first["against_run_id"]), texts, strict=True):
         if text is None:
             raise _no_answers(store, run_id)
-    shown = {"question": first["question"], "reference": "\n".join(json.loads(first["references"])), "document": ""}
-    one, other = (
-        "".join(fill_format(rubric.user, {**shown, "a": a, "b": b}, document="document", source=rubric.source))
+    fields = {"question": first["question"], "reference": "\n".join(json.loads(first["references"])), "document": ""}
+    prompt, swapped = (
+        "".join(fill_format(rubric.user, {**fields, "a": a, "b": b}, document="document", source=rubric.source))
         for a, b in (texts, texts[::-1])
     )
     answers = [judge_files.NO_ANSWER if row["error"] is not None else row["output"] or "" for row in (first, second)]
-    at = second["created_at"].replace(tzinfo=UTC).timestamp()
-    return judge_files.make_pair(judge, names, (one, other), (answers[0], answers[1]), at)
+    time = second["created_at"].replace(tzinfo=UTC).timestamp()
+    return judge_files.make_pair(judge, names, (prompt, swapped), (answers[0], answers[1]), time)

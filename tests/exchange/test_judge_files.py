@@ -209,34 +209,33 @@ def test_a_model_that_never_wins_is_called_as_its_file(store: Store, write_lines
     assert done.numbers[0] == "n_wins of gpt-3.5 = 0" and not done.notes
 
 
+TWO_ROWS = rows()[:2]
+CHANGED = TWO_ROWS[1]
+
+
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("second", "why"),
     [
-        ({"g1_judgment": 7}, "line 2: 'g1_judgment' should be text and is the number 7"),
-        ({"g2_user_prompt": ...}, "line 2: the key 'g2_user_prompt' is missing"),
-        ({"judge": None}, "line 2: 'judge' should be text and is null"),
-        ({"judge": "gpt-3"}, "several judges, gpt-4 and gpt-3; lbx takes one a file"),
-        ({"g1_winner": "x"}, "line 2: 'x' wins where 'ours-7b' does in line 1: a file is about two"),
-        ("[]", "line 2: it holds a list where an object should be"),
+        ({**CHANGED, "g1_judgment": 7}, "line 2: 'g1_judgment' should be text and is the number 7"),
+        ({**CHANGED, "judge": None}, "line 2: 'judge' should be text and is null"),
+        ({**CHANGED, "judge": " "}, "line 2: 'judge' is blank"),
+        ({**CHANGED, "judge": "x" * 201}, "line 2: 'judge' is longer than 200"),
+        ({**CHANGED, "judge": "gpt-3"}, "several judges, gpt-4 and gpt-3"),
+        ({**CHANGED, "g1_winner": "x"}, "line 2: 'x' wins where 'ours-7b' does in line 1"),
+        ({key: value for key, value in CHANGED.items() if key != "g2_user_prompt"}, "line 2: the key 'g2_user_prompt'"),
+        ([], "line 2: it holds a list"),
         ("n_draws = 1", r"line 2: it is not JSON \(Expecting value at column 1\)"),
         ('{"g1_winner": "x"', "line 2: it is not JSON"),
     ],
 )
-def test_a_damaged_file_is_refused_whole(
-    changes: Any, why: str, store: Store, write_lines: Callable, tmp_path: Path
-) -> None:
-    first, second = rows()[:2]
-    if isinstance(changes, str):
-        file = tmp_path / "m.pred.judge.jsonl"
-        file.write_text(f"{json.dumps(first)}\n{changes}\n")
-    else:
-        second = {key: value for key, value in {**second, **changes}.items() if value is not ...}
-        file = write_lines("m.pred.judge.jsonl", [first, second])
+def test_a_damaged_file_is_refused_whole(second: Any, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "m.pred.judge.jsonl"
+    file.write_text("\n".join([json.dumps(TWO_ROWS[0]), second if isinstance(second, str) else json.dumps(second)]))
     with pytest.raises(UsageError, match=why):
         read_judgements(file)
 
 
-def test_only_numbers_and_nothing(tmp_path: Path) -> None:
+def test_a_file_of_numbers_alone_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "m.pred.judge.jsonl"
     file.write_text("n_draws = 1 n_error = 0\n")
     with pytest.raises(UsageError, match="it holds no judgement"):

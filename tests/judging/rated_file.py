@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +75,16 @@ def book_of(path: Path, journal: Journal, raters: Sequence[str] = ("ann",), **op
     return RatingSession(chosen, raters, journal, held)
 
 
+@contextmanager
+def session_of(path: Path, raters: Sequence[str] = ("ann",), **options: object) -> Iterator[RatingSession]:
+    """A session of `lbx rate`, with its journal open."""
+    with Journal(journal_of(path)) as journal:
+        yield book_of(path, journal, raters, **options)
+
+
 def rate_all(path: Path, rater: str, value: int) -> None:
     """Everything that a rater is asked, and the journal left as it is."""
-    with Journal(journal_of(path)) as journal:
-        book = book_of(path, journal, (rater,))
+    with session_of(path, (rater,)) as book:
         for item in book.queue(rater):
             for place in range(len(book.values(rater, item))):
                 book.save(rater, item, [Opinion(place, value)])

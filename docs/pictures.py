@@ -17,9 +17,9 @@ from playwright.sync_api import Browser, sync_playwright
 
 from lbx.base.records import Sample
 from lbx.exchange.annotation.dataset import Dataset
-from lbx.judging.people.book import Book
-from lbx.judging.people.choosing import rating_set
-from lbx.judging.people.journal import Journal
+from lbx.judging.journal import Journal
+from lbx.judging.rating_choice import rating_set
+from lbx.judging.rating_session import RatingSession
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.web import Documents
 from lbx.web.annotating import AnnotationPages
@@ -99,7 +99,9 @@ def opened(folder: Path, kind: str) -> Iterator[str]:
     with Store(folder / "r.duckdb", read_only=True) as store:
         chosen, _ = rating_set(store, RUNS[: 3 if kind == "score" else 2], kind=kind)
     with Journal(folder / f"{kind}.jsonl") as journal:
-        pages = RatingPages(Book(chosen, ["ann"], journal), Documents({i.document_key: LOG for i in chosen.items}.get))
+        pages = RatingPages(
+            RatingSession(chosen, ["ann"], journal), Documents({i.document_key: LOG for i in chosen.items}.get)
+        )
         with site_of(pages.routes, ["ann"]) as site, answered(site):
             yield site.links["ann"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.benchmarks.judge.benchmark import Judging, Round
+from lbx.benchmarks.judge import Judging, Round
 from lbx.scoring.scores import add_up, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings

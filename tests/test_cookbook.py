@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from judged_rounds import add_judge, both_orders
 
-from lbx.benchmarks.judge.benchmark import Round
+from lbx.benchmarks.judge import Round
 from lbx.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -52,7 +52,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "base/crash_report.py": {"fdopen": "a pipe that this process has made"},
     "parity/measuring.py": {"load": "an array in the folder that the command has made", "save": "the same"},
     "exchange/annotation/dataset.py": {"FileIO": "a descriptor of open_kept"},
-    "judging/people/journal.py": {"fdopen": "descriptors of open_kept"},
+    "judging/journal.py": {"fdopen": "descriptors of open_kept"},
     "report/page/page.py": {"read_text": "a file of the package"},
     "report/reference.py": {"read_text": "files of the package"},
 }

@@ -12,11 +12,12 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Task
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules
-from lbx.benchmarks.base.judge_files import JudgeForm
-from lbx.benchmarks.base.official_judge import OfficialJudge
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.benchmarks.judge.benchmark import Judging
+from lbx.benchmarks.judge import Judging
+from lbx.benchmarks.leval import judge as official_judge
+from lbx.benchmarks.leval import judge_files as judge_files
 from lbx.benchmarks.leval.benchmark import LEval
+from lbx.benchmarks.leval.tasks import judged_samples as judged_samples
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.benchmarks.longbench_v2.benchmark import LongBenchV2
@@ -115,20 +116,10 @@ def format_names() -> list[str]:
     return [name for name, family in BENCHMARKS.items() if family.predictions]
 
 
-def official_judges() -> dict[str, OfficialJudge]:
-    """How the authors of built-in benchmarks had answers judged, by the benchmark."""
-    return {name: family.judge for name, family in BENCHMARKS.items() if family.judge}
-
-
-def official_rubric(name: str, bundle: Bundle) -> Rubric:
-    """The rubric of one of them. Raises BundleError: the bundle lacks it, or has another one."""
-    judge = official_judges()[name]
-    return judge.rubric(BENCHMARKS[name].data.official_file(bundle, judge.source))
-
-
-def judge_forms() -> dict[str, JudgeForm]:
-    """The forms of files of judgements that are read and written."""
-    return {form.name: form for form in (*(judge.form for judge in official_judges().values()), JudgeForm())}
+def official_rubric(bundle: Bundle) -> Rubric:
+    """The official judge's rubric. Raises BundleError: the bundle lacks it, or has another one."""
+    family = BENCHMARKS[official_judge.BENCHMARK]
+    return official_judge.parse_rubric(family.data.official_file(bundle, official_judge.SCRIPT))
 
 
 def rubric_file(name: str, bundle: Bundle) -> Path | None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from lbx.backends.listing import list_models
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS, everything, format_names, judge_forms
-from lbx.exchange.ratings.pages import RATING_FORMAT
+from lbx.benchmarks import BENCHMARKS, everything, format_names
+from lbx.exchange.prediction_files import OPINION_FORMATS
 from lbx.store import Store
 
 Given = Mapping[str, Any]
@@ -43,4 +43,4 @@ def models(typed: Given) -> list[str]:
 
 def formats(_typed: Given) -> list[str]:
     """Whose files are imported and exported."""
-    return [*format_names(), *judge_forms(), RATING_FORMAT]
+    return [*format_names(), *OPINION_FORMATS]

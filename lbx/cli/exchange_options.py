@@ -14,7 +14,7 @@ from lbx.cli.spec_options import of_run
 Format = Annotated[
     str,
     typer.Argument(
-        help="Whose files: the benchmark's name, such as longbench; leval_judge, fastchat, leval_ratings.",
+        help="Whose files: the benchmark's name, such as longbench; leval_judge, leval_ratings.",
         metavar="FORMAT",
         autocompletion=completed_by("formats"),
     ),

@@ -12,15 +12,16 @@ from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
 from lbx.base.option import key_values
 from lbx.base.units import counted
-from lbx.benchmarks import BENCHMARKS, judge_forms, official_judges
+from lbx.benchmarks import BENCHMARKS, official_judge
 from lbx.cli.exchange_options import Export, Import, Metadata, Score
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
+from lbx.exchange.answers_for_judges import export_judged
 from lbx.exchange.exporting import export as export_runs
 from lbx.exchange.exporting import write_files
 from lbx.exchange.importing import understand, write_predictions
-from lbx.exchange.judge_export import export_judgements
-from lbx.exchange.judged_export import export_judged
-from lbx.exchange.judgements import understand_judgements, write_judgements
+from lbx.exchange.judgement_export import export_judgements
+from lbx.exchange.judgements import read_judgements, write_judgements
+from lbx.exchange.prediction_files import OPINION_FORMATS
 from lbx.exchange.ratings import exporting, importing
 from lbx.exchange.ratings.pages import RATING_FORMAT, read_pages
 from lbx.running.rescoring import score, score_with
@@ -51,7 +52,7 @@ def score_outputs(options: Score) -> None:
 
 def import_files(options: Import) -> None:
     output, file_format = options.output, options.file_format
-    if options.strip_reasoning and file_format in (RATING_FORMAT, *judge_forms()):
+    if options.strip_reasoning and file_format in OPINION_FORMATS:
         raise UsageError(f"--strip-reasoning is for answers, and {file_format} has none.", fix="Leave it out.")
     if file_format == RATING_FORMAT:
         import_ratings(options)
@@ -60,7 +61,7 @@ def import_files(options: Import) -> None:
     opened = Bundle(options.bundle) if options.bundle else None
     # Before the results file is opened, so that none is made for predictions that cannot be taken.
     metadata = key_values("--metadata", options.metadata)
-    if file_format in judge_forms():
+    if file_format == official_judge.JUDGEMENT_FORMAT:
         _import_judge(options, opened, metadata)
         return
     understood = understand(
@@ -91,14 +92,7 @@ def import_files(options: Import) -> None:
 
 def _import_judge(options: Import, bundle: Bundle | None, metadata: Mapping[str, str]) -> None:
     output = options.output
-    read = understand_judgements(
-        options.file_format,
-        options.path,
-        model=options.model,
-        run_id=options.name,
-        bundle=bundle,
-        metadata=metadata,
-    )
+    read = read_judgements(options.path, model=options.model, run_id=options.name, bundle=bundle, metadata=metadata)
     with Store(output) as store:
         done = write_judgements(store, read)
         for run in done:
@@ -132,16 +126,18 @@ def export_files(options: Export) -> None:
         export_ratings(options)
         return
     opened = Bundle(options.bundle) if options.bundle else None
-    judgements = file_format in judge_forms()
+    judgements = file_format == official_judge.JUDGEMENT_FORMAT
     if options.official and judgements:
         raise UsageError("--results is for answers: judgements bring their numbers along.", fix="Leave it out.")
-    if judged and (file_format not in official_judges() or options.official or not opened):
-        judges = " or ".join(official_judges())
-        raise UsageError(f"--judged is for {judges}, needs --bundle, and goes without --results.", fix="See --help.")
+    if judged and (file_format != official_judge.BENCHMARK or options.official or not opened):
+        raise UsageError(
+            f"--judged is for {official_judge.BENCHMARK}, needs --bundle, and goes without --results.",
+            fix="See --help.",
+        )
     with Store(results, read_only=True) as store:
         runs = runs_named(store, runs) if runs else (only_run(store, judges=judgements),)
         if judgements:
-            done = export_judgements(store, file_format, runs, output, bundle=opened, force=force)
+            done = export_judgements(store, runs, output, bundle=opened, force=force)
         elif judged and opened:
             done = export_judged(store, judged, runs, opened, output, force=force)
         else:

@@ -16,7 +16,7 @@ from lbx.cli.running import finish, how, left_in, show_outlook
 from lbx.cli.tables import show_table
 from lbx.report.fitness import Fitness, fitness
 from lbx.report.sheets import plain_columns
-from lbx.running.judge_run import calibrating, judge_spec, with_baselines
+from lbx.running.judge_run import calibration_spec, judge_spec, with_baselines
 from lbx.running.judge_spec import JudgeSpec
 from lbx.running.plan import plan
 from lbx.running.running import run
@@ -26,21 +26,21 @@ from lbx.store import Store, Table
 def judge_answers(options: Judge) -> None:
     place = options.output or options.results
     values = {**options.judge, "answers": (str(options.results),)}
-    wanted = calibrating(values) if options.calibrate else judge_spec(values)
+    spec = calibration_spec(values) if options.calibrate else judge_spec(values)
     if options.dry_run and options.save_spec is None:
         with TemporaryDirectory(prefix="lbx-") as folder:
-            _show_plan(with_baselines(wanted, Path(folder) / "published.duckdb", quiet=True), as_json=options.as_json)
+            _show_plan(with_baselines(spec, Path(folder) / "published.duckdb", quiet=True), as_json=options.as_json)
         return
-    made = with_baselines(wanted, place)
+    spec = with_baselines(spec, place)
     if options.save_spec is not None:
-        made.settled().write(options.save_spec)
+        spec.settled().write(options.save_spec)
         shards = as_command("lbx", "submit", "slurm", "--spec", options.save_spec, "--shards", "N", "-o", "DIR")
         note(f"Nothing was asked. To ask it in shards: {shards}")
         return
     with saying(lambda: left_in(place)), RunBar() as bar:
-        outcomes = run(made, place, listener=bar, **how(options))
+        outcomes = run(spec, place, listener=bar, **how(options))
     for judge_id in outcomes:
-        _name_mute(place, judge_id)
+        _note_texts_without_verdict(place, judge_id)
     calibrations = [_calibration(place, judge_id) for judge_id in outcomes if options.calibrate]
     if not options.as_json:
         for fit in calibrations:
@@ -64,7 +64,7 @@ def _show_plan(spec: JudgeSpec, *, as_json: bool) -> None:
     )
 
 
-def _name_mute(results: Path, judge_id: str) -> None:
+def _note_texts_without_verdict(results: Path, judge_id: str) -> None:
     """Say how many of the judge's texts hold no verdict; those that failed are named as failed."""
     with Store(results, read_only=True) as store:
         ((count, total),) = store.query(
@@ -73,8 +73,8 @@ def _name_mute(results: Path, judge_id: str) -> None:
         ).rows
     if count:
         shown = as_command("lbx", "show", results, "--run", judge_id)
-        mute = f"{count:,} of {counted(total, 'text')} {'holds' if count == 1 else 'hold'} no verdict"
-        note(f"{judge_id}: {mute}. To read them: {shown}")
+        texts = f"{count:,} of {counted(total, 'text')} {'holds' if count == 1 else 'hold'} no verdict"
+        note(f"{judge_id}: {texts}. To read them: {shown}")
 
 
 def _calibration(results: Path, judge_id: str) -> Fitness:

@@ -18,10 +18,9 @@ from lbx.cli.people_options import Annotate, Rate, RatingKind
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.exchange.annotation.tool_pages import lost, official_files, take_pages
 from lbx.exchange.exporting import write_files
-from lbx.judging.people.book import Book
-from lbx.judging.people.choosing import documents, rating_set
-from lbx.judging.people.collecting import collect, collected
-from lbx.judging.people.journal import Journal, journal_of
+from lbx.judging.journal import Journal, collect, journal_of, move_journal
+from lbx.judging.rating_choice import documents, rating_set
+from lbx.judging.rating_session import RatingSession
 from lbx.store import Store
 from lbx.store.answers import patterns
 from lbx.store.opening import require
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from lbx.web.annotating import AnnotationPages
     from lbx.web.rating import RatingPages
 
-_MOST_STEPS = 20
+_MAX_STEPS = 20
 _SOURCES = {
     "human": "questions that L-Eval marks for people",
     "llm": "questions that L-Eval marks for a judge",
@@ -61,7 +60,7 @@ def _collect(results: Path, journals: Sequence[Path]) -> None:
     collected = collect(results, journals)
     if collected.torn:
         note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {collected.torn}.")
-    for path, raters in collected.spoke_for.items():
+    for path, raters in collected.lines_of_raters.items():
         who = ", ".join(f"{rater} ({lines:,})" for rater, lines in sorted(raters.items()))
         note(f"{path} speaks for {who or 'nobody'}; nothing shows that these people wrote it.")
     note(f"Moved into {results}: {_moved(collected.ratings)}.")
@@ -72,7 +71,7 @@ def _moved(count: int) -> str:
 
 
 def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[Documents]) -> None:
-    people, results = _people(options.names, options.raters), options.results
+    people, results = _rater_names(options.names, options.raters), options.results
     opened = Bundle(options.bundle) if options.bundle else None
     with Journal(journal_of(results)) as journal:
         with Store(results) as store:
@@ -83,68 +82,69 @@ def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[D
                 questions=options.questions and str(options.questions),
                 patterns=patterns(options.tasks),
                 limit=options.items,
-                scale=_ends(options.scale or "1-5"),
+                scale=_parse_scale(options.scale or "1-5"),
                 seed=options.seed,
                 raters_per_item=options.raters_per_item if len(people) > 1 else None,
                 agreement=options.agreement,
                 bundle=opened,
             )
-            held = ratings_of(store, chosen.set_id).dicts()
+            stored_rows = ratings_of(store, chosen.set_id).dicts()
         texts = documents(opened, chosen.items) if opened else {}
-        book = Book(chosen, people, journal, held)
-        say_what(book, equal, texts if opened else None)
-        pages = pages_of(book, documents_of(texts.get), reference_open=options.reference_open)
+        session = RatingSession(chosen, people, journal, stored_rows)
+        describe_session(session, equal, texts if opened else None)
+        pages = pages_of(session, documents_of(texts.get), reference_open=options.reference_open)
         try:
-            open_site(pages.routes, [one for one in people if book.queue(one)], options)
+            open_site(pages.routes, [rater for rater in people if session.queue(rater)], options)
         finally:
-            _keep(results, journal)
+            _move_at_end(results, journal)
 
 
-def say_what(book: Book, equal: int, documents: Mapping[str, str] | None) -> None:
-    """What will be rated, before the links."""
-    chosen = book.set
+def describe_session(session: RatingSession, equal: int, documents: Mapping[str, str] | None) -> None:
+    """Note the questions, documents and raters, before the links."""
+    chosen = session.set
     questions = counted(len(chosen.items), "question")
     note(f"{chosen.set_id}: {questions} ({chosen.source}), answers of {', '.join(chosen.runs)}.")
     if chosen.source in _SOURCES:
         note(f"Only {_SOURCES[chosen.source]}; --questions all takes all of them.")
-    if len(book.raters) > 1:
-        _say_who_gets_what(book)
+    if len(session.raters) > 1:
+        _describe_shares(session)
     if equal:
         note(f"{counted(equal, 'pair is', 'pairs are')} left out: both answers are equal.")
     if documents is None:
         note("Without --bundle there are no documents to see.")
     elif lacking := sum(item.document_key not in documents for item in chosen.items):
         note(f"The bundle lacks the documents of {counted(lacking, 'question')}.")
-    if untold := sum(not (item.task_text or item.question).strip() for item in chosen.items):
+    if without_text := sum(not (item.task_text or item.question).strip() for item in chosen.items):
         where = (
             "--bundle shows the prompts that say what is asked"
             if documents is None
             else "the bundle lacks their prompts"
         )
-        note(f"{counted(untold, 'question has', 'questions have')} no text of their own: {where}.")
-    if book.torn:
-        note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {book.torn}.")
-    if done := sum(book.progress(rater).done for rater in book.raters):
+        note(f"{counted(without_text, 'question has', 'questions have')} no text of their own: {where}.")
+    if session.torn:
+        note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {session.torn}.")
+    if done := sum(session.progress(rater).done for rater in session.raters):
         note(f"{done:,} are already rated; this continues.")
 
 
-def _say_who_gets_what(book: Book) -> None:
-    items, each = book.set.items, book.set.raters_per_item
+def _describe_shares(session: RatingSession) -> None:
+    items, each = session.set.items, session.set.raters_per_item
     for_all = sum(item.for_all for item in items)
     shared = f"{for_all:,} of them go to all raters, each of the others to {each}."
-    note(shared if for_all else f"Each question goes to {each} of the {len(book.raters)} raters.")
+    note(shared if for_all else f"Each question goes to {each} of the {len(session.raters)} raters.")
     if not for_all and each == 1:
         note(
             "No two raters get the same question: no agreement can be computed. Raise --agreement or --raters-per-item."
         )
-    for rater in book.raters:
-        if not book.queue(rater):
+    for rater in session.raters:
+        if not session.queue(rater):
             note(f"{rater} has nothing to rate and gets no link: there are fewer documents than raters.")
 
 
-def _keep(results: Path, journal: Journal) -> None:
+def _move_at_end(results: Path, journal: Journal) -> None:
+    """Move the ratings into the results file, unless it is in use."""
     try:
-        moved = collected(results, journal)
+        moved = move_journal(results, journal)
     except StoreError as error:
         note(f"Every rating is safe in {journal.path}, but not yet in the results file: {error.cause}")
         note(f"Move them later: {as_command('lbx', 'rate', results, '--collect')}")
@@ -152,7 +152,7 @@ def _keep(results: Path, journal: Journal) -> None:
         note(f"Moved into {results}: {_moved(moved)}." if moved else "Nothing new was rated.")
 
 
-def _people(names: Sequence[str], raters: int | None) -> list[str]:
+def _rater_names(names: Sequence[str], raters: int | None) -> list[str]:
     if names and raters is not None and raters != len(names):
         raise UsageError(f"--raters says {raters}, but {len(names)} are named.", fix="Give one of the two.")
     people = list(names) or [f"rater-{number}" for number in range(1, (raters or 1) + 1)]
@@ -164,12 +164,12 @@ def _people(names: Sequence[str], raters: int | None) -> list[str]:
     return people
 
 
-def _ends(scale: str) -> tuple[int, int]:
+def _parse_scale(scale: str) -> tuple[int, int]:
     match = re.fullmatch(r"([0-9]{1,3})-([0-9]{1,3})", scale)
     low, high = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not low < high <= low + _MOST_STEPS:
+    if not low < high <= low + _MAX_STEPS:
         raise UsageError(
-            f"{scale!r} is not a scale.", fix=f"Two whole numbers, at most {_MOST_STEPS} apart: --scale 1-5."
+            f"{scale!r} is not a scale.", fix=f"Two whole numbers, at most {_MAX_STEPS} apart: --scale 1-5."
         )
     return low, high
 

@@ -16,7 +16,7 @@ from lbx.cli.options import ReportFormat
 from lbx.cli.output import answer_json, answer_text, note, parquet_file
 from lbx.cli.read_options import Report
 from lbx.cli.tables import check_output, show_sheets
-from lbx.judging.people.journal import journal_of, read_journal
+from lbx.judging.journal import journal_of, read_journal
 from lbx.report import latex, papers, render, reports
 from lbx.report import overview as overviews
 from lbx.report.cells import sheet

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.outputs import whole_file
-from lbx.benchmarks.judge.benchmark import Judging
+from lbx.benchmarks.judge import Judging
 from lbx.cli.measure_options import Prompts
 from lbx.cli.output import answer_json, answer_text, note
 from lbx.cli.pages import of_web, open_site

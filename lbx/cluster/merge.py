@@ -17,7 +17,7 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.cluster import slurm
 from lbx.cluster.folder import RunFolder
 from lbx.forecast.shards import ShardPlan
-from lbx.judging.people.journal import journal_of
+from lbx.judging.journal import journal_of
 from lbx.scoring.adding_up import add_up, add_up_completed
 from lbx.store import Store, opinions
 from lbx.store.copies import alone

@@ -13,12 +13,10 @@ from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.units import counted, line_spans
-from lbx.benchmarks import BENCHMARKS, judge_forms, official_judges, own_names
-from lbx.benchmarks.base.judge_files import WINNERS
-from lbx.benchmarks.base.official_judge import OfficialJudge, published_run_id
+from lbx.benchmarks import BENCHMARKS, judge_files, official_judge, own_names
 from lbx.benchmarks.base.prediction_lines import read_bytes
 from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
-from lbx.exchange.judged import holds_judged, match_judged, read_judged
+from lbx.exchange.answers_for_judges import holds_judged, match_judged, read_judged
 from lbx.exchange.prediction_files import PredictionFiles, format_named, match, read, refuse_others, unmatched
 from lbx.exchange.reasoning import count_blocks
 from lbx.exchange.reasoning import strip_reasoning as stripped
@@ -104,8 +102,7 @@ def understand(
     if strip_reasoning:
         reading = stripped(form, reading)
     name = run_id or f"{model}-{form.name}-{reading.content_sha256[:8]}"
-    judge = BENCHMARKS[form.name].judge if judged else None
-    settings = judge.settings_of([row.line for row in reading.rows]) if judge else {}
+    settings = official_judge.settings_of_rows([row.line for row in reading.rows]) if judged else {}
     return Understood(form, reading, name, model, bundle, metadata, settings)
 
 
@@ -115,12 +112,11 @@ def _refuse_verdicts(path: Path) -> None:
         return
     with suppress(ValueError, RecursionError):  # whatever else is wrong, its own reader says
         row = json.loads(read_bytes(path).partition(b"\n")[0])
-        if isinstance(row, dict) and {"judge", *WINNERS} <= row.keys():
-            forms = list(judge_forms())
+        if isinstance(row, dict) and {"judge", *judge_files.WINNER_KEYS} <= row.keys():
             raise UsageError(
                 f"{path} holds a judge's verdicts, not a model's answers.",
-                fix=f"Import it as {' or '.join(forms)}:",
-                command=as_command("lbx", "import", forms[0], path, "-o", "RESULTS"),
+                fix=f"Import it as {official_judge.JUDGEMENT_FORMAT}:",
+                command=as_command("lbx", "import", official_judge.JUDGEMENT_FORMAT, path, "-o", "RESULTS"),
             )
 
 
@@ -254,11 +250,9 @@ def published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool 
         BundleError: the bundle has no such answers, or none of the questions.
         StoreError: the results file holds other answers, or other samples, under these names.
     """
-    judges = list(official_judges().values())
-    judge = next((one for one in judges if name in one.published(bundle, length_hint)), judges[0])
-    run_id = published_run_id(name, length_hint=length_hint)
-    form = format_named(judge.benchmark)
-    reading = read_judged(form, _files(bundle, judge, name, length_hint))
+    run_id = official_judge.published_run_id(name, length_hint=length_hint)
+    form = format_named(official_judge.BENCHMARK)
+    reading = read_judged(form, _published_files(bundle, name, length_hint))
     if _is_there(store, run_id, reading.content_sha256):
         return run_id
     reading = match_judged(form, bundle, reading)
@@ -273,13 +267,15 @@ def _is_there(store: Store, run_id: str, content: str) -> bool:
     return any(json.loads(settings).get("content_sha256") == content for (settings,) in rows)
 
 
-def _files(bundle: Bundle, judge: OfficialJudge, name: str, length_hint: bool) -> list[Path]:
-    known = judge.published(bundle, length_hint)
+def _published_files(bundle: Bundle, name: str, length_hint: bool) -> list[Path]:
+    known = official_judge.published_files(bundle, length_hint=length_hint)
     if name in known:
         return [path for place in known[name] if (path := bundle.file(place))]
     hint = "with" if length_hint else "without"
     raise BundleError(
         f"The bundle at {bundle.root} holds no published answers of {name!r}, asked {hint} a hint at the length.",
-        fix=f"It holds those of {', '.join(known)}." if known else f"Bundle {judge.title} on a connected machine.",
-        command="" if known else as_command("lbx", "bundle", BENCHMARKS[judge.benchmark].data.recipe),
+        fix=f"It holds those of {', '.join(known)}."
+        if known
+        else f"Bundle {official_judge.TITLE} on a connected machine.",
+        command="" if known else as_command("lbx", "bundle", BENCHMARKS[official_judge.BENCHMARK].data.recipe),
     )

@@ -1,7 +1,6 @@
 """``lbx import`` of judgements that were made elsewhere: each run of the judge in a file becomes a judge's run.
 
-Whose answers were compared: those of runs in the results file that gave exactly these, else of runs that are made of
-what the prompts show.
+The compared answers are those of runs in the results file that gave exactly these, else of runs made of the prompts.
 """
 
 from __future__ import annotations
@@ -13,16 +12,14 @@ from typing import NamedTuple
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
-from lbx.benchmarks import judge_forms
+from lbx.benchmarks import judge_files, official_judge
 from lbx.benchmarks.base.benchmark import with_unique_ids
-from lbx.benchmarks.base.judge_files import NO_ANSWER, JudgedPair, JudgeFile, JudgeForm, Shown
-from lbx.benchmarks.base.judged_by import LLM, copy_marks, marks_in
-from lbx.benchmarks.base.official_judge import PUBLISHED
+from lbx.benchmarks.base.judge_marks import LLM, copy_marks, marks_in
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 from lbx.benchmarks.base.predictions import NO_TASK, Prediction, file_part, judged_sample
-from lbx.benchmarks.judge.benchmark import NAME, Judging, Round
+from lbx.benchmarks.judge import NAME, Judging, Round
+from lbx.exchange.answers_for_judges import by_task, match_judged
 from lbx.exchange.importing import sample_rows
-from lbx.exchange.judged import by_task, match_judged
 from lbx.exchange.prediction_files import PredictionFiles, format_named
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.imports import import_of, refuse_other_content, write_import
@@ -30,34 +27,35 @@ from lbx.store.rows import stored_sample
 
 Question = tuple[str, str]
 """A question and its reference."""
+_ANSWER_KEYS = ("answer_sha256", "against_sha256", "answer_words", "against_words")
+"""Keys of a round's ``meta`` that are left out where the prompts do not tell the answers for sure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgements:
-    """A file of judgements that is ready to be written; ``name`` is its first run's, the second has "-2" behind it."""
+    """A file of judgements that is ready to be written; ``name`` is its first run's, the second has "-2" appended."""
 
-    form: JudgeForm
-    file: JudgeFile
+    file: judge_files.JudgeFile
     name: str
     model: str
     bundle: Bundle | None = None
     metadata: Mapping[str, str] | None = None
 
     @property
-    def rows(self) -> list[JudgedPair]:
+    def rows(self) -> list[judge_files.JudgedPair]:
         return [row for attempt in self.file.attempts for row in attempt]
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeRun:
-    """What an import made of one run of a judge.
+    """An imported run of a judge.
 
     Attributes:
-        compared: the runs whose answers it compares.
-        rounds: two a question.
-        failed: rounds without a judgement.
+        compared: the runs with the compared answers.
+        rounds: number of rounds, two a question.
+        failed: number of rounds without a judgement.
         numbers: lines of numbers, counted as the file's own script does.
-        notes: a sentence for each row that was not taken as it stands.
+        notes: a sentence for each row that contradicts its judgement.
     """
 
     run_id: str
@@ -68,65 +66,72 @@ class JudgeRun:
     notes: tuple[str, ...] = ()
 
 
-class _Given(NamedTuple):
-    """An answer in the results file."""
-
+class _AnswerKey(NamedTuple):
     run_id: str
     iteration: int
 
 
-class _Compared(NamedTuple):
-    """What a row is about: the judged sample, its document's hash ("" unknown), and both answers."""
+class _Comparison(NamedTuple):
+    """The judged sample of a row, its document's hash ("" if unknown), and both answers."""
 
     sample: Sample
     document: str
-    answers: tuple[_Given, _Given]
+    answers: tuple[_AnswerKey, _AnswerKey]
 
 
 @dataclass(slots=True)
 class _NewRun:
-    """A run that is made of what prompts show: its model, and each sample's different answers in their order."""
+    """A run that is made of prompts: each sample's different answers in their order."""
 
+    run_id: str
     model: str
     answers: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
 
-    def iteration(self, sample: Sample, answer: str | None) -> int:
-        """The answer's place; 0 where it is not known."""
-        several = self.answers.setdefault(sample.key[:3], [])
-        if answer is not None and answer not in several:
-            several.append(answer)
-        return several.index(answer) if answer is not None else 0
+    def iteration(self, sample: Sample, contents: judge_files.PromptContents | None, side: int) -> int:
+        """Iteration of the answer in a prompt, which is added if it is new; 0 for unknown contents."""
+        texts = self.answers.setdefault(sample.key[:3], [])
+        if contents is None:
+            return 0
+        if (answer := contents.answers[side]) not in texts:
+            texts.append(answer)
+        return texts.index(answer)
 
 
 @dataclass(slots=True)
 class _StoredRun:
-    """A run of the results file: its model, and what it answered to each question."""
+    """A run of the results file with its answers to each question."""
 
     run_id: str
     model: str
     answers: dict[Question, list[tuple[Sample, int, str]]] = field(default_factory=dict)
 
-    def answer(self, shown: Shown | None, side: int) -> tuple[Sample, int] | None:
-        """Which of its answers a prompt shows."""
-        for sample, number, text in self.answers.get(shown[:2], ()) if shown else ():
-            if shown and text == shown.answers[side]:
-                return sample, number
+    def answer(self, contents: judge_files.PromptContents | None, side: int) -> tuple[Sample, int] | None:
+        """Sample and iteration of the answer in a prompt."""
+        for sample, iteration, text in self.answers.get(contents[:2], ()) if contents else ():
+            if contents and text == contents.answers[side]:
+                return sample, iteration
         return None
 
-    def gave_all(self, shown: Sequence[Shown], side: int, samples: Mapping[Question, Sample]) -> bool:
+    def iteration(self, _sample: Sample, contents: judge_files.PromptContents | None, side: int) -> int:
+        known = self.answer(contents, side)
+        return known[1] if known else 0
+
+    def gave_all(
+        self, contents: Sequence[judge_files.PromptContents], side: int, samples: Mapping[Question, Sample]
+    ) -> bool:
         """Whether it gave all answers of a side, to these samples where they are known."""
-        for one in shown:
-            known = self.answer(one, side)
-            if known is None or (samples and samples[one[:2]].key != known[0].key):
+        for texts in contents:
+            known = self.answer(texts, side)
+            if known is None or (samples and samples[texts[:2]].key != known[0].key):
                 return False
         return True
 
     def is_called(self, name: str) -> bool:
-        return name in (self.run_id, self.run_id.removeprefix(PUBLISHED), self.model, file_part(self.model))
+        published = self.run_id.removeprefix(official_judge.PUBLISHED)
+        return name in (self.run_id, published, self.model, file_part(self.model))
 
 
-def understand_judgements(
-    form_name: str,
+def read_judgements(
     path: Path,
     *,
     model: str | None = None,
@@ -137,20 +142,21 @@ def understand_judgements(
     """Read and check a file of judgements; nothing is written.
 
     Args:
-        form_name: one of ``judge_forms``.
         model: the judge's name; the file's own where none is given.
-        run_id: JUDGE-FORMAT- and the content's hash where none is given.
+        run_id: default: the judge, the format and the content's hash.
         bundle: match questions with its samples, and read the prompts by its rubric.
 
     Raises:
         UsageError: the path or a line in it is wrong.
         BundleError: the bundle's rubric is not the one that lbx was written for.
     """
-    form = judge_forms()[form_name]
-    bundle = bundle if form.by_rubric else None
-    file = form.read(path, bundle)
+    file = judge_files.read_judge_file(path, bundle)
     model = model or file.attempts[0][0].judge
-    return Judgements(form, file, run_id or f"{model}-{form.name}-{file.sha256[:8]}", model, bundle, metadata)
+    return Judgements(file, run_id or f"{model}-{_name_suffix(file)}", model, bundle, metadata)
+
+
+def _name_suffix(file: judge_files.JudgeFile) -> str:
+    return f"{official_judge.JUDGEMENT_FORMAT}-{file.sha256[:8]}"
 
 
 def write_judgements(store: Store, judgements: Judgements) -> list[JudgeRun]:
@@ -163,7 +169,7 @@ def write_judgements(store: Store, judgements: Judgements) -> list[JudgeRun]:
         BundleError: the bundle has none of the questions' tasks, or they are damaged.
         StoreError: the results file holds another run, or other samples, of one of the names.
     """
-    refuse_other_content(store, judgements.name, judgements.file.content_sha256)
+    refuse_other_content(store, judgements.name, judgements.file.sha256)
     compared = iter(_write_compared(store, judgements))
     return [
         _write_attempt(store, judgements, number, rows, [next(compared) for _ in rows])
@@ -175,7 +181,11 @@ def write_judgements(store: Store, judgements: Judgements) -> list[JudgeRun]:
 
 
 def _write_attempt(
-    store: Store, judgements: Judgements, number: int, rows: Sequence[JudgedPair], compared: Sequence[_Compared]
+    store: Store,
+    judgements: Judgements,
+    number: int,
+    rows: Sequence[judge_files.JudgedPair],
+    compared: Sequence[_Comparison],
 ) -> JudgeRun:
     run = _run_row(judgements, number, len(rows))
     samples = list(with_unique_ids(_rounds(judgements, rows, compared)))
@@ -186,7 +196,7 @@ def _write_attempt(
         tuple(dict.fromkeys(answer.run_id for one in compared for answer in one.answers)),
         len(generations),
         sum(row.error is not None for row in generations),
-        tuple(judgements.form.numbers(rows)),
+        (*judge_files.win_lines(rows), *judge_files.number_lines(rows)),
         tuple(f"{row.line.where}: {row.note}." for row in rows if row.note),
     )
 
@@ -196,8 +206,8 @@ def _run_row(judgements: Judgements, number: int, rows: int) -> RunRow:
     entry = {"name": file.path.name, "task": None, "rows": rows, "separator": content.separator}
     rubric = file.rubric.settings("both") | ({} if file.rubric.user else {"rubric_sha256": ""})  # of unknown words
     return import_of(
-        judgements.form.name,
-        file.content_sha256,
+        official_judge.JUDGEMENT_FORMAT,
+        file.sha256,
         judgements.bundle,
         run_id=judgements.name if number == 1 else f"{judgements.name}-{number}",
         model=judgements.model,
@@ -209,33 +219,32 @@ def _run_row(judgements: Judgements, number: int, rows: int) -> RunRow:
     )
 
 
-def _rounds(judgements: Judgements, rows: Sequence[JudgedPair], compared: Sequence[_Compared]) -> Iterator[Sample]:
-    """Two of each row. What a prompt does not tell for sure is no part of its round."""
+def _rounds(
+    judgements: Judgements, rows: Sequence[judge_files.JudgedPair], compared: Sequence[_Comparison]
+) -> Iterator[Sample]:
+    """Samples of the rounds, two of each row."""
     seen: dict[object, int] = {}
     for row, (sample, document, (judged, against)) in zip(rows, compared, strict=True):
         times = seen[sample.key] = seen.get(sample.key, -1) + 1
-        texts = row.told.answers if row.told else row.prompts
+        texts = row.contents.answers if row.contents else row.prompts
         for answer_first in (True, False):
             made = Round(
                 sample.benchmark, sample.task, sample.sample_id, sample.question, sample.references,
                 judged.run_id, texts[0], judged.iteration, against.run_id, against.iteration, texts[1], answer_first,
                 sample.language, document, copy_marks(marks_in(sample.meta), times),
             ).sample(judgements.file.rubric)  # fmt: skip
-            known = {key: value for key, value in made.meta.items() if row.told or key not in _OF_ANSWERS}
-            yield replace(made, meta=known)
-
-
-_OF_ANSWERS = ("answer_sha256", "against_sha256", "answer_words", "against_words")
+            meta = {key: value for key, value in made.meta.items() if row.contents or key not in _ANSWER_KEYS}
+            yield replace(made, meta=meta)
 
 
 def _generations(
-    run_id: str, task: str, rows: Sequence[JudgedPair], samples: Sequence[Sample]
+    run_id: str, task: str, rows: Sequence[judge_files.JudgedPair], samples: Sequence[Sample]
 ) -> Iterator[GenerationRow]:
     """Two of each row; the first one has its line."""
     for place, sample in enumerate(samples):
         row, second = rows[place // 2], place % 2
         text = row.judgements[second]
-        failed = text == NO_ANSWER
+        failed = text == judge_files.NO_ANSWER
         yield GenerationRow(
             run_id, NAME, task, sample.sample_id, 0,
             output=None if failed else text, error=text if failed else None,
@@ -246,73 +255,71 @@ def _generations(
 # The judged
 
 
-def _write_compared(store: Store, judgements: Judgements) -> list[_Compared]:
-    """What each row of a file compares. Runs and samples that are not there yet are written."""
+def _write_compared(store: Store, judgements: Judgements) -> list[_Comparison]:
+    """The comparison of each row. Missing runs and samples are written."""
     rows = judgements.rows
-    stored, of_questions = _samples(store, judgements)
-    samples = [of_questions[row.told[:2]] if row.told else _unknown_sample(judgements.form, row) for row in rows]
-    unknown = (sample for sample, row in zip(samples, rows, strict=True) if not row.told)
-    store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(unknown)])
-    made: dict[str, _NewRun] = {}
-    answers = []
-    for row, sample in zip(rows, samples, strict=True):
-        both = []
-        for side, run_id in enumerate(_run_ids(row, judgements)):
-            if run := stored.get(side):
-                known = run.answer(row.told, side)
-                both.append(_Given(run.run_id, known[1] if known else 0))
-            else:
-                new = made.setdefault(run_id, _NewRun(row.names[side]))
-                both.append(_Given(run_id, new.iteration(sample, row.told.answers[side] if row.told else None)))
-        answers.append((both[0], both[1]))
-    for run_id, new in made.items():
-        _write_run(store, run_id, new, judgements)
-    documents = _documents(store, judgements.form.benchmark)
+    stored, samples_of = _samples(store, judgements)
+    samples = [samples_of[row.contents[:2]] if row.contents else _unknown_sample(row) for row in rows]
+    unknown = (sample for sample, row in zip(samples, rows, strict=True) if not row.contents)
+    store.write(samples=[SampleRow(sample, position) for position, sample in enumerate(unknown)])
+    run_ids = _run_ids(rows[0].names, judgements.file)
+    first, second = (stored.get(side) or _NewRun(run_ids[side], rows[0].names[side]) for side in (0, 1))
+    answers = [
+        (
+            _AnswerKey(first.run_id, first.iteration(sample, row.contents, 0)),
+            _AnswerKey(second.run_id, second.iteration(sample, row.contents, 1)),
+        )
+        for row, sample in zip(rows, samples, strict=True)
+    ]
+    for run in (first, second):
+        if isinstance(run, _NewRun):
+            _write_run(store, run, judgements)
+    documents = _documents(store)
     return [
-        _Compared(sample, documents.get((sample.task, sample.sample_id), ""), both)
-        for sample, both in zip(samples, answers, strict=True)
+        _Comparison(sample, documents.get((sample.task, sample.sample_id), ""), keys)
+        for sample, keys in zip(samples, answers, strict=True)
     ]
 
 
-def _run_ids(row: JudgedPair, judgements: Judgements) -> tuple[str, str]:
-    """Names for runs that are made of a file; a model may have met itself."""
-    first, second = row.names
-    behind = f"{judgements.form.name}-{judgements.file.sha256[:8]}"
-    return f"{first}-{behind}", f"{second}-{'against-' * (first == second)}{behind}"
+def _run_ids(names: tuple[str, str], file: judge_files.JudgeFile) -> tuple[str, str]:
+    """Names of runs that are made of a file, which may compare a model with itself."""
+    first, second = names
+    suffix = _name_suffix(file)
+    return f"{first}-{suffix}", f"{second}-{'against-' * (first == second)}{suffix}"
 
 
-def _unknown_sample(form: JudgeForm, row: JudgedPair) -> Sample:
-    """For a row whose prompts cannot be taken apart."""
+def _unknown_sample(row: judge_files.JudgedPair) -> Sample:
+    """Sample of a row with unknown contents."""
     name = sha256_text(canonical_json(list(row.prompts)))[:16]
-    return Sample(form.benchmark, NO_TASK, name, "", "", (), meta={"evaluation": LLM})
+    return Sample(official_judge.BENCHMARK, NO_TASK, name, "", "", (), meta={"evaluation": LLM})
 
 
 def _samples(store: Store, judgements: Judgements) -> tuple[dict[int, _StoredRun], dict[Question, Sample]]:
-    """The runs of the results file by the side that they are, and each question's sample."""
+    """Stored runs by their side, and each question's sample."""
     rows = judgements.rows
-    models = [row.told for row in rows if row.told]
-    questions = list(dict.fromkeys(one[:2] for one in models))
-    runs = _stored_runs(store, judgements.form.benchmark, questions)
+    contents = [row.contents for row in rows if row.contents]
+    questions = list(dict.fromkeys(texts[:2] for texts in contents))
+    runs = _stored_runs(store, questions)
     sides: dict[int, _StoredRun] = {}
     samples: dict[Question, Sample] = {}
-    for side in (0, 1) if models else ():
-        able = [run for run in runs if run.gave_all(models, side, samples)]
+    for side in (0, 1) if contents else ():
+        able = [run for run in runs if run.gave_all(contents, side, samples)]
         named = [run for run in able if run.is_called(rows[0].names[side])]
         if named or len(able) == 1:
             sides[side] = run = (named or able)[0]
-            samples |= {one[:2]: known[0] for one in models if (known := run.answer(one, side))}
+            samples |= {texts[:2]: known[0] for texts in contents if (known := run.answer(texts, side))}
     return sides, samples or _new_samples(store, judgements, questions)
 
 
-def _stored_runs(store: Store, benchmark: str, questions: Sequence[Question]) -> list[_StoredRun]:
+def _stored_runs(store: Store, questions: Sequence[Question]) -> list[_StoredRun]:
     runs: dict[str, _StoredRun] = {}
     for row in store.query(
         "SELECT g.run_id, r.model, g.task, g.iteration, g.output, a.* EXCLUDE (benchmark, task) FROM generations g "
         "JOIN samples a USING (benchmark, task, sample_id) JOIN runs r USING (run_id) WHERE g.benchmark = ? "
         "AND g.error IS NULL AND list_contains(?, a.question) ORDER BY g.run_id, g.task, g.sample_id, g.iteration",
-        [benchmark, [question for question, _ in questions] or [""]],
+        [official_judge.BENCHMARK, [question for question, _ in questions] or [""]],
     ).dicts():
-        sample = stored_sample(benchmark, row["task"], row)
+        sample = stored_sample(official_judge.BENCHMARK, row["task"], row)
         run = runs.setdefault(row["run_id"], _StoredRun(row["run_id"], row["model"]))
         question = row["question"], sample.references[0] if sample.references else ""
         run.answers.setdefault(question, []).append((sample, row["iteration"], row["output"] or ""))
@@ -320,38 +327,34 @@ def _stored_runs(store: Store, benchmark: str, questions: Sequence[Question]) ->
 
 
 def _new_samples(store: Store, judgements: Judgements, questions: Sequence[Question]) -> dict[Question, Sample]:
-    """The bundle's samples, or such as an import of the compared answers themselves would have; written."""
-    samples = {key: judged_sample(judgements.form.benchmark, *key, LLM) for key in questions}
+    """The bundle's samples, or those that an import of the compared answers would have; written."""
+    samples = {key: judged_sample(official_judge.BENCHMARK, *key, LLM) for key in questions}
     if judgements.bundle is None or not questions:
         store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(samples.values())])
         return samples
-    form, rows = format_named(judgements.form.benchmark), []
+    form, rows = format_named(official_judge.BENCHMARK), []
     for place, sample in enumerate(samples.values()):
         line = PredictionLine("a prompt", place, "", {})
         rows.append(Prediction(line, sample.task, sample.sample_id, place, sample))
     matched = match_judged(form, judgements.bundle, PredictionFiles(by_task(rows), [], "", judged=True))
-    store.write(
-        samples=[
-            row for task, some in matched.tasks.items() for row in sample_rows(form, task, some, judgements.bundle)
-        ]
-    )
+    tasks = matched.tasks.items()
+    store.write(samples=[row for task, some in tasks for row in sample_rows(form, task, some, judgements.bundle)])
     return {questions[row.line.number]: row.sample for row in matched.rows if row.sample}
 
 
-def _write_run(store: Store, run_id: str, run: _NewRun, judgements: Judgements) -> None:
-    row = import_of(
-        judgements.form.name,
-        judgements.file.content_sha256,
-        judgements.bundle,
-        run_id=run_id,
-        model=run.model,
-        judged=True,
-    )
-    answers = [(key, number, text) for key, several in run.answers.items() for number, text in enumerate(several)]
-    write_import(store, row, [], (GenerationRow(run_id, *key, number, output=text) for key, number, text in answers))
-    store.finish_run(run_id, "done")
+def _write_run(store: Store, run: _NewRun, judgements: Judgements) -> None:
+    form, digest = official_judge.JUDGEMENT_FORMAT, judgements.file.sha256
+    row = import_of(form, digest, judgements.bundle, run_id=run.run_id, model=run.model, judged=True)
+    answers = [
+        GenerationRow(run.run_id, *key, iteration, output=text)
+        for key, texts in run.answers.items()
+        for iteration, text in enumerate(texts)
+    ]
+    write_import(store, row, [], answers)
+    store.finish_run(run.run_id, "done")
 
 
-def _documents(store: Store, benchmark: str) -> dict[tuple[str, str], str]:
-    rows = store.query("SELECT task, sample_id, context_sha256 FROM samples WHERE benchmark = ?", [benchmark]).rows
+def _documents(store: Store) -> dict[tuple[str, str], str]:
+    query = "SELECT task, sample_id, context_sha256 FROM samples WHERE benchmark = ?"
+    rows = store.query(query, [official_judge.BENCHMARK]).rows
     return {(task, name): digest for task, name, digest in rows if digest}

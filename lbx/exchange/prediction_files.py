@@ -17,13 +17,15 @@ from typing import Any
 from lbx.base.errors import BundleError, ConflictError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS, format_names, judge_forms
+from lbx.benchmarks import BENCHMARKS, format_names, official_judge
 from lbx.benchmarks.base.prediction_lines import Content, read_bytes, split, wrong
 from lbx.benchmarks.base.predictions import UNMATCHED, Prediction, PredictionFormat, differences
 from lbx.exchange.ratings.pages import RATING_FORMAT
 from lbx.store import Store
 from lbx.store.rows import stored_sample
 
+OPINION_FORMATS = (official_judge.JUDGEMENT_FORMAT, RATING_FORMAT)
+"""Formats of files of judgements and of raters' ratings."""
 _AS_IT_STANDS = "; kept, but in no comparison with other runs"
 
 
@@ -67,7 +69,7 @@ def format_named(name: str, own: Collection[str] = (), *, how: str = "") -> Pred
     form = BENCHMARKS[name].predictions if name in names else None
     if form:
         return form
-    names = list(dict.fromkeys([*names, *judge_forms(), RATING_FORMAT]))
+    names = list(dict.fromkeys([*names, *OPINION_FORMATS]))
     near = get_close_matches(name, names, n=1)
     known = f"Known are {', '.join(names)}, and a benchmark of your own by its name{how} (docs/own-benchmark.md)."
     raise UsageError(f"There is no prediction format {name!r}.", fix=f"Did you mean {near[0]}?" if near else known)

@@ -1,1 +1,1 @@
-"""What judges and people say of answers: rubrics and rounds for judges, sets for raters."""
+"""Judges and raters of stored answers: rounds for judges, rating sets and sessions for people."""

@@ -1,4 +1,4 @@
-"""Stored answers as rounds for a judge: which questions, whose answers, which order, and what is left out.
+"""Rounds for a judge, made of stored answers.
 
 The rounds of a question follow each other, those that begin with the opponent's answer first: all models' share them up
 to their own answer. On published answers a judge so reads a third of its prompts' tokens.
@@ -15,32 +15,31 @@ from fnmatch import fnmatchcase
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS, official_judges
-from lbx.benchmarks.base.judged_by import BY_NAME, MARKS, copies_of, has_copies, marks_in
+from lbx.benchmarks import BENCHMARKS, official_judge
+from lbx.benchmarks.base.judge_marks import BY_NAME, MARKS, copy_pairs, has_copies, marks_in
 from lbx.benchmarks.base.rubric import PAIR, Rubric
-from lbx.benchmarks.judge.benchmark import Judging, Round
-from lbx.judging.instructions import task_text
+from lbx.benchmarks.judge import Judging, Round
+from lbx.judging.task_texts import task_text
 from lbx.store import Store
 from lbx.store.rows import stored_sample
 
-Place = tuple[str, str, str]
+SampleKey = tuple[str, str, str]
 """(benchmark, task, sample id)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A stored sample; ``document`` is its hash, "" where nobody knows it."""
+    """A stored sample; ``document`` is its hash, "" if unknown."""
 
     sample: Sample
     document: str
 
     @property
-    def place(self) -> Place:
+    def key(self) -> SampleKey:
         return self.sample.key[:3]
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Who is to judge it."""
         return marks_in(self.sample.meta)
 
 
@@ -50,26 +49,26 @@ class RunAnswers:
 
     Attributes:
         questions: in the data's order.
-        texts: {place: {iteration: answer}}, failed ones left out.
+        texts: {sample: {iteration: answer}}, without failed answers.
     """
 
     run_id: str
-    questions: dict[Place, Question] = field(default_factory=dict)
-    texts: dict[Place, dict[int, str]] = field(default_factory=dict)
+    questions: dict[SampleKey, Question] = field(default_factory=dict)
+    texts: dict[SampleKey, dict[int, str]] = field(default_factory=dict)
 
-    def repeats(self) -> bool:
+    def has_repetitions(self) -> bool:
         """Whether questions were asked several times. (Else a second answer is that to a question's second copy.)"""
-        return any(len(texts) > 1 for place, texts in self.texts.items() if not has_copies(self.questions[place].marks))
+        return any(len(texts) > 1 for key, texts in self.texts.items() if not has_copies(self.questions[key].marks))
 
 
 @dataclass(frozen=True, slots=True)
-class Questions:
-    """What is to be judged.
+class QuestionChoice:
+    """Questions to judge.
 
     Attributes:
         questions: "llm", "human", "both" or "open".
         tasks: names and patterns.
-        limit: the first so many questions of each task.
+        limit: number of questions of each task.
         both_orders: whether each pair is shown in both orders.
     """
 
@@ -78,10 +77,9 @@ class Questions:
     limit: int | None = None
     both_orders: bool = True
 
-    def takes(self, question: Question) -> bool:
-        """Whether a question is asked."""
+    def includes(self, question: Question) -> bool:
         sample = question.sample
-        if not any(_means(name, sample) for name in self.tasks):
+        if not any(_is_named(sample, name) for name in self.tasks):
             return False
         if self.questions == "open":
             family = BENCHMARKS.get(sample.benchmark)
@@ -91,13 +89,13 @@ class Questions:
 
 @dataclass(slots=True)
 class Rounds:
-    """Rounds, and what there is to say of them.
+    """Rounds, and counts for messages.
 
     Attributes:
-        questions: how many are judged.
-        missing: {run: how many of its answers to them are not there, or failed}.
-        empty: {run: how many hold nothing but white space, and are judged as they are}.
-        without_task: how many have neither a question nor a prompt in the bundle.
+        questions: number of judged questions.
+        missing: {run: number of answers to them that are missing or failed}.
+        empty: {run: number of answers of white space alone, which are judged as they are}.
+        without_task: number of questions without a text or a prompt in the bundle.
     """
 
     rounds: list[Round] = field(default_factory=list)
@@ -108,7 +106,6 @@ class Rounds:
 
 
 def read_answers(store: Store, run_id: str) -> RunAnswers:
-    """What a run has answered."""
     answers = RunAnswers(run_id)
     tasks = store.query(
         "SELECT DISTINCT benchmark, task FROM generations WHERE run_id = ? AND benchmark <> ? ORDER BY ALL",
@@ -117,8 +114,8 @@ def read_answers(store: Store, run_id: str) -> RunAnswers:
     for benchmark, task in sorted(tasks, key=_task_order):
         for row in store.samples(run_id, benchmark, task):
             question = Question(stored_sample(benchmark, task, row), row["document"])
-            answers.questions.setdefault(question.place, question)
-            answers.texts.setdefault(question.place, {})[row["iteration"]] = row["output"] or ""
+            answers.questions.setdefault(question.key, question)
+            answers.texts.setdefault(question.key, {})[row["iteration"]] = row["output"] or ""
     return answers
 
 
@@ -126,113 +123,110 @@ def make_rounds(
     rubric: Rubric,
     judged: Sequence[RunAnswers],
     against: RunAnswers | None,
-    wanted: Questions,
+    choice: QuestionChoice,
     bundle: Bundle | None = None,
 ) -> Rounds:
-    """What the judge is asked.
+    """The rounds of a judge.
 
     Args:
-        bundle: has the prompts that say what samples without a question ask.
+        bundle: has the prompts of samples without a question.
 
     Raises:
-        UsageError: nothing, or the rubric is not for this.
+        UsageError: there are none, or the rubric is of the other kind.
     """
-    _check(rubric, against)
-    made, counts = Rounds(), Counter[tuple[str, str]]()
-    every: dict[Place, Question] = {}
+    _check_kind(rubric, against)
+    result, counts = Rounds(), Counter[tuple[str, str]]()
+    questions: dict[SampleKey, Question] = {}
     for run in (*judged, *((against,) if against else ())):
-        every |= {place: question for place, question in run.questions.items() if place not in every}
-    for place, question in sorted(every.items(), key=lambda one: _task_order(one[0])):
-        if not wanted.takes(question) or (wanted.limit and counts[place[:2]] >= wanted.limit):
+        for key, question in run.questions.items():
+            questions.setdefault(key, question)
+    for key, question in sorted(questions.items(), key=lambda entry: _task_order(entry[0])):
+        if not choice.includes(question) or (choice.limit and counts[key[:2]] >= choice.limit):
             continue
-        counts[place[:2]] += 1
-        asked = _with_task(question, bundle) if rubric.shows_question else question
-        made.without_task += rubric.shows_question and not asked.sample.question.strip()
-        rounds = _of_question(asked, judged, against, wanted, made)
-        made.questions += bool(rounds)
-        made.rounds += sorted(rounds, key=lambda one: (one.answer_first, one.against_iteration))
-    if not made.rounds:
-        raise _nothing(judged, against, wanted, marked=any(question.marks for question in every.values()))
-    return made
+        counts[key[:2]] += 1
+        text = question.sample.question
+        if rubric.shows_question:
+            text = task_text(bundle, question.sample, question.document)
+            result.without_task += not text.strip()
+        shown = replace(question, sample=replace(question.sample, question=text))
+        rounds = _question_rounds(shown, judged, against, choice, result)
+        result.questions += bool(rounds)
+        result.rounds += sorted(rounds, key=lambda round_: (round_.answer_first, round_.against_iteration))
+    if not result.rounds:
+        raise _no_rounds(judged, against, choice, marked=any(question.marks for question in questions.values()))
+    return result
 
 
-def _with_task(question: Question, bundle: Bundle | None) -> Question:
-    text = task_text(bundle, question.sample, question.document)
-    return replace(question, sample=replace(question.sample, question=text))
-
-
-def _of_question(
-    question: Question, judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: Questions, rounds: Rounds
+def _question_rounds(
+    question: Question, judged: Sequence[RunAnswers], against: RunAnswers | None, choice: QuestionChoice, counts: Rounds
 ) -> list[Round]:
-    place, sample = question.place, question.sample
-    made: list[Round] = []
-    theirs = against.texts.get(place, {}) if against else {0: ""}
-    if against and not theirs:
-        rounds.missing[against.run_id] += 1
+    key, sample = question.key, question.sample
+    rounds: list[Round] = []
+    opponents = against.texts.get(key, {}) if against else {0: ""}
+    if against and not opponents:
+        counts.missing[against.run_id] += 1
     for run in judged:
-        mine = run.texts.get(place, {})
-        if not mine:
-            rounds.missing[run.run_id] += 1
-        for i, j, marks in _pairs(question, run, against, wanted) if mine and theirs else ():
-            one = Round(
-                *place, sample.question, sample.references, run.run_id, mine[i], i,
+        answers = run.texts.get(key, {})
+        if not answers:
+            counts.missing[run.run_id] += 1
+        for i, j, marks in _iteration_pairs(question, run, against, choice) if answers and opponents else ():
+            round_ = Round(
+                *key, sample.question, sample.references, run.run_id, answers[i], i,
                 language=sample.language, document_sha256=question.document, marks=marks,
             )  # fmt: skip
-            rounds.empty[run.run_id] += not one.answer.strip()
+            counts.empty[run.run_id] += not round_.answer.strip()
             if against:
-                one = replace(one, against_run_id=against.run_id, against_iteration=j, against=theirs[j])
-                rounds.empty[against.run_id] += not one.against.strip()
-            made.append(one)
-            if against and wanted.both_orders:
-                made.append(replace(one, answer_first=False))
-    return made
+                round_ = replace(round_, against_run_id=against.run_id, against_iteration=j, against=opponents[j])
+                counts.empty[against.run_id] += not round_.against.strip()
+            rounds.append(round_)
+            if against and choice.both_orders:
+                rounds.append(replace(round_, answer_first=False))
+    return rounds
 
 
-def _pairs(
-    question: Question, run: RunAnswers, against: RunAnswers | None, wanted: Questions
+def _iteration_pairs(
+    question: Question, run: RunAnswers, against: RunAnswers | None, choice: QuestionChoice
 ) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """(iteration, the opponent's, marks) of each pair: where a run had two answers to a question's copies, of each."""
-    mine = run.texts[question.place]
-    theirs = against.texts[question.place] if against else {0: ""}
-    if not any(has_copies(question.marks) and not one.repeats() for one in (run, against) if one):
-        for i in sorted(mine):
-            yield i, i if i in theirs else min(theirs), question.marks
+    """(iteration, opponent's, marks) of each pair: where a run had two answers to a question's copies, of each."""
+    answers = run.texts[question.key]
+    opponents = against.texts[question.key] if against else {0: ""}
+    runs = (run, against) if against else (run,)
+    if not has_copies(question.marks) or all(side.has_repetitions() for side in runs):
+        for i in sorted(answers):
+            yield i, i if i in opponents else min(opponents), question.marks
         return
-    chosen = BY_NAME.get(wanted.questions, MARKS)
-    for (i, j), marks in copies_of(question.marks, mine, theirs).items():
+    chosen = BY_NAME.get(choice.questions, MARKS)
+    for (i, j), marks in copy_pairs(question.marks, answers, opponents).items():
         if any(mark in chosen for mark in marks):
             yield i, j, marks
 
 
-def _check(rubric: Rubric, against: RunAnswers | None) -> None:
+def _check_kind(rubric: Rubric, against: RunAnswers | None) -> None:
     if rubric.kind == PAIR and against is None:
         raise UsageError(f"The rubric {rubric.name!r} compares two answers.", fix="Name the other run: --against RUN.")
     if rubric.kind != PAIR and against is not None:
         raise UsageError(f"The rubric {rubric.name!r} rates one answer alone.", fix="Leave out --against.")
 
 
-def _nothing(
-    judged: Sequence[RunAnswers], against: RunAnswers | None, wanted: Questions, *, marked: bool
+def _no_rounds(
+    judged: Sequence[RunAnswers], against: RunAnswers | None, choice: QuestionChoice, *, marked: bool
 ) -> UsageError:
     names = ", ".join(run.run_id for run in judged)
-    who = f"{names} and {against.run_id} did not both answer" if against else f"{names} did not answer"
-    marks = BY_NAME.get(wanted.questions, ())
-    what = " or ".join(f'marked "{mark}"' for mark in marks) or "open"
+    runs = f"{names} and {against.run_id} did not both answer" if against else f"{names} did not answer"
+    marks = BY_NAME.get(choice.questions, ())
+    kind = " or ".join(f'marked "{mark}"' for mark in marks) or "open"
+    tasks = "" if "all" in choice.tasks else f" in {', '.join(choice.tasks)}"
     fix = "Choose other questions: --questions llm, human, both or open."
     if marks and not marked:
-        titles = " and ".join(judge.title for judge in official_judges().values())
         fix = (
-            f"Only {titles} marks its questions. For others give a rubric of your own (docs/judges.md): "
+            f"Only {official_judge.TITLE} marks its questions. For others give a rubric of your own (docs/judges.md): "
             "--rubric FILE.toml."
         )
-    return UsageError(
-        f"Nothing to judge: {who} any question that is {what}"
-        + (f" in {', '.join(wanted.tasks)}." if "all" not in wanted.tasks else "."),
-        fix=fix,
-    )
+    return UsageError(f"Nothing to judge: {runs} any question that is {kind}{tasks}.", fix=fix)
 
 
-def _means(name: str, sample: Sample) -> bool:
+def _is_named(sample: Sample, name: str) -> bool:
+    """Whether a sample is of a benchmark, task or pattern."""
     benchmark, _, task = name.partition("/")
     if name == "all":
         return True
@@ -242,17 +236,17 @@ def _means(name: str, sample: Sample) -> bool:
     return not task or fnmatchcase(sample.task, task)
 
 
-def _task_order(place: Sequence[str]) -> tuple[int, str, int, str]:
+def _task_order(key: Sequence[str]) -> tuple[int, str, int, str]:
     """The papers' order, as official files have them."""
-    family, name, *_ = place
+    benchmark, task, *_ = key
     families = list(BENCHMARKS)
-    known = benchmark.catalogue.names if (benchmark := BENCHMARKS.get(family)) else ()
+    tasks = family.catalogue.names if (family := BENCHMARKS.get(benchmark)) else ()
     return (
-        families.index(family) if family in families else len(families), family,
-        known.index(name) if name in known else len(known), name,
+        families.index(benchmark) if benchmark in families else len(families), benchmark,
+        tasks.index(task) if task in tasks else len(tasks), task,
     )  # fmt: skip
 
 
-def protocol(settings: str) -> bool:
-    """Whether a run's questions told how long the reference is: of a row's settings, as JSON."""
+def has_length_hint(settings: str) -> bool:
+    """Whether a run's prompts told how long the reference is; by a row's settings, as JSON."""
     return json.loads(settings).get("length_hint") is not False

@@ -1,4 +1,4 @@
-"""Whether a judge is of the family of a model that it judges: judges prefer what they would have said themselves."""
+"""Judges of a judged model's family: judges prefer answers like their own."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _PROBE = (
     "The quick brown fox, aged 1,234.5 years, doesn't re-read naïve façades… \n\n\tdef f(x):\n        return x**2\n"
     "Übergrößenträger 文章の要約をしてください。这是一个测试 Привет, мир! مرحبا بالعالم नमस्ते 안녕하세요 ∑∫√ 🙂🙃"
 )
-"""A text that tokenizers cut differently."""
+"""Text that tokenizers split differently."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedModel:
-    """A model whose answers are judged; "" for what its run does not say."""
+    """A model with judged answers; "" for facts that its run does not have."""
 
     run_id: str
     model: str
@@ -30,33 +30,34 @@ class JudgedModel:
 
 
 def tokenizer_sha256(tokenizer: Tokenizer) -> str:
-    """What tells tokenizers apart, whatever file they come from: how one cuts a text in many scripts."""
+    """Hash of a tokenizer's tokens of a text in many scripts, whatever file it is from."""
     return sha256_text(canonical_json(tokenizer.encode(_PROBE, special=False)))
 
 
 def judged_models(store: Store, run_ids: Sequence[str]) -> list[JudgedModel]:
-    """The models of runs in a results file."""
-    judged = []
-    for run_id in run_ids:
-        for row in store.query("SELECT run_id, model, settings, hardware FROM runs WHERE run_id = ?", [run_id]).dicts():
-            judged.append(_judged(run_id, row["model"], json.loads(row["settings"]), json.loads(row["hardware"])))
-    return judged
+    """Models of runs in a results file."""
+    query = "SELECT model, settings, hardware FROM runs WHERE run_id = ?"
+    return [
+        _judged_model(run_id, model, json.loads(settings), json.loads(hardware))
+        for run_id in run_ids
+        for model, settings, hardware in store.query(query, [run_id]).rows
+    ]
 
 
 def same_family(judge: RunRow, judged: Sequence[JudgedModel]) -> list[str]:
     """The runs of the judge's own model, or of one with its architecture and tokenizer."""
-    own = _judged(judge.run_id, judge.model, judge.settings, judge.hardware)
-    return [one.run_id for one in judged if _alike(own, one)]
+    own = _judged_model(judge.run_id, judge.model, judge.settings, judge.hardware)
+    return [model.run_id for model in judged if _is_same_family(own, model)]
 
 
-def _judged(run_id: str, model: str, settings: Mapping[str, Any], hardware: Mapping[str, Any]) -> JudgedModel:
+def _judged_model(run_id: str, model: str, settings: Mapping[str, Any], hardware: Mapping[str, Any]) -> JudgedModel:
     weights = canonical_json(settings["backend.weights"]) if settings.get("backend.weights") else ""
     return JudgedModel(
         run_id, model, weights, str(hardware.get("architecture", "")), str(hardware.get("tokenizer_sha256", ""))
     )
 
 
-def _alike(one: JudgedModel, other: JudgedModel) -> bool:
-    if one.model == other.model or (one.weights and one.weights == other.weights):
+def _is_same_family(model: JudgedModel, other: JudgedModel) -> bool:
+    if model.model == other.model or (model.weights and model.weights == other.weights):
         return True
-    return bool(one.tokenizer) and (one.architecture, one.tokenizer) == (other.architecture, other.tokenizer)
+    return bool(model.tokenizer) and (model.architecture, model.tokenizer) == (other.architecture, other.tokenizer)

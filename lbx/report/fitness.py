@@ -13,13 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from lbx.benchmarks import official_judges
+from lbx.benchmarks import official_judge
 from lbx.statistics.differences import difference
 from lbx.statistics.estimates import Estimate
 from lbx.store import Store, opinions
-
-_RUBRIC, _OFFICIAL = next(iter(official_judges().items()))
-"""Whom others are held against."""
 
 _MOST_ERRORS = 0.05
 _ASKS = ("orders",)
@@ -86,7 +83,7 @@ def fitness_of(store: Store) -> dict[str, Fitness]:
         judge: _fitness(*(made.get(other, {}) for other, same in who.items() if same == one))
         for judge, one in who.items()
     }
-    own = {row["judge_id"]: row["rubric"] for row in judges if row["rubric"] != _RUBRIC}
+    own = {row["judge_id"]: row["rubric"] for row in judges if row["rubric"] != official_judge.BENCHMARK}
     return fit | {judge: _own(rubric) for judge, rubric in own.items() if not fit[judge].rows}
 
 
@@ -102,18 +99,22 @@ def _fitness(*made: Mapping[str, tuple[Calibrated, Estimate]]) -> Fitness:
     """By whichever calibration is of the most questions."""
     known = max(made, key=lambda parts: sum(row.questions for row, _ in parts.values()))
     rows = [row for row, _ in known.values()]
-    if lacking := [model for model in _OFFICIAL.runs if model not in known]:
+    if lacking := [model for model in official_judge.PUBLISHED_RUNS if model not in known]:
         return Fitness(UN_OFFICIAL, f"it has not judged the published answers of {_and(lacking)}", rows)
-    if few := [row for row in rows if row.questions < _OFFICIAL.questions]:
+    if few := [row for row in rows if row.questions < official_judge.COMPARED_QUESTIONS]:
         listed = _and([f"{row.questions} of {row.model}" for row in few])
         return Fitness(
-            UN_OFFICIAL, f"of {_OFFICIAL.questions} published answers each, it has judged only {listed}", rows
+            UN_OFFICIAL,
+            f"of {official_judge.COMPARED_QUESTIONS} published answers each, it has judged only {listed}",
+            rows,
         )
     why = list(_contradictions(known))
     if why:
         return Fitness(UNFIT, "; ".join(why), rows)
     listed = _and([f"{_percent(row.win_rate)} [{_percent(row.low)}, {_percent(row.high)}]" for row in rows])
-    return Fitness(FIT, f"{_OFFICIAL.name}'s win rates of {_and(list(known))} lie inside its intervals, {listed}", rows)
+    return Fitness(
+        FIT, f"{official_judge.JUDGE}'s win rates of {_and(list(known))} lie inside its intervals, {listed}", rows
+    )
 
 
 def _contradictions(known: Mapping[str, tuple[Calibrated, Estimate]]) -> Iterator[str]:
@@ -123,25 +124,25 @@ def _contradictions(known: Mapping[str, tuple[Calibrated, Estimate]]) -> Iterato
         if not row.holds and row.errors < row.rounds:
             yield (
                 f"it has {row.model} win {_percent(row.win_rate)} [{_percent(row.low)}, {_percent(row.high)}] against "
-                f"{_OFFICIAL.baseline}, {_OFFICIAL.name} {_percent(row.gpt4)}"
+                f"{official_judge.BASELINE_MODEL}, {official_judge.JUDGE} {_percent(row.gpt4)}"
             )
-    for better, worse in _OFFICIAL.ordered:
+    for better, worse in official_judge.ORDERED:
         if _surely_above(known[worse][1], known[better][1]):
             yield f"it puts {worse} above {better}"
 
 
 def _calibrations(store: Store) -> dict[str, dict[str, tuple[Calibrated, Estimate]]]:
     """{judge: {published model that it has compared with the opponent: the row, and the estimate behind it}}."""
-    models = {run_id: model for model, run_id in _OFFICIAL.runs.items()}
+    models = {run_id: model for model, run_id in official_judge.PUBLISHED_RUNS.items()}
     rounds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in store.query(
         "SELECT * FROM judged_rounds WHERE kind = 'pair' AND against_run_id = ? "
         "AND list_contains(?::VARCHAR[], run_id) AND (len(marks) = 0 OR list_contains(marks, ?)) ORDER BY ALL",
-        [_OFFICIAL.baseline_run, list(models), _OFFICIAL.mark],
+        [official_judge.BASELINE_RUN, list(models), official_judge.COMPARED_MARK],
     ).dicts():
         rounds.setdefault((row["judge_id"], models[row["run_id"]]), []).append(row)
     calibrations: dict[str, dict[str, tuple[Calibrated, Estimate]]] = {}
-    for judge, model in sorted(rounds, key=lambda key: list(_OFFICIAL.runs).index(key[1])):
+    for judge, model in sorted(rounds, key=lambda key: list(official_judge.PUBLISHED_RUNS).index(key[1])):
         calibrations.setdefault(judge, {})[model] = _calibrated(model, rounds[judge, model])
     return calibrations
 
@@ -154,7 +155,14 @@ def _calibrated(model: str, rounds: Sequence[Mapping[str, Any]]) -> tuple[Calibr
     low, high = (rate if sure[end] is None else sure[end] for end in ("low", "high"))
     questions = len({(row["task"], row["sample_id"]) for row in rounds})
     row = Calibrated(
-        model, _OFFICIAL.win_rates[model] / 100, rate, low, high, questions, len(rounds), len(rounds) - len(ratings)
+        model,
+        official_judge.WIN_RATES[model] / 100,
+        rate,
+        low,
+        high,
+        questions,
+        len(rounds),
+        len(rounds) - len(ratings),
     )
     return row, made
 

@@ -1,4 +1,4 @@
-"""What a judge is asked, as one value: a run whose questions are other runs' answers."""
+"""The spec of a judge: a run whose questions are other runs' answers."""
 
 import functools
 import os
@@ -15,7 +15,7 @@ from lbx.spec.run_spec import JUDGE_MARK, RunSpec, read_values
 from lbx.spec.settings import SampleChoice
 
 OFFICIAL = "leval"
-"""Whose rubric a judge goes by where none is named: said here, where help and completion read it."""
+"""Benchmark of the default rubric; a literal, so that help and completion need no benchmark."""
 _Questions = Literal["llm", "human", "both", "open"]
 _Orders = Literal["both", "given"]
 _FORMAT = 1
@@ -101,9 +101,9 @@ class JudgeSpec(RunSpec):
             raise UsageError("A judge needs a results file and a run in it to judge: --run.")
         if self.against in self.runs:
             raise UsageError(f"--against {self.against} is one of the judged runs: a run cannot be its own opponent.")
-        refused = [one for one in fields_of(RunSpec).values() if one.option and one.option.judges is False]
-        if any(getattr(self, one.name) != one.default for one in refused):
-            *names, last = (one.spelled for one in refused)
+        refused = [field for field in fields_of(RunSpec).values() if field.option and field.option.judges is False]
+        if any(getattr(self, field.name) != field.default for field in refused):
+            *names, last = (field.spelled for field in refused)
             raise UsageError(f"{', '.join(names)} and {last} do not apply to judges.")
 
     @property
@@ -113,7 +113,7 @@ class JudgeSpec(RunSpec):
 
     @property
     def asked_about(self) -> str:
-        """``questions``, or what it is where nothing is said."""
+        """``questions``, or its default."""
         return self.questions or ("llm" if self.rubric == OFFICIAL else "open")
 
     def carried(self, folder: Path, seen_as: str) -> Self:

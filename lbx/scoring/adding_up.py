@@ -14,7 +14,7 @@ from lbx.benchmarks import OwnBenchmark
 from lbx.benchmarks.base.aggregates import Average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.benchmarks.judge.benchmark import NAME as JUDGE
+from lbx.benchmarks.judge import NAME as JUDGE
 from lbx.scoring.scored import known, number, plain_numbers, read, told
 from lbx.statistics.estimates import Estimate, interval, labels_of
 from lbx.store import GroupRow, ResultRow, Store, opinions

@@ -13,11 +13,10 @@ from killing import Answers, watched
 from ledger import RATING, Rating
 
 from lbx.base.errors import UsageError
-from lbx.judging.people.book import Book, Opinion
-from lbx.judging.people.choosing import rating_set
-from lbx.judging.people.collecting import collected
-from lbx.judging.people.journal import Journal, journal_of
-from lbx.judging.people.rating_lines import row_of
+from lbx.judging.journal import Journal, journal_of, move_journal
+from lbx.judging.rating_choice import rating_set
+from lbx.judging.rating_lines import row_of
+from lbx.judging.rating_session import Opinion, RatingSession
 from lbx.store import Store
 from lbx.store.ratings import ratings_of
 
@@ -113,14 +112,14 @@ class Opinions(Files):
                 except UsageError:
                     return
                 said = ratings_of(store, chosen.set_id).dicts()
-            book = Book(chosen, ["ann"], journal, said)
+            book = RatingSession(chosen, ["ann"], journal, said)
             before = len(journal.records)
             for item in book.queue("ann"):
                 for place in range(len(book.values("ann", item))):
-                    book.say("ann", item, [Opinion(place, value)])
+                    book.save("ann", item, [Opinion(place, value)])
             held.journal |= _ratings(journal.records[before:])
             if collect:
-                collected(path, journal)
+                move_journal(path, journal)
         if watch.dead:
             self._after_collecting(file)
         elif collect:

@@ -47,7 +47,6 @@ INPUTS: dict[str, Callable[[Path], Command]] = {
     "import lveval hotpotwikiqa_mixup_16k.jsonl": lambda x: ("import", "lveval", x, *IMPORT),
     "import leval x.pred.jsonl": lambda x: ("import", "leval", x, *IMPORT),
     "import leval_judge x.pred.judge.jsonl": lambda x: ("import", "leval_judge", x, *IMPORT[:2]),
-    "import fastchat x.jsonl": lambda x: ("import", "fastchat", x, *IMPORT[:2]),
     "import leval_ratings x.json": lambda x: ("import", "leval_ratings", x, "-o", "r.duckdb"),
     "import -o x.duckdb": lambda x: ("import", "longbench", "qasper.jsonl", "--model", "m", "-o", x),
     "judge x.duckdb": lambda x: ("judge", x, "-b", "bundle", "-j", "oracle.jsonl", "--questions", "open"),

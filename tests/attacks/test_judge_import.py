@@ -11,7 +11,7 @@ from results_parts import lbx, refused, tree
 
 from lbx.base.errors import UsageError
 from lbx.exchange.importing import understand
-from lbx.exchange.judgements import understand_judgements
+from lbx.exchange.judgements import read_judgements
 
 TITLE = "\x1b]0;owned\x07\x9b31m\u202e"
 ANSWER = {"query": "q", "gt": "g", "a_pred": "x", "evaluation": "LLM"}
@@ -19,12 +19,7 @@ PAIR = {
     "g1_winner": "a", "g2_winner": "b", "judge": "gpt-4", "g1_user_prompt": "Q\nx\nA\nfoo\nB\nbar\nE",
     "g1_judgment": "[[A]]", "g2_user_prompt": "Q\nx\nA\nbar\nB\nfoo\nE", "g2_judgment": "[[A]]", "tstamp": 1.0,
 }  # fmt: skip
-TWO = {"question_id": 1, "model_1": "a", "model_2": "b", "judge": ["gpt-4", "p"], "turn": 1}
-ROWS: dict[str, dict[str, Any]] = {
-    "leval": ANSWER,
-    "leval_judge": PAIR,
-    "fastchat": {**PAIR, **TWO, "g1_winner": "model_1", "g2_winner": "model_2"},
-}
+ROWS: dict[str, dict[str, Any]] = {"leval": ANSWER, "leval_judge": PAIR}
 OTHERS: tuple[Any, ...] = (None, 7, float("inf"), True, [], {}, "", TITLE, "\0", "\ud800", "a\nb", 2**70, "../" * 9)
 
 
@@ -75,7 +70,7 @@ def test_any_value_under_any_key(form: str, tmp_path: Path) -> None:
         for other in (gone, *({**row, key: value} for value in OTHERS)):
             file.write_bytes(lines(row, other))
             try:
-                understand(form, file, model="j") if form == "leval" else understand_judgements(form, file)
+                understand(form, file, model="j") if form == "leval" else read_judgements(file)
             except UsageError as exc:
                 assert "line 2" in exc.cause or "several judges" in exc.cause
                 refusals += 1
@@ -85,7 +80,7 @@ def test_any_value_under_any_key(form: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ROWS)
 def test_odd_but_whole_files_come_back(form: str, tmp_path: Path) -> None:
     row = ROWS[form]
-    free = ("query", "gt", "a_pred", "g1_user_prompt", "g2_user_prompt", "question_id", "model_1")
+    free = ("query", "gt", "a_pred", "g1_user_prompt", "g2_user_prompt")
     odd = {key: f"{TITLE}\0\ud800 {value}" if key in free else value for key, value in row.items()}
     huge = {key: value * 500_000 if key in ("gt", "g1_user_prompt") else value for key, value in row.items()}
     for number, content in enumerate(

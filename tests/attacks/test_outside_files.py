@@ -22,7 +22,7 @@ from results_parts import results_file
 
 from lbx.backends import headers, places
 from lbx.backends.cards import read_card
-from lbx.backends.hf import dtypes, files, quantisation, stored
+from lbx.backends.hf import checkpoint, dtypes, files, quantisation
 from lbx.backends.llama import variants
 from lbx.base import tables
 from lbx.base.database import parquet_rows
@@ -37,14 +37,14 @@ from lbx.bundle.making import delta, recipe, request, sources
 from lbx.bundle.receiving import check
 from lbx.bundle.signing.signature import load_keys
 from lbx.cli.spec_options import names_of_samples
-from lbx.cluster import status
+from lbx.cluster import merge
 from lbx.cluster.folder import RunFolder
 from lbx.exchange.annotation import dataset_file
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.exchange.annotation.dataset_file import opened
 from lbx.exchange.annotation.pairs import ANSWERS
 from lbx.forecast.shards import read_shards
-from lbx.judging.people.journal import Journal, read_journal
+from lbx.judging.journal import Journal, read_journal
 from lbx.report.reference import read_reference
 from lbx.spec.run_spec import RunSpec
 from lbx.store.opening import connect
@@ -125,8 +125,8 @@ READERS: dict[str, Reader] = {
     "a GGUF's tensors": headers.gguf_tensors,
     "dtype": _as("config.json", dtypes.checkpoint_dtype),
     "quantisation": _as("config.json", quantisation.read_settings),
-    "safetensors": _as("model.safetensors", stored.read_checkpoint),
-    "its index": _as("model.safetensors.index.json", stored.read_checkpoint),
+    "safetensors": _as("model.safetensors", checkpoint.read_checkpoint),
+    "its index": _as("model.safetensors.index.json", checkpoint.read_checkpoint),
     "chat_template.jinja": _as("chat_template.jinja", files.refuse_unsound),
     "a model's file": places.model_files,
     "lines of data": lambda path: list(data_files.read_jsonl(path)),
@@ -143,7 +143,7 @@ READERS: dict[str, Reader] = {
     "is it a results file": is_results_file,
     "shards.json": read_shards,
     "job.json": _as("job.json", lambda folder: RunFolder(folder).submitted()),
-    "a shard's log": status._last_line,
+    "a shard's log": merge._last_line,
     "a reference": read_reference,
     "a dataset": opened,
     "a manifest": lambda path: Bundle(_bundle("tagmanifest-sha256.txt")(path)).digest,

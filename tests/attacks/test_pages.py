@@ -29,7 +29,7 @@ from starlette.routing import Route
 from lbx.base.errors import UsageError
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.exchange.ratings.pages import read_pages
-from lbx.judging.people.journal import Journal, journal_of
+from lbx.judging.journal import Journal, journal_of
 from lbx.web import Documents, Site, limits, listening, pages
 from lbx.web.annotating import AnnotationPages
 from lbx.web.rating import RatingPages

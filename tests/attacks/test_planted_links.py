@@ -22,7 +22,7 @@ from lbx.exchange.annotation.dataset import Dataset
 from lbx.exchange.annotation.pairs import ANSWERS
 from lbx.exchange.exporting import write_files
 from lbx.forecast.shards import ShardPlan
-from lbx.judging.people.journal import Journal
+from lbx.judging.journal import Journal
 from lbx.running.watching import log_beside
 from lbx.spec.run_spec import RunSpec
 from lbx.store import Store, copies, queries

@@ -17,10 +17,9 @@ from rated_file import answers_file, book_of, rate_all
 from results_parts import changed, lbx, refused
 
 from lbx.base.errors import StoreError
-from lbx.judging.people.book import Opinion
-from lbx.judging.people.collecting import collect
-from lbx.judging.people.journal import Journal, journal_of
-from lbx.judging.people.rating_lines import line_of, record_of
+from lbx.judging.journal import Journal, collect, journal_of
+from lbx.judging.rating_lines import line_of, record_of
+from lbx.judging.rating_session import Opinion
 from lbx.store import Store
 
 
@@ -45,9 +44,9 @@ def rate_again(path: Path, value: int) -> None:
         book = book_of(path, journal)
         for item in book.queue("ann"):
             for place in range(len(book.values("ann", item))):
-                assert book.say("ann", item, [Opinion(place, value)])
+                assert book.save("ann", item, [Opinion(place, value)])
         item = book.queue("ann")[0]
-        assert book.say("ann", item, [Opinion(0, 1)])
+        assert book.save("ann", item, [Opinion(0, 1)])
         assert book.undo("ann") is not None
 
 

@@ -20,7 +20,7 @@ from sites import client_of, site_of
 
 from lbx.base import stored_values
 from lbx.exchange.ratings.importing import PAGE_ROW
-from lbx.judging.people.collecting import collect
+from lbx.judging.journal import collect
 from lbx.store.contents import COLUMN_TYPES
 from lbx.web.browsing import BrowsingPages
 

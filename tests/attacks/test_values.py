@@ -114,12 +114,6 @@ FORMS: dict[str, tuple[str, Any, Callable[[Any], str], Command]] = {
         ("import", "leval", "m.pred.jsonl", "-m", "m", *TO),
     ),
     "a judge's words": ("m.pred.judge.jsonl", [JUDGED], lines, ("import", "leval_judge", "m.pred.judge.jsonl", *TO)),
-    "FastChat's judgements": (
-        "m.jsonl",
-        [{**JUDGED, "g1_winner": "model_1", "g2_winner": "model_2", "question_id": 1, "model_1": "a", "model_2": "b",
-          "judge": ["gpt-4", "p"], "turn": 1}], lines,
-        ("import", "fastchat", "m.jsonl", *TO),
-    ),
     "a journal of ratings": (
         "j.jsonl", [SET, RATED], lines, ("rate", "r.duckdb", "--collect", "--journal", "j.jsonl"),
     ),

@@ -17,7 +17,7 @@ import pytest
 from toy import ToyBackend, ToyMemory, logits_after
 
 from lbx.backends import load, resolve_model
-from lbx.backends.options import LlamaOptions
+from lbx.backends.llama.options import LlamaOptions
 from lbx.base.records import Completion, Request, SampleKey
 from lbx.inference.model import Extend, MemoryFullError, SequenceMemory
 

@@ -15,7 +15,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Truncation, sha256_text
 from lbx.benchmarks import BENCHMARKS, beside, reserved_names, select
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.benchmarks.judge.benchmark import NAME, Judging, Round
+from lbx.benchmarks.judge import NAME, Judging, Round
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 MARKS = (("[[A]]", "first"), ("[[B]]", "second"), ("[[C]]", "tie"))

@@ -19,8 +19,8 @@ from lbx.base.records import Sample, ScoredSample, Truncation, canonical_json, s
 from lbx.benchmarks import BENCHMARKS, everything, reserved_names, select
 from lbx.benchmarks.own.benchmark import OwnBenchmark, own_names, read_for_bundle
 from lbx.benchmarks.own.definition import FILE, read_definition
-from lbx.judging.rubrics import read_rubric
 from lbx.metrics.named import METRICS, Asked
+from lbx.running.judge_run import read_rubric
 
 EXAMPLE = Path(__file__).parents[2] / "bundle" / "examples" / "handbook"
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]

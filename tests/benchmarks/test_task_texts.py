@@ -11,10 +11,10 @@ from command_line import Lbx
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.benchmarks.judge.benchmark import Judging
-from lbx.judging.instructions import task_text
-from lbx.judging.people.choosing import rating_set
-from lbx.judging.rounds import Questions, make_rounds, read_answers
+from lbx.benchmarks.judge import Judging
+from lbx.judging.rating_choice import rating_set
+from lbx.judging.rounds import QuestionChoice, make_rounds, read_answers
+from lbx.judging.task_texts import task_text
 from lbx.store import Store
 
 RATING = Rubric("stars", "score", "", "Task: {question}\nAnswer: {answer}", pattern="{rating}", low=1, high=5)
@@ -45,12 +45,12 @@ def test_raters_read_the_prompt_of_a_sample_without_a_question(store: Store, bun
 
 def test_judges_read_the_prompt_of_a_sample_without_a_question(store: Store, bundle: Bundle) -> None:
     ((run,),) = store.query("SELECT run_id FROM runs").rows
-    made = make_rounds(RATING, [read_answers(store, run)], None, Questions("open"), bundle)
+    made = make_rounds(RATING, [read_answers(store, run)], None, QuestionChoice("open"), bundle)
     assert made.without_task == 0
     judging = Judging(RATING, made.rounds)
     for sample in judging.samples(bundle, RATING.name):
         assert judging.prompt(bundle, sample).text.startswith(f"Task: {MULTI_NEWS}\nAnswer: ")
-    assert make_rounds(RATING, [read_answers(store, run)], None, Questions("open")).without_task == 200
+    assert make_rounds(RATING, [read_answers(store, run)], None, QuestionChoice("open")).without_task == 200
 
 
 def test_a_question_that_an_import_does_not_know_is_not_made_up(bundle: Bundle) -> None:

@@ -29,12 +29,10 @@ def folder(tmp_path: Path) -> Path:
 def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path: Path) -> None:
     golden = Path(__file__).resolve().parents[1] / "data/leval_judge/ours.pred.judge.jsonl"
     out = tmp_path / "results.duckdb"
-    fails(lbx("import", "fastchat", golden, "-o", out), 2, "line 6: it is not JSON")
     answers = tmp_path / "tpo.pred.jsonl"
     answers.write_text(json.dumps({"query": "?", "gt": "A", "m_pred": "A", "evaluation": "exam"}))
-    for form in ("leval_judge", "fastchat"):
-        fails(lbx("import", form, answers, "-o", out), 2, "tpo.pred.jsonl holds no judge's verdicts",
-              "To import a model's answers, name their benchmark")  # fmt: skip
+    fails(lbx("import", "leval_judge", answers, "-o", out), 2, "tpo.pred.jsonl holds no judge's verdicts",
+          "To import a model's answers, name their benchmark")  # fmt: skip
     for form in ("leval", "longbench"):
         fails(lbx("import", form, golden, "--model", "m", "-o", out), 2, "holds a judge's verdicts, not a model's",
               f"try: lbx import leval_judge {golden}")  # fmt: skip
@@ -61,7 +59,6 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     fails(lbx(*again, "--results"), 2, "--results is for answers")
     fails(lbx(*again, "--judged", "human_eval"), 2, "--judged is for leval")
     fails(lbx("export", "leval_judge", out, "-o", tmp_path / "out"), 2, "several judges", "--run: gpt-4, gpt-4-2")
-    fails(lbx("export", "fastchat", out, "--run", "gpt-4", "-o", tmp_path / "out"), 2, "is not a judge's")
 
 
 def test_what_cannot_be_imported_leaves_no_results_file(lbx: Lbx, bundle: Path, folder: Path, tmp_path: Path) -> None:

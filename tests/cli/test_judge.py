@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx, fails
+from command_line import Done, Lbx, fails
 from judge_parts import MODELS, RATING, ROWS, TALE, make_home, table
 from kill_parts import rows, wait_for_samples
 from profiles import kills
@@ -22,13 +22,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 
 from endpoint_servers import ScriptedServer, closing_all
 
-from lbx.benchmarks.judge.benchmark import Judging
+from lbx.benchmarks.judge import Judging
 from lbx.forecast.run_plan import make_plan
 from lbx.running.judge_spec import JudgeSpec, spec_of
 from lbx.running.models import card_of, load_model
 from lbx.running.preparing import make_works, resolve
 from lbx.store import Store
 
+X_AGAINST_Y = ("--run", "x", "--against", "y")
+X_AGAINST_TURBO = ("--run", "x", "--against", "turbo-16k-0613")
 OWN = """
 name = "faithful"
 kind = "pair"
@@ -65,8 +67,27 @@ def results(home: Path, tmp_path: Path) -> Path:
     return path
 
 
-def judge(home: Path, results: Path, model: Path, *more: object) -> list[object]:
-    return ["judge", results, "--bundle", home / "b", "--judge", model, "--no-plan", *more]
+class Judge:
+    """``lbx judge`` over a results file."""
+
+    def __init__(self, lbx: Lbx, home: Path, results: Path) -> None:
+        self.lbx, self.home, self.results = lbx, home, results
+
+    def command(self, model: Path, *more: object, results: Path | None = None) -> list[object]:
+        return ["judge", results or self.results, "--bundle", self.home / "b", "--judge", model, "--no-plan", *more]
+
+    def __call__(self, model: Path, *more: object, results: Path | None = None) -> Done:
+        done = self.lbx(*self.command(model, *more, results=results))
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def refuses(self, model: Path, *more: object, why: str, results: Path | None = None) -> None:
+        fails(self.lbx(*self.command(model, *more, results=results)), 2, why)
+
+
+@pytest.fixture
+def judge(lbx: Lbx, home: Path, results: Path) -> Judge:
+    return Judge(lbx, home, results)
 
 
 def settings_of(results: Path) -> dict[str, Any]:
@@ -76,10 +97,9 @@ def settings_of(results: Path) -> dict[str, Any]:
 
 
 def test_a_stored_run_is_judged_in_both_orders_against_a_published_one(
-    lbx: Lbx, home: Path, results: Path, always_first: Path
+    judge: Judge, results: Path, always_first: Path
 ) -> None:
-    what = judge(home, results, always_first, "--run", "x", "--against", "turbo-16k-0613")
-    done = lbx.ok(*what)
+    done = judge(always_first, *X_AGAINST_TURBO)
     assert "11 questions, 22 rounds by the rubric 'leval'" in done.stderr
     assert rows(results, WON) == [("x", 11.0, 22, 22)]
     settings = settings_of(results)
@@ -89,22 +109,18 @@ def test_a_stored_run_is_judged_in_both_orders_against_a_published_one(
         "SELECT DISTINCT meta->>'against_run_id', (meta->>'marks') FROM samples WHERE benchmark = 'judge' ORDER BY 2"
     )
     assert rows(results, kinds) == [("published-turbo-16k-0613", '["LLM"]')]
-    again = lbx(*what)
-    assert "22 already done" in again.stdout, again.stdout
+    assert "22 already done" in judge(always_first, *X_AGAINST_TURBO).stdout
     # People's questions continue the same judge: the second copies of two, and one more.
-    done = lbx(*judge(home, results, always_first, "--run", "x", "--against", "turbo-16k-0613", "--questions", "both"))
+    done = judge(always_first, *X_AGAINST_TURBO, "--questions", "both")
     assert "6 answered, 0 failed, 22 already done" in done.stdout, done.stdout
     assert rows(results, WON) == [("x", 14.0, 28, 28)]
     assert rows(results, f"SELECT count(*) FROM ({JUDGES})") == [(1,)]
 
 
-def test_a_judges_plan_is_shown_before_anything_is_asked(
-    lbx: Lbx, home: Path, results: Path, always_first: Path
-) -> None:
-    what = judge(home, results, always_first, "--run", "x", "--against", "turbo-16k-0613", "--dry-run")
+def test_a_judges_plan_is_shown_before_anything_is_asked(judge: Judge, results: Path, always_first: Path) -> None:
     before = results.read_bytes()
-    done = lbx.ok(*what)
-    outlook = json.loads(lbx(*what, "--json").stdout)["total"]
+    done = judge(always_first, *X_AGAINST_TURBO, "--dry-run")
+    outlook = json.loads(judge(always_first, *X_AGAINST_TURBO, "--dry-run", "--json").stdout)["total"]
     counts = (outlook["samples"], outlook["prompt_tokens"], outlook["distinct_tokens"])
     assert counts[0] == 22 and counts[1] > counts[2] > 0
     said = re.search(r"([\d,]+) verdicts\. Prompts have ([\d,]+) \w+, of which ([\d,]+) are distinct", done.stdout)
@@ -113,30 +129,25 @@ def test_a_judges_plan_is_shown_before_anything_is_asked(
 
 
 def test_a_question_that_was_asked_once_is_one_round_for_both_of_its_copies(
-    lbx: Lbx, home: Path, results: Path, always_first: Path
+    judge: Judge, results: Path, always_first: Path
 ) -> None:
-    assert (
-        lbx(*judge(home, results, always_first, "--run", "x", "--against", "y", "--questions", "both")).returncode == 0
-    )
+    judge(always_first, *X_AGAINST_Y, "--questions", "both")
     marks = "SELECT meta->>'marks', count(*) FROM samples WHERE benchmark = 'judge' GROUP BY ALL ORDER BY ALL"
     assert rows(results, marks) == [('["LLM","human"]', 4), ('["LLM"]', 18), ('["human"]', 2)]
 
 
 def test_the_official_prompt_reaches_the_judge_and_verdicts_are_read_as_officially(
-    lbx: Lbx, home: Path, results: Path, tmp_path: Path
+    judge: Judge, lbx: Lbx, tmp_path: Path
 ) -> None:
-    said = {"*": "none"}
-    model, before = table(tmp_path, "mixed", said), tmp_path / "before.duckdb"
-    more = ["--run", "x", "--run", "y", "--against", "turbo-16k-0613"]
-    assert lbx(*judge(home, results, model, *more, "-o", before)).returncode == 0
+    before, other = tmp_path / "before.duckdb", tmp_path / "other.duckdb"
+    more = [*X_AGAINST_TURBO, "--run", "y"]
+    judge(table(tmp_path, "mixed", {"*": "none"}), *more, "-o", before)
     names = [
         str(name) for (name,) in rows(before, "SELECT sample_id FROM samples WHERE benchmark = 'judge' ORDER BY 1")
     ]
     texts = ["[[A]]", "[[B]] no, [[A]]", "[[C]]", "tie", "[[B]]", ""]
     verdicts = {f"judge/leval/{name}": texts[place % len(texts)] for place, name in enumerate(names)}
-    model = table(tmp_path, "mixed", {**verdicts, "*": "none"})
-    other = tmp_path / "other.duckdb"
-    assert lbx(*judge(home, results, model, *more, "-o", other)).returncode == 0
+    judge(table(tmp_path, "mixed", {**verdicts, "*": "none"}), *more, "-o", other)
     found = rows(other, ROWS)
     assert len(found) == 44
     for name, output, _, _, score, extracted, partial, meta in found:
@@ -153,47 +164,35 @@ def test_the_official_prompt_reaches_the_judge_and_verdicts_are_read_as_official
     assert rows(other, "SELECT count(*) FROM runs WHERE run_id = 'published-turbo-16k-0613'") == [(1,)]
     assert lbx("score", other).returncode == 0
     assert rows(other, ROWS) == found
-    shown = lbx.ok("show", other, f"judge/leval/{names[0]}", "--prompt")
+    shown = lbx("show", other, f"judge/leval/{names[0]}", "--prompt")
+    assert shown.returncode == 0, shown.stderr
     assert "A said " in shown.stdout and "turbo-16k-0613 says " in shown.stdout
     (judged,) = (json.loads(str(one[-1])) for one in found if one[0] == names[0])
     question = f"leval/{judged['task']}/{judged['sample_id']}"
     assert f"judged    {question}, {judged['run_id']} against {judged['against_run_id']}\n" in shown.stdout
 
 
-def test_calibrating_takes_no_run(lbx: Lbx, home: Path, tmp_path: Path, always_first: Path) -> None:
+def test_calibrating_takes_no_run(judge: Judge, tmp_path: Path, always_first: Path) -> None:
     fresh = tmp_path / "fresh.duckdb"
-    done = lbx.ok(*judge(home, fresh, always_first, "--calibrate"))
+    done = judge(always_first, "--calibrate", results=fresh)
     assert [row[0] for row in rows(fresh, WON)] == [f"published-{name}" for name in sorted(MODELS[1:])]
     assert {row[1:] for row in rows(fresh, WON)} == {(11.0, 22, 22)}
     for name in ("60.94", "54.16", "42.44"):
         assert name in done.stdout
     assert "This judge is not calibrated: of 96 published answers each, it has judged only 11" in done.stdout
-    again = json.loads(lbx(*judge(home, fresh, always_first, "--calibrate", "--json")).stdout)
+    again = json.loads(judge(always_first, "--calibrate", "--json", results=fresh).stdout)
     assert (again["found"], again["calibration"]["verdict"]) == (66, "not calibrated")
     assert [row["win_rate"] for row in again["calibration"]["rows"]] == [0.5] * 3
     for option in ("--run", "--tasks"):
-        said = lbx(*judge(home, fresh, always_first, "--calibrate", option, "leval/tpo"))
-        fails(said, 2, f"cannot be combined with {option}.")
+        judge.refuses(always_first, "--calibrate", option, "leval/tpo", why=f"cannot be combined with {option}.")
 
 
 def test_a_rubric_of_ones_own_shows_the_document_and_judges_any_answers(
-    lbx: Lbx, home: Path, results: Path, tmp_path: Path
+    judge: Judge, results: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "own.toml").write_text(OWN)
-    model = table(tmp_path, "own-judge", {"*": "SAME"})
-    more = [
-        "--run",
-        "x",
-        "--against",
-        "y",
-        "--rubric",
-        tmp_path / "own.toml",
-        "--orders",
-        "given",
-        "--tasks",
-        "leval/gov*",
-    ]
-    lbx.ok(*judge(home, results, model, *more))
+    rubric = ("--rubric", tmp_path / "own.toml", "--orders", "given", "--tasks", "leval/gov*")
+    judge(table(tmp_path, "own-judge", {"*": "SAME"}), *X_AGAINST_Y, *rubric)
     assert rows(results, WON) == [("x", 0.5, 1, 1)]
     assert settings_of(results)["orders"] == "given"
     ((tokens, document),) = rows(
@@ -205,11 +204,10 @@ def test_a_rubric_of_ones_own_shows_the_document_and_judges_any_answers(
 
 
 def test_the_limit_counts_questions_of_each_task_with_all_their_rounds(
-    lbx: Lbx, home: Path, results: Path, always_first: Path
+    judge: Judge, results: Path, always_first: Path
 ) -> None:
     """As a run's counts samples of each task, each with all its repetitions."""
-    more = ["--run", "x", "--run", "y", "--against", "turbo-16k-0613", "--questions", "open", "--limit", 1]
-    assert lbx(*judge(home, results, always_first, *more)).returncode == 0
+    judge(always_first, *X_AGAINST_TURBO, "--run", "y", "--questions", "open", "--limit", 1)
     judged = """
         SELECT meta->>'task', count(DISTINCT meta->>'sample_id'), count(*)
         FROM samples WHERE benchmark = 'judge' GROUP BY ALL ORDER BY ALL
@@ -224,9 +222,10 @@ def test_the_limit_counts_questions_of_each_task_with_all_their_rounds(
     assert rows(results, places) == [(0,)]
 
 
-def test_a_judged_answer_is_shown_with_what_judges_say(lbx: Lbx, home: Path, results: Path, always_first: Path) -> None:
-    more = ["--run", "x", "--against", "turbo-16k-0613", "--tasks", "leval/multidoc_qa", "--limit", 1]
-    assert lbx(*judge(home, results, always_first, *more)).returncode == 0
+def test_a_judged_answer_is_shown_with_what_judges_say(
+    judge: Judge, lbx: Lbx, results: Path, always_first: Path
+) -> None:
+    judge(always_first, *X_AGAINST_TURBO, "--tasks", "leval/multidoc_qa", "--limit", 1)
     shown = " ".join(lbx("show", results, "leval/multidoc_qa/000-00", "--run", "x").stdout.split())
     who = "judge judge-a (judge: leval)"
     assert f"{who}: better, beside turbo-16k-0613, shown first: The first. [[A]]" in shown
@@ -235,52 +234,48 @@ def test_a_judged_answer_is_shown_with_what_judges_say(lbx: Lbx, home: Path, res
     assert [one["verdict"] for one in told["judgements"]] == ["answer", "against"] and told["ratings"] == []
 
 
-def test_a_rating_needs_no_opponent(lbx: Lbx, home: Path, results: Path, tmp_path: Path) -> None:
+def test_a_rating_needs_no_opponent(judge: Judge, results: Path, tmp_path: Path) -> None:
     (tmp_path / "stars.toml").write_text(RATING)
     model = table(tmp_path, "rater", {"*": "[[4]]"})
     more = ["--run", "x", "--run", "y", "--rubric", tmp_path / "stars.toml"]
-    assert lbx(*judge(home, results, model, *more, "--limit", 2)).returncode == 0
+    judge(model, *more, "--limit", 2)
     assert rows(results, WON) == [("x", 3.75, 5, 5), ("y", 3.75, 5, 5)]
-    fails(lbx(*judge(home, results, model, *more, "--against", "gpt4-32k")), 2, "rates one answer alone")
+    judge.refuses(model, *more, "--against", "gpt4-32k", why="rates one answer alone")
 
 
-def test_a_judge_of_the_judged_models_family_is_marked(lbx: Lbx, home: Path, results: Path, tmp_path: Path) -> None:
-    model = table(tmp_path, "x", {"*": "[[A]]"})
-    done = lbx(*judge(home, results, model, "--run", "x", "--run", "claude-100k", "--against", "turbo-16k-0613"))
+def test_a_judge_of_the_judged_models_family_is_marked(judge: Judge, results: Path, tmp_path: Path) -> None:
+    done = judge(table(tmp_path, "x", {"*": "[[A]]"}), *X_AGAINST_TURBO, "--run", "claude-100k")
     assert "is of the same model family as x" in " ".join(done.stderr.split())
     ((_, _, hardware, _),) = rows(results, JUDGES)
     assert json.loads(str(hardware))["same_family_as"] == ["x"]
 
 
-def test_a_run_may_be_named_by_its_model(
-    lbx: Lbx, home: Path, results: Path, always_first: Path, tmp_path: Path
-) -> None:
+def test_a_run_may_be_named_by_its_model(judge: Judge, results: Path, always_first: Path, tmp_path: Path) -> None:
     with Store(results) as store:
         store.query("UPDATE runs SET model = 'model of ' || run_id")
     spec = tmp_path / "judge.json"
-    named = ("--run", "model of x", "--against", "model of y", "--save-spec", spec)
-    assert lbx(*judge(home, results, always_first, *named)).returncode == 0
+    judge(always_first, "--run", "model of x", "--against", "model of y", "--save-spec", spec)
     saved = spec.read_text("utf-8")
-    assert lbx(*judge(home, results, always_first, "--run", "x", "--against", "y", "--save-spec", spec)).returncode == 0
+    judge(always_first, *X_AGAINST_Y, "--save-spec", spec)
     assert spec.read_text("utf-8") == saved
     with Store(results) as store:
         store.query("UPDATE runs SET model = 'one'")
     said = "'one' is ambiguous: it may be hintless or x or y. Give one of these."
-    fails(lbx(*judge(home, results, always_first, "--run", "one", "--against", "y")), 2, said)
+    judge.refuses(always_first, "--run", "one", "--against", "y", why=said)
 
 
 def test_a_files_run_and_published_answers_of_one_name_are_never_mixed_up(
-    lbx: Lbx, home: Path, results: Path, always_first: Path, tmp_path: Path
+    judge: Judge, lbx: Lbx, results: Path, always_first: Path, tmp_path: Path
 ) -> None:
     """Neither is taken silently for the other; a run's own name means that run, and --calibrate the published ones."""
     with Store(results) as store:
         store.query("UPDATE runs SET model = 'claude-100k' WHERE run_id = 'x'")
     both = "'claude-100k' is ambiguous: it may be x or published-claude-100k"
     for more in (("--run", "claude-100k", "--against", "y"), ("--run", "y", "--against", "claude-100k")):
-        fails(lbx(*judge(home, results, always_first, *more)), 2, both)
+        judge.refuses(always_first, *more, why=both)
     names = ("x", "published-claude-100k")
     told = [arg for name in names for arg in ("--run", name)]
-    assert lbx(*judge(home, results, always_first, *told, "--against", "y")).returncode == 0
+    judge(always_first, *told, "--against", "y")
     judged = "SELECT DISTINCT meta->>'run_id' FROM samples WHERE benchmark = 'judge' ORDER BY ALL"
     assert {name for (name,) in rows(results, judged)} == {*names}
     for what in (("show", results), ("export", "leval", results, "-o", tmp_path / "out"), ("rate", results)):
@@ -289,56 +284,54 @@ def test_a_files_run_and_published_answers_of_one_name_are_never_mixed_up(
         for table_ in ("runs", "generations", "scores"):
             store.query(f"UPDATE {table_} SET run_id = 'claude-100k' WHERE run_id = 'x'")
     spec, calibrated = tmp_path / "judge.json", tmp_path / "calibrated.json"
-    more = ("--run", "claude-100k", "--against", "y", "--save-spec", spec)
-    assert lbx(*judge(home, results, always_first, *more)).returncode == 0
+    judge(always_first, "--run", "claude-100k", "--against", "y", "--save-spec", spec)
     assert spec_of(json.loads(spec.read_text("utf-8")), "").runs == ("claude-100k",)
-    lbx.ok(*judge(home, results, always_first, "--calibrate", "--save-spec", calibrated))
+    judge(always_first, "--calibrate", "--save-spec", calibrated)
     assert all(run.startswith("published-") for run in spec_of(json.loads(calibrated.read_text("utf-8")), "").runs)
 
 
 def test_what_cannot_be_judged_is_refused_before_a_model_is_loaded(
-    lbx: Lbx, home: Path, results: Path, always_first: Path, tmp_path: Path
+    judge: Judge, results: Path, always_first: Path, tmp_path: Path
 ) -> None:
     cases: list[tuple[list[object], str]] = [
         ([], "Give the run to judge with --run"),
         (["--run", "x"], "compares two answers. Name the other run: --against RUN"),
         (["--run", "z", "--against", "x"], "There is no run 'z' in"),
         (["--run", "x", "--against", "x"], "cannot be its own opponent"),
-        (["--run", "x", "--against", "y", "--rubric", tmp_path / "none.toml"], "none.toml cannot be read"),
-        (["--run", "x", "--against", "y", "--tasks", "longbench"], "Nothing to judge: x and y did not both answer"),
-        (["--run", "x", "--against", "y", "--rubric", __file__], "is not valid TOML"),
+        ([*X_AGAINST_Y, "--rubric", tmp_path / "none.toml"], "none.toml cannot be read"),
+        ([*X_AGAINST_Y, "--tasks", "longbench"], "Nothing to judge: x and y did not both answer"),
+        ([*X_AGAINST_Y, "--rubric", __file__], "is not valid TOML"),
     ]
     before = results.read_bytes()
     for more, said in cases:
-        fails(lbx(*judge(home, results, always_first, *more)), 2, said)
+        judge.refuses(always_first, *more, why=said)
     assert results.read_bytes() == before
-    fails(
-        lbx(*judge(home, tmp_path / "no.duckdb", always_first, "--run", "x", "--against", "y")),
-        2,
-        "There is no results file at",
-    )
-    assert not (tmp_path / "no.duckdb").exists()
+    missing = tmp_path / "no.duckdb"
+    judge.refuses(always_first, *X_AGAINST_Y, why="There is no results file at", results=missing)
+    assert not missing.exists()
 
 
-def test_two_protocols_are_never_mixed(lbx: Lbx, home: Path, results: Path, always_first: Path) -> None:
+def test_two_protocols_are_never_mixed(judge: Judge, results: Path, always_first: Path) -> None:
     for against in ("x", "published-turbo-16k-0613"):
         if against != "x":
-            assert lbx(*judge(home, results, always_first, "--run", "x", "--against", against)).returncode == 0
-        done = lbx(*judge(home, results, always_first, "--run", "hintless", "--run", "y", "--against", against))
-        fails(done, 2, "hintless did not (--no-length-hint)")
-    lbx.ok(*judge(home, results, always_first, "--run", "hintless", "--against", "turbo-16k-0613"))
+            judge(always_first, "--run", "x", "--against", against)
+        runs = ("--run", "hintless", "--run", "y", "--against", against)
+        judge.refuses(always_first, *runs, why="hintless did not (--no-length-hint)")
+    judge(always_first, "--run", "hintless", "--against", "turbo-16k-0613")
     against = "SELECT DISTINCT meta->>'against_run_id' FROM samples WHERE meta->>'run_id' = 'hintless'"
     assert rows(results, against) == [("published-turbo-16k-0613-no-length-hint",)]
 
 
-def test_failed_and_empty_answers_are_said(lbx: Lbx, home: Path, always_first: Path, tmp_path: Path) -> None:
+def test_failed_and_empty_answers_are_said(
+    judge: Judge, lbx: Lbx, home: Path, always_first: Path, tmp_path: Path
+) -> None:
     results = tmp_path / "holes.duckdb"
     lines: list[dict[str, Any]] = [{"key": "*", "text": "fine"}]
     lines += [{"key": "leval/multidoc_qa/000-00", "text": " \n"}, {"key": "leval/multidoc_qa/000-01", "error": "gone"}]
     model = table(tmp_path, "holes", lines)
-    what = ["--bundle", home / "b", "--model", model, "--tasks", "leval", "--name", "holes", "--no-plan"]
+    what = ["--bundle", home / "b", "--model", model, "--tasks", "leval", "--run", "holes", "--no-plan"]
     assert lbx("run", *what, "-o", results).returncode == 3
-    done = lbx(*judge(home, results, always_first, "--run", "holes", "--against", "turbo-16k-0613"))
+    done = judge(always_first, "--run", "holes", "--against", "turbo-16k-0613", results=results)
     said = " ".join(done.stderr.split())
     assert "1 question is left out: the answer of holes failed or is missing." in said
     assert "1 answer holds nothing but white space, of holes; judged all the same." in said
@@ -347,40 +340,40 @@ def test_failed_and_empty_answers_are_said(lbx: Lbx, home: Path, always_first: P
 
 @pytest.mark.parametrize("workers", [(), ("--workers", "2")], ids=["alone", "workers"])
 def test_a_killed_judge_continues_without_a_lost_or_doubled_row(
-    lbx: Lbx, home: Path, results: Path, tmp_path: Path, workers: tuple[str, ...]
+    judge: Judge, home: Path, results: Path, tmp_path: Path, workers: tuple[str, ...]
 ) -> None:
     slow = table(tmp_path, "slow", [{"key": "*", "text": "[[B]]", "delay_s": 0.05}])
-    what = judge(home, results, slow, "--run", "x", "--run", "y", "--against", "gpt4-32k", *workers)
+    runs = ("--run", "x", "--run", "y", "--against", "gpt4-32k")
     chance = random.Random(7)
     for _ in range(kills(6)):
         process = subprocess.Popen(
-            [sys.executable, "-m", "lbx.cli", *map(str, what)],
+            [sys.executable, "-m", "lbx.cli", *map(str, judge.command(slow, *runs, *workers))],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         wait_for_samples(process)
         time.sleep(chance.uniform(0, 2.5))
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    assert lbx(*what).returncode == 0
+    judge(slow, *runs, *workers)
     whole = tmp_path / "whole.duckdb"
     whole.write_bytes((home / "runs.duckdb").read_bytes())
-    quick = table(tmp_path, "slow", {"*": "[[B]]"})
-    assert lbx(*judge(home, whole, quick, "--run", "x", "--run", "y", "--against", "gpt4-32k")).returncode == 0
+    judge(table(tmp_path, "slow", {"*": "[[B]]"}), *runs, results=whole)
     assert rows(results, ROWS) == rows(whole, ROWS)
     assert rows(results, f"SELECT status FROM ({JUDGES})") == [("done",)]
 
 
 def test_shards_hold_whole_documents_and_merge_to_what_one_judge_is(
-    lbx: Lbx, home: Path, results: Path, tmp_path: Path, always_first: Path
+    judge: Judge, lbx: Lbx, home: Path, results: Path, tmp_path: Path, always_first: Path
 ) -> None:
     spec, folder = tmp_path / "judge.json", tmp_path / "run"
-    more = ["--run", "x", "--against", "turbo-16k-0613", "--questions", "both", "--name", "jury"]
-    assert lbx(*judge(home, results, always_first, *more, "--save-spec", spec)).returncode == 0
+    more = [*X_AGAINST_TURBO, "--questions", "both", "--name", "jury"]
+    judge(always_first, *more, "--save-spec", spec)
     assert rows(results, "SELECT count(*) FROM generations WHERE benchmark = 'judge'") == [(0,)]
-    lbx.ok(
+    submitted = lbx(
         "submit", "kubernetes", "--spec", spec, "--bundle", home / "b", "-o", folder, "--shards", 2, "--no-calibrate",
         "--image", "lbx:1", "--run-claim", "r", "--bundle-claim", "b",
     )  # fmt: skip
+    assert submitted.returncode == 0, submitted.stderr
     files = []
     for shard in range(2):
         files.append(tmp_path / f"{shard}.duckdb")
@@ -389,26 +382,19 @@ def test_shards_hold_whole_documents_and_merge_to_what_one_judge_is(
     apart = [{row[0] for row in rows(file, "SELECT DISTINCT meta->>'document_sha256' FROM samples")} for file in files]
     assert apart[0] and apart[1] and not apart[0] & apart[1]
     merged = tmp_path / "merged.duckdb"
-    lbx.ok("merge", results, *files, "-o", merged)
-    assert lbx(*judge(home, results, always_first, *more)).returncode == 0
+    done = lbx("merge", results, *files, "-o", merged)
+    assert done.returncode == 0, done.stderr
+    judge(always_first, *more)
     assert rows(merged, ROWS) == rows(results, ROWS)
     rates = "SELECT run_id, name, n, score, low, high FROM group_results WHERE \"grouping\" = 'judge' ORDER BY ALL"
     assert rows(merged, rates) == rows(results, rates) != []
 
 
-def test_rounds_share_most_of_what_they_read(home: Path, results: Path, lbx: Lbx, always_first: Path) -> None:
+def test_rounds_share_most_of_what_they_read(judge: Judge, home: Path, results: Path, always_first: Path) -> None:
     """Four models against one: what all rounds of a question begin with is read once, and so is its first answer."""
-    assert (
-        lbx(*judge(home, results, always_first, "--run", "x", "--against", "turbo-16k-0613", "--limit", 1)).returncode
-        == 0
-    )
-    spec = JudgeSpec(
-        bundle=home / "b",
-        model=str(always_first),
-        answers=[results],
-        runs=["x", "y"],
-        against="published-turbo-16k-0613",
-    )
+    judge(always_first, *X_AGAINST_TURBO, "--limit", 1)
+    against = "published-turbo-16k-0613"
+    spec = JudgeSpec(bundle=home / "b", model=str(always_first), answers=[results], runs=["x", "y"], against=against)
     run = resolve(spec_of(json.loads(json.dumps(spec.to_json())), "here"))
     assert isinstance(run.own, Judging)
     card = card_of(spec, run.bundle)
@@ -421,7 +407,7 @@ def test_rounds_share_most_of_what_they_read(home: Path, results: Path, lbx: Lbx
     assert total.distinct_tokens < total.prompt_tokens / 2
 
 
-def test_a_server_as_a_judge_gets_the_official_messages(lbx: Lbx, home: Path, results: Path, tmp_path: Path) -> None:
+def test_a_server_as_a_judge_gets_the_official_messages(judge: Judge, results: Path, tmp_path: Path) -> None:
     def chatted(path: str, payload: Any, _before: int) -> tuple[int, dict[str, str], object]:
         if path.endswith("/models"):
             return 200, {}, {"object": "list", "data": [{"id": "served", "object": "model"}]}
@@ -435,8 +421,7 @@ def test_a_server_as_a_judge_gets_the_official_messages(lbx: Lbx, home: Path, re
         things.append(server := ScriptedServer(chatted))
         card = tmp_path / "served.toml"
         card.write_text(f'backend = "endpoint"\n[options]\nurl = "{server.url}"\napi = "chat"\n')
-        more = ["--run", "x", "--against", "turbo-16k-0613", "--tasks", "leval/financial_qa", "--limit", 1]
-        lbx.ok(*judge(home, results, card, *more))
+        judge(card, *X_AGAINST_TURBO, "--tasks", "leval/financial_qa", "--limit", 1)
         asked = [one for one in server.posts("/v1/chat/completions") if one.get("max_tokens") == 2048]
     system = 'Weigh both; say "[[A]]", "[[B]]" or "[[C]]".'
     said = ["x answers", "turbo-16k-0613 says Ann pays LLM"]
@@ -448,20 +433,16 @@ def test_a_server_as_a_judge_gets_the_official_messages(lbx: Lbx, home: Path, re
     assert rows(results, WON) == [("x", 1.0, 2, 2)]
 
 
-def test_a_failed_round_is_said_and_asked_again(lbx: Lbx, home: Path, results: Path, tmp_path: Path) -> None:
-    more = ["--run", "x", "--against", "turbo-16k-0613"]
-    model = table(tmp_path, "weak", {"*": "[[A]]"})
-    assert lbx(*judge(home, results, model, *more, "-o", tmp_path / "names.duckdb")).returncode == 0
+def test_a_failed_round_is_said_and_asked_again(judge: Judge, lbx: Lbx, results: Path, tmp_path: Path) -> None:
+    judge(table(tmp_path, "weak", {"*": "[[A]]"}), *X_AGAINST_TURBO, "-o", tmp_path / "names.duckdb")
     names = rows(tmp_path / "names.duckdb", "SELECT min(sample_id) FROM samples WHERE benchmark = 'judge'")
-    broken: list[dict[str, Any]] = [
-        {"key": f"judge/leval/{names[0][0]}", "error": "out of order"},
-        {"key": "*", "text": "[[A]]"},
-    ]
-    model = table(tmp_path, "weak", broken)
-    done = lbx(*judge(home, results, model, *more, "--name", "weak"))
+    broken = {"key": f"judge/leval/{names[0][0]}", "error": "out of order"}
+    model = table(tmp_path, "weak", [broken, {"key": "*", "text": "[[A]]"}])
+    what = judge.command(model, *X_AGAINST_TURBO, "--name", "weak")
+    done = lbx(*what)
     assert done.returncode == 3 and "21 answered, 1 failed" in done.stdout, done.stdout
     assert "out of order" in lbx("report", results, "failures").stdout
-    again = lbx(*judge(home, results, model, *more, "--name", "weak", "--retry-failed"))
+    again = lbx(*what, "--retry-failed")
     assert "0 answered, 1 failed, 21 already done" in again.stdout, again.stdout
 
 
@@ -478,13 +459,11 @@ def test_a_rubric_may_lie_in_the_folder_of_the_submitted_run(tmp_path: Path) -> 
 
 
 def test_texts_without_a_verdict_are_counted_at_the_end(
-    lbx: Lbx, home: Path, results: Path, always_first: Path, tmp_path: Path
+    judge: Judge, lbx: Lbx, results: Path, always_first: Path, tmp_path: Path
 ) -> None:
-    what = ["--run", "x", "--against", "turbo-16k-0613"]
-    done = lbx.ok(*judge(home, results, table(tmp_path, "mute", {"*": "I cannot say."}), *what))
+    done = judge(table(tmp_path, "mute", {"*": "I cannot say."}), *X_AGAINST_TURBO)
     (name,) = {str(row[0]) for row in rows(results, "SELECT judge_id FROM judged_rounds")}
     last = " ".join(done.stderr.split())
     assert "22 of 22 texts hold no verdict" in last and f"lbx show {results} --run {name}" in last
     assert lbx("show", results, "--run", name).stdout.count("judge/") == 22
-    done = lbx(*judge(home, results, always_first, *what))
-    assert "no verdict" not in done.stderr
+    assert "no verdict" not in judge(always_first, *X_AGAINST_TURBO).stderr

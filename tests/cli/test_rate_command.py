@@ -16,8 +16,8 @@ from command_line import Lbx, fails
 sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
 from rated_file import answers_file, book_of, rate_all
 
-from lbx.cli.people import say_what
-from lbx.judging.people.journal import Journal, journal_of
+from lbx.cli.people import describe_session
+from lbx.judging.journal import Journal, journal_of
 from lbx.store import Store
 
 
@@ -59,7 +59,7 @@ def test_raters_without_questions_and_questions_of_one_rater_are_named(
     for agreement, each, lonely, alone in ((0.0, 1, True, True), (0.0, 2, False, False), (0.5, 1, False, False)):
         with Journal(journal_of(path)) as journal:
             book = book_of(path, journal, raters, agreement=agreement, raters_per_item=each)
-            say_what(book, 0, None)
+            describe_session(book, 0, None)
         said = capsys.readouterr().err
         idle = [rater for rater in raters if not book.queue(rater)]
         assert bool(idle) is alone, "of five documents, each dealt to one"

@@ -17,7 +17,7 @@ from lbx.base.errors import StoreError
 from lbx.base.processes import PIPE, start_python
 from lbx.cluster import merge as merging
 from lbx.cluster.merge import merge
-from lbx.judging.people.journal import journal_of
+from lbx.judging.journal import journal_of
 from lbx.store import RunRow, Store
 from lbx.store.copies import alone
 

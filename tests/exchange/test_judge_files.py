@@ -1,4 +1,4 @@
-"""Judgements of others: L-Eval's and FastChat's files become a judge's run, with their numbers, and come back.
+"""Judgements of others: L-Eval's files become a judge's run, with their numbers, and come back.
 
 tests/data/leval_judge/ours.pred.judge.jsonl was written by L-Eval's Evaluation/llm_eval.py (cd34b05), asked twice about
 five questions, with words of our own in place of its prompt and canned answers in place of its API; what it printed of
@@ -7,7 +7,6 @@ its numbers is ``PRINTED``.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +17,12 @@ from import_parts import bundle_of, import_predictions
 
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
-from lbx.benchmarks.base.judge_files import JudgeForm
-from lbx.benchmarks.judge.benchmark import Judging, Round
-from lbx.benchmarks.leval.judge import SCRIPT, LEvalJudgeForm, official_rubric
+from lbx.benchmarks.judge import Judging, Round
+from lbx.benchmarks.leval.judge import SCRIPT, parse_rubric
+from lbx.benchmarks.leval.judge_files import read_judge_file
 from lbx.exchange.exporting import export
-from lbx.exchange.judge_export import export_judgements
-from lbx.exchange.judgements import JudgeRun, understand_judgements, write_judgements
+from lbx.exchange.judgement_export import export_judgements
+from lbx.exchange.judgements import JudgeRun, read_judgements, write_judgements
 from lbx.running.rescoring import score_with
 from lbx.scoring.scores import Rescoring, add_up, rescore
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
@@ -52,8 +51,8 @@ judge_prompts = {"system_prompt": "Weigh both.", "output_format": "[[A]]", "prom
 FASTCHAT = "data/judgements/fastchat/gpt-4_pair.jsonl"
 
 
-def import_judgements(store: Store, form: str, path: Path, **how: Any) -> list[JudgeRun]:
-    done = write_judgements(store, understand_judgements(form, path, **how))
+def import_judgements(store: Store, path: Path, **how: Any) -> list[JudgeRun]:
+    done = write_judgements(store, read_judgements(path, **how))
     for run in done:
         score_with(store, None, run_ids=[run.run_id], workers=1)
         store.finish_run(run.run_id, "done")
@@ -66,7 +65,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def test_the_official_scripts_file_has_its_numbers_and_comes_back(store: Store, tmp_path: Path) -> None:
-    first, second = import_judgements(store, "leval_judge", GOLDEN)
+    first, second = import_judgements(store, GOLDEN)
     assert (first.numbers, second.numbers) == PRINTED
     assert (first.failed, second.failed) == (0, 1)
     assert second.run_id == f"{first.run_id}-2"
@@ -77,14 +76,14 @@ def test_the_official_scripts_file_has_its_numbers_and_comes_back(store: Store, 
         ).rows
         assert dict(scores)["answer"] == won and dict(scores)["against"] == 2
     assert store.query("SELECT count(*) FROM scores WHERE partial = 'ambiguous'").rows == [(2,)]
-    (again,) = export_judgements(store, "leval_judge", [first.run_id, second.run_id], tmp_path / "out").files
+    (again,) = export_judgements(store, [first.run_id, second.run_id], tmp_path / "out").files
     assert again.name == GOLDEN.name and again.read_bytes() == GOLDEN.read_bytes()
-    (alone,) = export_judgements(store, "leval_judge", [second.run_id], tmp_path / "second").files
+    (alone,) = export_judgements(store, [second.run_id], tmp_path / "second").files
     assert GOLDEN.read_bytes().endswith(alone.read_bytes()) and alone.read_bytes().count(b"\n") == 8
 
 
 def test_what_is_compared_stands_in_the_prompts(store: Store) -> None:
-    (first, _) = import_judgements(store, "leval_judge", GOLDEN)
+    (first, _) = import_judgements(store, GOLDEN)
     judged, against = first.compared
     assert (judged.partition("-leval")[0], against.partition("-leval")[0]) == ("ours-7b", "base-1")
     answers = dict(
@@ -109,62 +108,33 @@ def test_what_is_compared_stands_in_the_prompts(store: Store) -> None:
         assert meta["against_words"] == len(answers[question].split()) and reference
 
 
-def test_fastchats_verdicts_are_read_again_as_they_were(shared: Callable, store: Store, tmp_path: Path) -> None:
-    file = shared(FASTCHAT)
-    (done,) = import_judgements(store, "fastchat", file)
-    assert done.rounds == 150 and done.failed == 3 and not done.notes
-    stored = [row[key] for row in map(json.loads, file.read_bytes().splitlines()) for key in ("g1_winner", "g2_winner")]
-    read = store.query(
-        "SELECT CASE s.extracted WHEN 'answer' THEN 'model_1' WHEN 'against' THEN 'model_2' ELSE "
-        "coalesce(s.extracted, 'error') END "
-        "FROM generations g LEFT JOIN scores s USING (run_id, benchmark, task, sample_id, iteration) "
-        "WHERE run_id = ? ORDER BY g.created_at",
-        [done.run_id],
-    ).rows
-    assert [winner for (winner,) in read] == stored
-    assert "win rate of phi-3-dpo = 0.5068027210884354" in done.numbers
-    assert done.numbers[-1] == "in both orders: 18 won, 20 lost, 35 tied; adjusted win rate 0.4863013698630137"
-    assert round(1 - 0.4863013698630137, 6) == 0.513699
-    (again,) = export_judgements(store, "fastchat", [done.run_id], tmp_path / "out").files
-    assert again.read_bytes() == file.read_bytes()
-    judged = store.query("SELECT DISTINCT benchmark, task, rubric FROM judgements").rows
-    assert judged == [("fastchat", "judged", "fastchat")]  # named by its form and its questions, as any file's
-
-
-def test_judgements_of_files_with_other_content_are_not_mixed(shared: Callable, store: Store) -> None:
-    file = shared(FASTCHAT)
-    (done,) = import_judgements(store, "fastchat", file)
-    import_judgements(store, "fastchat", file)
-    assert store.query("SELECT count(*) FROM judgements").rows == [(150,)]
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    store.query(
-        "UPDATE runs SET settings = json_merge_patch(settings, json_object('content_sha256', ?::VARCHAR))", [digest]
-    )
-    with pytest.raises(StoreError, match="imported from files with other content"):
-        import_judgements(store, "fastchat", file)
-    assert store.query("SELECT count(*) FROM judgements").rows == [(150,)] and done.rounds == 150
-
-
-def test_every_prompt_of_fastchats_is_taken_apart_without_its_template(shared: Callable) -> None:
-    (pairs,) = JudgeForm().read(shared(FASTCHAT)).attempts
-    words: dict[str, set[tuple[str, ...]]] = {}
+@pytest.mark.parametrize(("template", "count"), [("pair-v2", 50), ("pair-math-v1", 25)])
+def test_every_prompt_is_taken_apart_without_its_template(
+    template: str, count: int, shared: Callable, write_lines: Callable
+) -> None:
+    """Real prompts of FastChat's judge, whose code and form L-Eval's took over, with names of models for winners."""
+    rows = [row for row in map(json.loads, shared(FASTCHAT).read_bytes().splitlines()) if row["judge"][1] == template]
+    for row in rows:
+        winners = {key: row.get(row[key], row[key]) for key in ("g1_winner", "g2_winner")}
+        row.update({**winners, "judge": "gpt-4"})
+    (pairs,) = read_judge_file(write_lines("m.pred.judge.jsonl", rows)).attempts
+    around = set()
     for pair in pairs:
-        told = pair.told
-        assert told and bool(told.reference) == ("math" in pair.prompt_name)
-        for prompt, answers in zip(pair.prompts, (told.answers, told.answers[::-1]), strict=True):
-            around, rest = [], prompt
-            for text in filter(None, (told.question, told.reference, *answers)):
+        texts = pair.contents
+        assert texts and not pair.note and bool(texts.reference) == ("math" in template)
+        for prompt, answers in zip(pair.prompts, (texts.answers, texts.answers[::-1]), strict=True):
+            words, rest = [], prompt
+            for text in filter(None, (texts.question, texts.reference, *answers)):
                 before, found, rest = rest.partition(text)
                 assert found
-                around.append(before)
-            words.setdefault(pair.prompt_name, set()).add((*around, rest))
-    # What is left is the template: one for each name.
-    assert [len(several) for several in words.values()] == [1, 1]
+                words.append(before)
+            around.add((*words, rest))
+    assert len(pairs) == count and len(around) == 1  # the words around the texts are the template's
 
 
 def test_prompts_that_cannot_be_taken_apart_leave_the_verdicts(store: Store, write_lines: Callable) -> None:
     (row, *_) = rows()
-    (done,) = import_judgements(store, "leval_judge", write_lines("m.pred.judge.jsonl", [row]))
+    (done,) = import_judgements(store, write_lines("m.pred.judge.jsonl", [row]))
     assert done.numbers[-1] == "win rate of ours-7b = 1.0" and done.rounds == 2
     assert done.compared[1].startswith("baseline-leval_judge-")  # named nowhere
     assert store.query("SELECT extracted FROM scores").rows == [("answer",)] * 2
@@ -176,7 +146,7 @@ def test_prompts_that_cannot_be_taken_apart_leave_the_verdicts(store: Store, wri
 
 
 def test_answers_of_runs_that_are_there_are_theirs(store: Store, write_lines: Callable) -> None:
-    told = [pair.told for pair in LEvalJudgeForm().read(GOLDEN).attempts[0] if pair.told]
+    told = [pair.contents for pair in read_judge_file(GOLDEN).attempts[0] if pair.contents]
     for side, model in enumerate(("ours-7b", "base-1")):
         answers = [
             {"query": one.question, "gt": one.reference, "a_pred": one.answers[side], "evaluation": "LLM"}
@@ -186,7 +156,7 @@ def test_answers_of_runs_that_are_there_are_theirs(store: Store, write_lines: Ca
             store, "leval", write_lines(f"{model}.pred.jsonl", answers), model=f"org/{model}", run_id=model
         )
     for _ in range(2):
-        for done in import_judgements(store, "leval_judge", GOLDEN):
+        for done in import_judgements(store, GOLDEN):
             assert done.compared == ("ours-7b", "base-1")
     (kept,) = store.query("SELECT count(*), count(DISTINCT run_id) FROM generations").rows
     assert kept == (5 + 5 + 10 + 10, 4)
@@ -203,7 +173,7 @@ def test_a_bundles_questions_are_its_samples(store: Store, tmp_path: Path) -> No
     lines = "".join(json.dumps({**document, "evaluation": mark}) + "\n" for mark in ("f1", "LLM", "human"))
     place = "L4NLP/LEval:LEval/Generation/narrative_qa.jsonl"
     bundle = bundle_of(tmp_path / "bundle", {place: lines.encode()})
-    (first, _) = import_judgements(store, "leval_judge", GOLDEN, bundle=bundle)
+    (first, _) = import_judgements(store, GOLDEN, bundle=bundle)
     found = store.query(
         "SELECT meta->>'task', meta->>'sample_id', meta->>'marks', meta->>'document_sha256' != '' FROM samples "
         "WHERE benchmark = 'judge' AND question = 'Who paid?'"
@@ -218,15 +188,15 @@ def test_a_killed_runs_rows_before_a_whole_one_are_a_run_of_their_own(store: Sto
     lines = GOLDEN.read_bytes().splitlines(keepends=True)
     file = tmp_path / "ours.pred.judge.jsonl"
     file.write_bytes(b"".join([*lines[:3], *lines[8:16]]))
-    killed, whole = import_judgements(store, "leval_judge", file)
+    killed, whole = import_judgements(store, file)
     assert (killed.rounds, whole.rounds) == (6, 10) and whole.numbers == PRINTED[1]
-    (again,) = export_judgements(store, "leval_judge", [killed.run_id, whole.run_id], tmp_path / "out").files
+    (again,) = export_judgements(store, [killed.run_id, whole.run_id], tmp_path / "out").files
     assert again.read_bytes() == file.read_bytes()
 
 
 def test_a_winner_that_the_judgement_does_not_name_is_told(store: Store, write_lines: Callable) -> None:
     changed = [{**row, "g2_winner": "tie"} if place == 0 else row for place, row in enumerate(rows())]
-    (done,) = import_judgements(store, "leval_judge", write_lines("ours.pred.judge.jsonl", changed))
+    (done,) = import_judgements(store, write_lines("ours.pred.judge.jsonl", changed))
     assert done.numbers == PRINTED[0]
     (note,) = done.notes
     assert "line 1: 'g2_winner' is 'tie', but its judgement says otherwise, and that counts." in note
@@ -235,59 +205,55 @@ def test_a_winner_that_the_judgement_does_not_name_is_told(store: Store, write_l
 def test_a_model_that_never_wins_is_called_as_its_file(store: Store, write_lines: Callable) -> None:
     lost = {"g1_winner": "base-1", "g2_winner": "base-1", "g1_judgment": "[[B]]", "g2_judgment": "[[A]]"}
     file = write_lines("gpt-3.5.pred.judge.jsonl", [{**row, **lost} for row in rows()])
-    (done,) = import_judgements(store, "leval_judge", file)
+    (done,) = import_judgements(store, file)
     assert done.numbers[0] == "n_wins of gpt-3.5 = 0" and not done.notes
 
 
+TWO_ROWS = rows()[:2]
+CHANGED = TWO_ROWS[1]
+
+
 @pytest.mark.parametrize(
-    ("form", "changes", "why"),
+    ("second", "why"),
     [
-        ("leval_judge", {"g1_judgment": 7}, "line 2: 'g1_judgment' should be text and is the number 7"),
-        ("leval_judge", {"g2_user_prompt": ...}, "line 2: the key 'g2_user_prompt' is missing"),
-        ("leval_judge", {"judge": None}, "line 2: 'judge' should be text and is null"),
-        ("leval_judge", {"judge": "gpt-3"}, "several judges, gpt-4 and gpt-3; lbx takes one a file"),
-        ("leval_judge", {"g1_winner": "x"}, "line 2: 'x' wins where 'ours-7b' does in line 1: a file is about two"),
-        ("fastchat", {}, "line 1: 'judge' should be a list of two texts"),
-        ("leval_judge", "[]", "line 2: it holds a list where an object should be"),
-        ("leval_judge", "n_draws = 1", r"line 2: it is not JSON \(Expecting value at column 1\)"),
-        ("leval_judge", '{"g1_winner": "x"', "line 2: it is not JSON"),
+        ({**CHANGED, "g1_judgment": 7}, "line 2: 'g1_judgment' should be text and is the number 7"),
+        ({**CHANGED, "judge": None}, "line 2: 'judge' should be text and is null"),
+        ({**CHANGED, "judge": " "}, "line 2: 'judge' is blank"),
+        ({**CHANGED, "judge": "x" * 201}, "line 2: 'judge' is longer than 200"),
+        ({**CHANGED, "judge": "gpt-3"}, "several judges, gpt-4 and gpt-3"),
+        ({**CHANGED, "g1_winner": "x"}, "line 2: 'x' wins where 'ours-7b' does in line 1"),
+        ({key: value for key, value in CHANGED.items() if key != "g2_user_prompt"}, "line 2: the key 'g2_user_prompt'"),
+        ([], "line 2: it holds a list"),
+        ("n_draws = 1", r"line 2: it is not JSON \(Expecting value at column 1\)"),
+        ('{"g1_winner": "x"', "line 2: it is not JSON"),
     ],
 )
-def test_a_damaged_file_is_refused_whole(
-    form: str, changes: Any, why: str, store: Store, write_lines: Callable, tmp_path: Path
-) -> None:
-    first, second = rows()[:2]
-    if isinstance(changes, str):
-        file = tmp_path / "m.pred.judge.jsonl"
-        file.write_text(f"{json.dumps(first)}\n{changes}\n")
-    else:
-        second = {key: value for key, value in {**second, **changes}.items() if value is not ...}
-        file = write_lines("m.pred.judge.jsonl", [first, second])
+def test_a_damaged_file_is_refused_whole(second: Any, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "m.pred.judge.jsonl"
+    file.write_text("\n".join([json.dumps(TWO_ROWS[0]), second if isinstance(second, str) else json.dumps(second)]))
     with pytest.raises(UsageError, match=why):
-        understand_judgements(form, file)
+        read_judgements(file)
 
 
-def test_only_numbers_and_nothing(tmp_path: Path) -> None:
+def test_a_file_of_numbers_alone_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "m.pred.judge.jsonl"
     file.write_text("n_draws = 1 n_error = 0\n")
     with pytest.raises(UsageError, match="it holds no judgement"):
-        understand_judgements("leval_judge", file)
+        read_judgements(file)
 
 
 def test_another_files_run_is_not_written_over(store: Store, write_lines: Callable) -> None:
-    import_judgements(store, "leval_judge", GOLDEN, run_id="j")
+    import_judgements(store, GOLDEN, run_id="j")
     other = write_lines("ours.pred.judge.jsonl", rows()[:4])
     with pytest.raises(StoreError, match="was imported from files with other content"):
-        import_judgements(store, "leval_judge", other, run_id="j")
-    with pytest.raises(UsageError, match="is not a judge's run that can be written as a file of fastchat"):
-        export_judgements(store, "fastchat", ["j"], other.parent / "out")
+        import_judgements(store, other, run_id="j")
     with pytest.raises(UsageError, match="leval"):
         export(store, "leval", "j", other.parent / "out")
 
 
 def test_a_question_that_is_judged_twice_counts_twice(store: Store, write_lines: Callable) -> None:
     doubled = [*rows(), *rows()[:2]]
-    (done,) = import_judgements(store, "leval_judge", write_lines("ours.pred.judge.jsonl", doubled))
+    (done,) = import_judgements(store, write_lines("ours.pred.judge.jsonl", doubled))
     assert done.rounds == 14
     ((kept,),) = store.query("SELECT count(*) FROM generations WHERE run_id = ?", [done.run_id]).rows
     assert kept == 14
@@ -312,7 +278,7 @@ def _judged_here(store: Store, root: Path, write_lines: Callable) -> Bundle:
         ]
         file = write_lines(f"{model}.pred.jsonl", [*answers, {**answers[1], "evaluation": "human"}])
         import_predictions(store, "leval", file, model=f"org/{model}", run_id=model, bundle=bundle)
-    rubric = official_rubric(script)
+    rubric = parse_rubric(script)
     store.begin_run(RunRow("judge", "local", "scripted", "1", {"judge": 1}, "", rubric.settings("both"), {}, "0"))
     marks = {"Who paid?": ("LLM", "human"), "Why?": ("LLM",)}
     for row in store.query(
@@ -334,7 +300,7 @@ def _judged_here(store: Store, root: Path, write_lines: Callable) -> Bundle:
 
 def test_a_judge_of_lbx_goes_out_as_the_script_writes_it(store: Store, tmp_path: Path, write_lines: Callable) -> None:
     bundle = _judged_here(store, tmp_path / "bundle", write_lines)
-    done = export_judgements(store, "leval_judge", ["judge"], tmp_path / "out", bundle=bundle)
+    done = export_judgements(store, ["judge"], tmp_path / "out", bundle=bundle)
     (file,) = done.files
     *lines, numbers, rate_a, rate_b = file.read_text("ascii").splitlines()
     assert file.name == "ours.pred.judge.jsonl" and done.rows == len(lines) == 4 and not done.left_out
@@ -348,7 +314,7 @@ def test_a_judge_of_lbx_goes_out_as_the_script_writes_it(store: Store, tmp_path:
     )
     assert (numbers, rate_a, rate_b) == ("n_draws = 2 n_error = 2", "win rate of ours = 0.5", "win rate of base = 0.5")
     assert {row["g2_judgment"] for row in rows} == {"first [[A]]", "$ERROR$"}
-    rubric = official_rubric(bundle.root / FILES / SCRIPT)
+    rubric = parse_rubric(bundle.root / FILES / SCRIPT)
     row = next(row for row in rows if row["g1_winner"] == "ours")
     words = {
         "question": "Who paid?",
@@ -358,7 +324,7 @@ def test_a_judge_of_lbx_goes_out_as_the_script_writes_it(store: Store, tmp_path:
     }
     assert row["g2_user_prompt"] == rubric.user.format(**words)
     with Store(tmp_path / "again.duckdb") as other:
-        (run,) = import_judgements(other, "leval_judge", file, bundle=bundle)
+        (run,) = import_judgements(other, file, bundle=bundle)
         assert run.numbers[2:] == (numbers, rate_a, rate_b) and run.failed == 2
         ((settings,),) = other.query("SELECT settings FROM runs WHERE run_id = ?", [run.run_id]).rows
         assert json.loads(settings)["rubric_sha256"] == rubric.sha256
@@ -370,7 +336,7 @@ def test_a_judge_of_lbx_goes_out_with_what_it_says_of_todays_answers(
     bundle = _judged_here(store, tmp_path / "bundle", write_lines)
     store.query("UPDATE samples SET position = 9 WHERE benchmark = 'judge'")
     store.write(generations=[GenerationRow("ours", "leval", "narrative_qa", "000-00", 0, output="another one")])
-    rubric = official_rubric(bundle.root / FILES / SCRIPT)
+    rubric = parse_rubric(bundle.root / FILES / SCRIPT)
     for first, said in ((True, "[[C]]"), (False, "[[C]] now")):
         sample = Round(
             "leval", "narrative_qa", "000-00", "Who paid?", ("True: Who paid?",), "ours", "another one",
@@ -378,7 +344,7 @@ def test_a_judge_of_lbx_goes_out_with_what_it_says_of_todays_answers(
         ).sample(rubric)  # fmt: skip
         answer = GenerationRow("judge", "judge", "leval", sample.sample_id, 0, output=said)
         store.write(samples=[SampleRow(sample, 0)], generations=[answer])
-    (file,) = export_judgements(store, "leval_judge", ["judge"], tmp_path / "out", bundle=bundle).files
+    (file,) = export_judgements(store, ["judge"], tmp_path / "out", bundle=bundle).files
     rows = [json.loads(line) for line in file.read_text().splitlines() if line.startswith("{")]
     assert [row["g2_judgment"] for row in rows].count("[[C]] now") == 2 and len(rows) == 4
 
@@ -390,7 +356,7 @@ def test_rounds_that_lbx_did_not_write_are_named(
     bundle = _judged_here(store, tmp_path / "bundle", write_lines)
     store.query("UPDATE samples SET meta = ?::JSON WHERE benchmark = 'judge'", [meta])
     with pytest.raises(StoreError, match="a round of judge that lbx did not write"):
-        export_judgements(store, "leval_judge", ["judge"], tmp_path / "out", bundle=bundle)
+        export_judgements(store, ["judge"], tmp_path / "out", bundle=bundle)
     add_up(store, "judge", Judging())
     rescore(store, Rescoring({"judge": Judging()}))
 
@@ -399,18 +365,18 @@ def test_a_judge_of_lbx_without_what_the_file_needs(store: Store, tmp_path: Path
     bundle = _judged_here(store, tmp_path / "bundle", write_lines)
     out = tmp_path / "out"
     with pytest.raises(UsageError, match=r"lbx's own, .* --bundle DIR"):
-        export_judgements(store, "leval_judge", ["judge"], out)
+        export_judgements(store, ["judge"], out)
     with pytest.raises(UsageError, match="'ours' is not a judge's"):
-        export_judgements(store, "leval_judge", ["ours"], out, bundle=bundle)
+        export_judgements(store, ["ours"], out, bundle=bundle)
     script = bundle.root / FILES / SCRIPT
     script.write_bytes(JUDGE_PY.replace(b"[First]", b"[One]"))
     with pytest.raises(UsageError, match="did not judge as L-Eval's script"):
-        export_judgements(store, "leval_judge", ["judge"], out, bundle=bundle)
+        export_judgements(store, ["judge"], out, bundle=bundle)
     script.unlink()
     with pytest.raises(BundleError, match="lbx bundle bundle/leval"):
-        export_judgements(store, "leval_judge", ["judge"], out, bundle=bundle)
+        export_judgements(store, ["judge"], out, bundle=bundle)
     script.write_bytes(JUDGE_PY)
     store.write(generations=[GenerationRow("ours", "leval", "narrative_qa", "000-00", 0, output="changed")])
     with pytest.raises(StoreError, match="does not hold the answers of ours that were judged"):
-        export_judgements(store, "leval_judge", ["judge"], out, bundle=bundle)
+        export_judgements(store, ["judge"], out, bundle=bundle)
     assert not out.exists()

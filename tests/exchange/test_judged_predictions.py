@@ -13,10 +13,10 @@ from import_parts import bundle_of, import_predictions, real_bundle
 
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
-from lbx.benchmarks.leval.judge import JUDGE
+from lbx.benchmarks.leval.judge import published_files
+from lbx.exchange.answers_for_judges import export_judged
 from lbx.exchange.exporting import export
 from lbx.exchange.importing import published_run
-from lbx.exchange.judged_export import export_judged
 from lbx.running.rescoring import score_with
 from lbx.store import GenerationRow, RunRow, Store
 
@@ -162,8 +162,8 @@ def test_a_row_that_metrics_score_has_no_place_between_those_for_a_judge(store: 
 
 def test_published_answers_are_runs(shared: Callable, judged: Path, store: Store, tmp_path: Path) -> None:
     bundle = _with_published(real_bundle(shared, tmp_path / "bundle"), judged, "llm_gpt4_eval", "human_eval")
-    assert set(MODELS) < set(JUDGE.published(bundle, True))
-    assert not JUDGE.published(bundle, False)
+    assert set(MODELS) < set(published_files(bundle, length_hint=True))
+    assert not published_files(bundle, length_hint=False)
     for model in MODELS:
         run = published_run(store, bundle, model)
         assert run == f"published-{model}" == published_run(store, bundle, model)

@@ -16,10 +16,10 @@ from judged_rounds import PAIR, add_judge, both_orders
 
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.records import Compared
-from lbx.benchmarks import BENCHMARKS, format_names, judge_forms
-from lbx.benchmarks.judge.benchmark import Round
+from lbx.benchmarks import BENCHMARKS, format_names
+from lbx.benchmarks.judge import Round
 from lbx.exchange.exporting import export
-from lbx.exchange.ratings.pages import RATING_FORMAT
+from lbx.exchange.prediction_files import OPINION_FORMATS
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import RunRow, Store
 from lbx.store.runs import set_metadata
@@ -303,7 +303,7 @@ def test_a_benchmark_without_a_scorer_of_its_own(store: Store, tmp_path: Path) -
     store.begin_run(RunRow("r", "m", "scripted", "1", {}, "", {}, {}, "0"))
     with pytest.raises(UsageError, match="There is no prediction format 'needle'") as caught:
         export(store, "needle", "r", tmp_path / "out", results=True)
-    for name in (*format_names(), *judge_forms(), RATING_FORMAT):
+    for name in (*format_names(), *OPINION_FORMATS):
         assert f" {name}," in f"{caught.value},", name
     assert "a benchmark of your own" in str(caught.value)
     with pytest.raises(UsageError, match="Did you mean leval_judge"):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from lbx.base.records import Sample
-from lbx.judging.people.book import Book, Opinion
-from lbx.judging.people.choosing import rating_set
-from lbx.judging.people.journal import Journal, journal_of
-from lbx.judging.people.sets import SCORE, RatingSet
+from lbx.judging.journal import Journal, journal_of
+from lbx.judging.rating_choice import rating_set
+from lbx.judging.rating_session import Opinion, RatingSession
+from lbx.judging.rating_sets import SCORE, RatingSet
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.store.ratings import ratings_of
 
@@ -66,18 +67,24 @@ def set_of(path: Path, kind: str = SCORE, **options: object) -> RatingSet:
         return rating_set(store, (), kind=kind, **options)[0]  # type: ignore[arg-type]
 
 
-def book_of(path: Path, journal: Journal, raters: Sequence[str] = ("ann",), **options: object) -> Book:
+def book_of(path: Path, journal: Journal, raters: Sequence[str] = ("ann",), **options: object) -> RatingSession:
     """As `lbx rate` opens it."""
     chosen = set_of(path, **options)  # type: ignore[arg-type]
     with Store(path, read_only=True) as store:
         held = ratings_of(store, chosen.set_id).dicts()
-    return Book(chosen, raters, journal, held)
+    return RatingSession(chosen, raters, journal, held)
+
+
+@contextmanager
+def session_of(path: Path, raters: Sequence[str] = ("ann",), **options: object) -> Iterator[RatingSession]:
+    """A session of `lbx rate`, with its journal open."""
+    with Journal(journal_of(path)) as journal:
+        yield book_of(path, journal, raters, **options)
 
 
 def rate_all(path: Path, rater: str, value: int) -> None:
     """Everything that a rater is asked, and the journal left as it is."""
-    with Journal(journal_of(path)) as journal:
-        book = book_of(path, journal, (rater,))
+    with session_of(path, (rater,)) as book:
         for item in book.queue(rater):
             for place in range(len(book.values(rater, item))):
-                book.say(rater, item, [Opinion(place, value)])
+                book.save(rater, item, [Opinion(place, value)])

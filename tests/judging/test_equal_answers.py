@@ -7,8 +7,8 @@ from pathlib import Path
 from judged_rounds import SCALE, Said, add_judge
 from rated_file import answers_file, rate_all
 
-from lbx.benchmarks.judge.benchmark import Round
-from lbx.judging.people.collecting import collect
+from lbx.benchmarks.judge import Round
+from lbx.judging.journal import collect
 from lbx.report.reports import read
 from lbx.store import Store
 

@@ -17,14 +17,13 @@ import pytest
 from command_line import Lbx
 from hypothesis import given
 from hypothesis import strategies as st
-from rated_file import answers_file, book_of, rate_all, set_of
+from rated_file import answers_file, rate_all, session_of, set_of
 
 from lbx.base.errors import StoreError, UsageError
 from lbx.benchmarks import BENCHMARKS
-from lbx.judging.people.book import Book, Opinion
-from lbx.judging.people.collecting import collect
-from lbx.judging.people.journal import Journal, journal_of, read_journal
-from lbx.judging.people.sets import PAIR, RatingSet
+from lbx.judging.journal import Journal, collect, journal_of, read_journal
+from lbx.judging.rating_session import Opinion, RatingSession
+from lbx.judging.rating_sets import PAIR, RatingSet
 from lbx.scoring.adding_up import add_up
 from lbx.store import GenerationRow, Store
 from lbx.store.ratings import RatingRow, write_ratings
@@ -99,10 +98,9 @@ def test_ratings_of_an_answer_that_has_changed_are_kept_and_count_no_more(path: 
 
 
 def test_a_pair_counts_no_more_where_either_answer_has_changed(path: Path) -> None:
-    with Journal(journal_of(path)) as journal:
-        book = book_of(path, journal, kind=PAIR)
+    with session_of(path, kind=PAIR) as book:
         for item in book.queue("ann"):
-            book.say("ann", item, [Opinion(0, "tie")])
+            book.save("ann", item, [Opinion(0, "tie")])
     collect(path)
     assert [row[2] for row in people(path)] == [8, 8]
     for run, name in (("beta", "q000"), ("alpha", "q001")):
@@ -113,21 +111,19 @@ def test_a_pair_counts_no_more_where_either_answer_has_changed(path: Path) -> No
 
 
 def test_equal_answers_are_rated_for_all(path: Path) -> None:
-    with Journal(journal_of(path)) as journal:
-        book = book_of(path, journal)
+    with session_of(path) as book:
         (item,) = (one for one in book.set.items if one.sample_id == "q003")
-        book.say("ann", item, [Opinion(0, 2)])
+        book.save("ann", item, [Opinion(0, 2)])
     collect(path)
     assert table(path, "run_id, score, shown_at") == [("alpha", 2.0, 0), ("beta", 2.0, 0)]
 
 
 def test_a_change_of_mind_and_undo_are_revisions(path: Path) -> None:
-    with Journal(journal_of(path)) as journal:
-        book = book_of(path, journal)
+    with session_of(path) as book:
         item = book.queue("ann")[0]
-        assert book.say("ann", item, [Opinion(0, 2, "so so")])
-        assert book.say("ann", item, [Opinion(0, 5)])
-        assert not book.say("ann", item, [Opinion(0, 5)]), "nothing new is no revision"
+        assert book.save("ann", item, [Opinion(0, 2, "so so")])
+        assert book.save("ann", item, [Opinion(0, 5)])
+        assert not book.save("ann", item, [Opinion(0, 5)]), "nothing new is no revision"
         assert book.values("ann", item) == [5.0, None]
         assert book.undo("ann") == (item, 0)
         assert book.values("ann", item) == [2.0, None]
@@ -142,10 +138,9 @@ def test_a_change_of_mind_and_undo_are_revisions(path: Path) -> None:
 
 
 def test_a_pair_is_from_the_first_runs_side(path: Path) -> None:
-    with Journal(journal_of(path)) as journal:
-        book = book_of(path, journal, kind=PAIR)
+    with session_of(path, kind=PAIR) as book:
         for item, letter in zip(book.queue("ann"), ("a", "b") * 4, strict=False):
-            book.say("ann", item, [Opinion(0, letter)])
+            book.save("ann", item, [Opinion(0, letter)])
             shown = book.set.shown(item, "ann")["ab".index(letter)][0]
             row = book.latest("ann", item)[0]
             assert row is not None
@@ -153,21 +148,20 @@ def test_a_pair_is_from_the_first_runs_side(path: Path) -> None:
             assert (row.run_id, row.against_run_id) == ("alpha", "beta")
             assert book.set.shown(item, "ann")[row.shown_at or 0][0].run_id == "alpha"
         for value in ("tie", "both_bad"):
-            book.say("ann", book.queue("ann")[0], [Opinion(0, value)])
+            book.save("ann", book.queue("ann")[0], [Opinion(0, value)])
             assert book.values("ann", book.queue("ann")[0]) == [value]
 
 
 @pytest.mark.parametrize("value", [0, 6, 3.5, "3", "a", True.__class__])
 def test_a_scale_is_kept(path: Path, value: object) -> None:
-    with Journal(journal_of(path)) as journal:
-        book = book_of(path, journal)
+    with session_of(path) as book:
         with pytest.raises(UsageError, match="whole number from 1 to 5"):
-            book.say("ann", book.queue("ann")[0], [Opinion(0, value)])  # type: ignore[arg-type]
+            book.save("ann", book.queue("ann")[0], [Opinion(0, value)])  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="no such answer"):
-            book.say("ann", book.queue("ann")[0], [Opinion(2, 3)])
+            book.save("ann", book.queue("ann")[0], [Opinion(2, 3)])
         with pytest.raises(UsageError, match="not one of yours"):
             book.item("ann", 99)
-        assert len(journal.records) == 1, "what the set is"
+    assert not journal_of(path).exists(), "nothing was rated"
 
 
 def test_a_torn_line_is_set_aside_at_every_byte(path: Path, tmp_path: Path) -> None:
@@ -255,8 +249,7 @@ def test_one_process_writes(path: Path) -> None:
 
 
 def test_a_full_disk_saves_nothing_of_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Journal(journal_of(path)) as journal:
-        book = book_of(path, journal)
+    with session_of(path) as book:
         item = book.queue("ann")[0]
         before, written = journal_of(path).read_bytes(), []
 
@@ -269,10 +262,10 @@ def test_a_full_disk_saves_nothing_of_it(path: Path, monkeypatch: pytest.MonkeyP
         with monkeypatch.context() as patched:
             patched.setattr(os, "write", full)
             with pytest.raises(StoreError, match="No space left"):
-                book.say("ann", item, [Opinion(0, 1)])
+                book.save("ann", item, [Opinion(0, 1)])
         assert journal_of(path).read_bytes() == before
         assert book.values("ann", item) == [None, None]
-        assert book.say("ann", item, [Opinion(0, 1)])
+        assert book.save("ann", item, [Opinion(0, 1)])
 
 
 def test_a_killed_collect_doubles_nothing(path: Path) -> None:
@@ -289,12 +282,10 @@ def test_a_killed_collect_doubles_nothing(path: Path) -> None:
 def test_a_continued_set_knows_what_was_said(path: Path) -> None:
     rate_all(path, "ann", 4)
     collect(path)
-    with Journal(journal_of(path)) as journal:
-        book = book_of(path, journal)
+    with session_of(path) as book:
         assert book.progress("ann").done == 9
-        book.say("ann", book.queue("ann")[0], [Opinion(0, 1)])
-    with Journal(journal_of(path)) as journal:
-        book = book_of(path, journal)
+        book.save("ann", book.queue("ann")[0], [Opinion(0, 1)])
+    with session_of(path) as book:
         assert book.values("ann", book.queue("ann")[0])[0] == 1.0
         assert book.undo("ann") is not None
         assert book.values("ann", book.queue("ann")[0])[0] == 4.0
@@ -357,8 +348,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from rated_file import book_of
-from lbx.judging.people.book import Opinion
-from lbx.judging.people.journal import Journal, journal_of
+from lbx.judging.rating_session import Opinion
+from lbx.judging.journal import Journal, journal_of
 path = Path(sys.argv[1])
 with Journal(journal_of(path)) as journal:
     book = book_of(path, journal)
@@ -366,7 +357,7 @@ with Journal(journal_of(path)) as journal:
     print("ready", flush=True)
     while True:
         item = book.queue("ann")[n % 9]
-        book.say("ann", item, [Opinion(0, n % 5 + 1, f"said {n} " + "w" * (n % 3000))])
+        book.save("ann", item, [Opinion(0, n % 5 + 1, f"said {n} " + "w" * (n % 3000))])
         print(item.number, book.latest("ann", item)[0].revision, n, flush=True)
         n += 1
 """
@@ -419,7 +410,7 @@ def test_any_sequence_survives_being_read_again(
     chosen = a_set()
     journal_file = folder / "j.jsonl"
     journal = Journal(journal_file)
-    book = Book(chosen, ["ann"], journal)
+    book = RatingSession(chosen, ["ann"], journal)
     for number, place, what in steps:
         item = chosen.items[number]
         if what == 0:
@@ -428,11 +419,11 @@ def test_any_sequence_survives_being_read_again(
             shown = [book.values("ann", one) for one in chosen.items]
             journal.__exit__(None, None, None)
             journal = Journal(journal_file)
-            book = Book(chosen, ["ann"], journal)
+            book = RatingSession(chosen, ["ann"], journal)
             assert [book.values("ann", one) for one in chosen.items] == shown
         else:
             value = None if what == 7 else what
-            book.say("ann", item, [Opinion(min(place, len(book.values("ann", item)) - 1), value)])
+            book.save("ann", item, [Opinion(min(place, len(book.values("ann", item)) - 1), value)])
     revisions = [row for record in journal.records for row in record.get("ratings", ())]
     keys = [(row["item"], row["run_id"], row["revision"]) for row in revisions]
     assert len(keys) == len({*keys})

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rated_file import RUNS, answers_file, set_of
 
 from lbx.base.errors import UsageError
-from lbx.judging.people.choosing import rating_set
-from lbx.judging.people.sets import PAIR, SCORE, Answer, Item, RatingSet, agreement_sample, pairs_of
+from lbx.judging.rating_choice import rating_set
+from lbx.judging.rating_sets import PAIR, SCORE, Answer, Item, RatingSet, agreement_sample, make_pairs
 from lbx.judging.rounds import read_answers
 from lbx.store import Store
 
@@ -136,5 +136,5 @@ def test_the_agreement_sample_is_about_the_share(questions: int, documents: int,
 
 
 def test_pairs_are_numbered() -> None:
-    found, equal = pairs_of(made(2, 1).items)
+    found, equal = make_pairs(made(2, 1).items)
     assert ([item.number for item in found], equal) == ([0, 1, 2, 3, 4, 5], 0)

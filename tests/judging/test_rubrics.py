@@ -10,10 +10,9 @@ from leval_scripts import JUDGE_PY
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.benchmarks.base.judge_files import VERDICTS
-from lbx.benchmarks.judge.benchmark import Judging, Round
-from lbx.benchmarks.leval.judge import official_rubric
-from lbx.judging.rubrics import read_rubric
+from lbx.benchmarks.judge import Judging, Round
+from lbx.benchmarks.leval.judge import VERDICTS, parse_rubric
+from lbx.running.judge_run import read_rubric
 
 ROUND = Round("leval", "tpo", "0", "why {x}?", ("so",), "m", "one", against_run_id="n", against="two")
 PAIR = """
@@ -43,7 +42,7 @@ def written(folder: Path, text: str | bytes) -> Path:
 def test_the_official_rubric_is_read_out_of_its_script(tmp_path: Path) -> None:
     script = tmp_path / "llm_eval.py"
     script.write_bytes(JUDGE_PY)
-    rubric = official_rubric(script)
+    rubric = parse_rubric(script)
     assert (rubric.name, rubric.kind, rubric.verdicts, rubric.max_new_tokens) == ("leval", "pair", VERDICTS, 2048)
     assert rubric.system == 'Weigh both; say "[[A]]", "[[B]]" or "[[C]]".'
     judging = Judging(rubric, [ROUND])
@@ -71,7 +70,7 @@ def test_another_script_is_not_taken_for_it(tmp_path: Path, old: bytes, new: byt
     assert old in JUDGE_PY
     script.write_bytes(JUDGE_PY.replace(old, new))
     with pytest.raises(BundleError, match=said):
-        official_rubric(script)
+        parse_rubric(script)
 
 
 def test_a_pair_of_ones_own(tmp_path: Path) -> None:

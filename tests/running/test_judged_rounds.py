@@ -11,7 +11,7 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.judging.rounds import Question, Questions, Rounds, RunAnswers, make_rounds, protocol
+from lbx.judging.rounds import Question, QuestionChoice, Rounds, RunAnswers, has_length_hint, make_rounds
 from lbx.judging.same_family import JudgedModel, same_family, tokenizer_sha256
 from lbx.store import RunRow
 
@@ -27,8 +27,8 @@ def question(name: str, task: str = "financial_qa", benchmark: str = "leval", **
 def answered(run_id: str, answers: Mapping[Question, Sequence[str]]) -> RunAnswers:
     return RunAnswers(
         run_id,
-        {one.place: one for one in answers},
-        {one.place: dict(enumerate(texts)) for one, texts in answers.items()},
+        {one.key: one for one in answers},
+        {one.key: dict(enumerate(texts)) for one, texts in answers.items()},
     )
 
 
@@ -38,7 +38,7 @@ class Q(Question):
     __slots__ = ()
 
     def __hash__(self) -> int:
-        return hash(self.place)
+        return hash(self.key)
 
 
 def asked(name: str, *args: Any, **meta: Any) -> Q:
@@ -56,13 +56,13 @@ def told(found: Rounds) -> list[tuple[str, str, int, int, bool, tuple[str, ...]]
 def test_rounds_that_begin_with_the_opponent_come_first() -> None:
     one, two = asked("1", judged_by=["LLM"]), asked("2", judged_by=["LLM"])
     runs = [answered(name, {one: ["a"], two: ["a"]}) for name in ("x", "y")]
-    found = make_rounds(PAIRS, runs, answered("z", {one: ["b"], two: ["b"]}), Questions("llm"))
+    found = make_rounds(PAIRS, runs, answered("z", {one: ["b"], two: ["b"]}), QuestionChoice("llm"))
     marks = ("LLM",)
     assert told(found) == [
         (name, run, 0, 0, first, marks) for name in "12" for first in (False, True) for run in "xy"
     ]  # fmt: skip
     assert found.questions == 2 and not +found.missing and not +found.empty
-    given = make_rounds(PAIRS, runs, answered("z", {one: ["b"]}), Questions("llm", both_orders=False))
+    given = make_rounds(PAIRS, runs, answered("z", {one: ["b"]}), QuestionChoice("llm", both_orders=False))
     assert [one.answer_first for one in given.rounds] == [True, True] and given.missing == {"z": 1}
 
 
@@ -81,7 +81,7 @@ def test_a_question_for_both_is_two_pairs_where_there_are_two_answers(
     mine: list[str], theirs: list[str], questions: str, pairs: list[tuple[int, int, tuple[str, ...]]]
 ) -> None:
     one = asked("1", **BOTH)
-    wanted = Questions(questions, both_orders=False)
+    wanted = QuestionChoice(questions, both_orders=False)
     found = make_rounds(PAIRS, [answered("x", {one: mine})], answered("z", {one: theirs}), wanted)
     assert [(round_[2], round_[3], round_[5]) for round_ in told(found)] == pairs
 
@@ -89,7 +89,7 @@ def test_a_question_for_both_is_two_pairs_where_there_are_two_answers(
 def test_a_run_that_asks_everything_several_times_is_paired_time_by_time() -> None:
     one, two = asked("1", **BOTH), asked("2", judged_by=["LLM"])
     run = answered("x", {one: ["a", "b", "c"], two: ["a", "b", "c"]})
-    wanted = Questions("llm", both_orders=False)
+    wanted = QuestionChoice("llm", both_orders=False)
     same = make_rounds(PAIRS, [run], answered("z", {one: ["d", "e", "f"], two: ["d", "e", "f"]}), wanted)
     assert [(one.sample_id, one.iteration, one.against_iteration) for one in same.rounds] == [
         (name, i, i) for name in "12" for i in range(3)
@@ -105,7 +105,7 @@ def test_tasks_limits_and_open_questions() -> None:
     run, against = (answered(name, {one: ["a"] for one in every}) for name in "xz")
 
     def judged(*tasks: str, limit: int | None = None) -> list[str]:
-        found = make_rounds(PAIRS, [run], against, Questions("open", tasks, limit, both_orders=False))
+        found = make_rounds(PAIRS, [run], against, QuestionChoice("open", tasks, limit, both_orders=False))
         return [f"{one.benchmark}/{one.task}/{one.sample_id}" for one in found.rounds]
 
     assert judged("all", limit=1) == [
@@ -118,13 +118,13 @@ def test_tasks_limits_and_open_questions() -> None:
     ]
     for tasks, questions in ((("leval/tpo",), "open"), (("all",), "human")):
         with pytest.raises(UsageError, match="Nothing to judge: x and z did not both answer any question that is"):
-            make_rounds(PAIRS, [run], against, Questions(questions, tasks))
+            make_rounds(PAIRS, [run], against, QuestionChoice(questions, tasks))
 
 
 def test_without_marked_questions_the_rubric_is_what_is_missing() -> None:
     run, against = (answered(name, {asked("1", "facts", "handbook"): ["a"]}) for name in "xz")
     with pytest.raises(UsageError) as refused:
-        make_rounds(PAIRS, [run], against, Questions("llm", ("all",)))
+        make_rounds(PAIRS, [run], against, QuestionChoice("llm", ("all",)))
     assert "marked" in refused.value.cause
     assert refused.value.fix == (
         "Only L-Eval marks its questions. For others give a rubric of your own (docs/judges.md): --rubric FILE.toml."
@@ -135,7 +135,7 @@ def test_strange_rows_of_somebodys_file_are_questions_like_others() -> None:
     for meta in ({"judged_by": 3, "evaluation": ["LLM"]}, {"judged_by": [["LLM"], None]}, {"evaluation": None}):
         assert question("1", **meta).marks == ()
     settings = {"{}": True, '{"length_hint": false}': False, '{"length_hint": null}': True}
-    assert {text: protocol(text) for text in settings} == settings
+    assert {text: has_length_hint(text) for text in settings} == settings
 
 
 def test_the_judges_kin() -> None:

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from judged_rounds import PAIR, SCALE, Said, add_judge, add_ratings, both_orders, fastchat_rounds
 
-from lbx.benchmarks.judge.benchmark import Round
+from lbx.benchmarks.judge import Round
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.ratings import RatingRow
 

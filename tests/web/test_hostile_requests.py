@@ -23,7 +23,7 @@ from rated_file import answers_file, book_of
 
 import lbx.web
 from lbx.exchange.annotation.dataset import Dataset
-from lbx.judging.people.journal import Journal, journal_of
+from lbx.judging.journal import Journal, journal_of
 from lbx.web import Documents, Site, limits
 from lbx.web.annotating import AnnotationPages
 from lbx.web.browsing import BrowsingPages

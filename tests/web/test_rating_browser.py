@@ -19,7 +19,7 @@ from sites import HOSTILE, SHOWN, answered, site_of
 sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
 from rated_file import answers_file, book_of
 
-from lbx.judging.people.journal import Journal, journal_of
+from lbx.judging.journal import Journal, journal_of
 from lbx.store import Store
 from lbx.web import Documents
 from lbx.web.rating import RatingPages

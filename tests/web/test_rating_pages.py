@@ -16,15 +16,17 @@ from starlette.testclient import TestClient
 sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
 from rated_file import answers_file, book_of
 
-from lbx.judging.people.book import Book
-from lbx.judging.people.journal import Journal, journal_of
-from lbx.judging.people.sets import PAIR, SCORE
+from lbx.judging.journal import Journal, journal_of
+from lbx.judging.rating_session import RatingSession
+from lbx.judging.rating_sets import PAIR, SCORE
 from lbx.web import Documents, Site
 from lbx.web.rating import RatingPages
 
 
 @contextmanager
-def opened(path: Path, raters: Sequence[str] = ("ann", "bob"), **options: object) -> Iterator[tuple[Site, Book]]:
+def opened(
+    path: Path, raters: Sequence[str] = ("ann", "bob"), **options: object
+) -> Iterator[tuple[Site, RatingSession]]:
     shown = {"reference_open": options.pop("reference_open", False)}
     with Journal(journal_of(path)) as journal:
         book = book_of(path, journal, raters, **options)

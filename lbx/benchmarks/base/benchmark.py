@@ -30,7 +30,6 @@ from lbx.base.records import (
 from lbx.benchmarks.base.board import Boards
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.curves import LengthCurve
-from lbx.benchmarks.base.official_judge import OfficialJudge
 from lbx.benchmarks.base.paper import Paper
 from lbx.benchmarks.base.predictions import PredictionFormat
 from lbx.benchmarks.base.published import PublishedFigures
@@ -155,8 +154,6 @@ class Benchmark(ABC):
     """The tables and charts of its leaderboards."""
     published: ClassVar[PublishedFigures] = PublishedFigures()
     """Published figures of models."""
-    judge: ClassVar[OfficialJudge | None] = None
-    """How its authors had answers judged."""
 
     @abstractmethod
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:

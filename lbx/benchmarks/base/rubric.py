@@ -1,4 +1,4 @@
-"""What a judge is told, and how its text is read: the one place where a verdict is found in a text."""
+"""A judge's rubric, and the one reading of verdicts from a judge's text."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from lbx.base.records import Score, canonical_json, sha256_text
 from lbx.benchmarks.base.templates import template_fields
 
 PAIR, RATING = "pair", "score"
-"""The kinds of rubrics: which of two answers is better, and how good one is."""
+"""Kinds of rubrics: the better of two answers, and the quality of one."""
 VERDICT, RATED = "verdict", "rating"
 """The metrics of the two kinds."""
 FIRST, SECOND, TIE = WINNERS = ("first", "second", "tie")
 AMBIGUOUS = "ambiguous"
 NEW_TOKENS = 2048
 NUMBER = "{rating}"
-"""Where a rating's number stands in the text around it."""
+"""Placeholder of the number in a rating's pattern."""
 
-_FARTHEST = 1_000_000
+_MAX_SCALE = 1_000_000
 _EDGES = string.punctuation + string.whitespace + "“”‘’«»。．！"
 _COLON = re.compile("[:：]")
-_WON = {TIE: (0.5, "tie"), True: (1.0, "answer"), False: (0.0, "against")}
+_OUTCOMES = {TIE: (0.5, "tie"), True: (1.0, "answer"), False: (0.0, "against")}
 
 
 @dataclass(frozen=True)
 class Rubric:
-    """What a judge is told, and how its text is read.
+    """A judge's messages, and how its text is read.
 
     Attributes:
         name: of the task in the results file.
@@ -40,8 +40,7 @@ class Rubric:
         verdicts: of a pair (mark, "first" | "second" | "tie") in the order in which marks are looked for.
         pattern: of a rating: the text around its number, "[[{rating}]]".
         low, high: the scale of ratings.
-        max_new_tokens: the judge's budget.
-        source: where the texts come from.
+        source: file of the texts.
     """
 
     name: str
@@ -57,9 +56,9 @@ class Rubric:
 
     @cached_property
     def sha256(self) -> str:
-        """Of everything that makes a judgement what it is: texts, marks, scale, budget."""
-        settings = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("name", "source")}
-        return sha256_text(canonical_json(settings))
+        """Hash of everything that a judgement depends on: texts, marks, scale, budget."""
+        settings = {field.name: getattr(self, field.name) for field in fields(self)}
+        return sha256_text(canonical_json({k: v for k, v in settings.items() if k not in ("name", "source")}))
 
     @cached_property
     def shows_document(self) -> bool:
@@ -78,74 +77,72 @@ class Rubric:
 
     @property
     def reading(self) -> object:
-        """``meta["verdicts"]``: how a text is read."""
+        """``meta["verdicts"]`` of its rounds, by which ``judgement`` reads a text."""
         if self.kind == PAIR:
-            return [list(one) for one in self.verdicts]
+            return [list(pair) for pair in self.verdicts]
         return {"pattern": self.pattern, "low": self.low, "high": self.high}
 
     def settings(self, orders: str) -> dict[str, str]:
-        """What ``runs.settings`` of a judge say of it, beside what any run's do.
-
-        Args:
-            orders: "both" or "given".
-        """
+        """A judge's ``runs.settings`` about its rubric; ``orders`` is "both" or "given"."""
         return {"rubric": self.name, "rubric_sha256": self.sha256, "rubric_source": self.source, "orders": orders}
 
 
 def winners_in(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
-    """What the marks in a text stand for, in the order in which they are looked for.
-
-    Officially the first one counts, wherever it stands, and a text without any is an error.
+    """Winners by the marks in a text, in the order in which marks are looked for: officially the first one counts,
+    wherever it is in the text. Without any, those of marks on lines of their own, the one that counts first.
 
     Args:
         verdicts: pairs as of ``Rubric.verdicts``.
     """
-    return [winner for mark, winner in verdicts if mark and isinstance(mark, str) and mark in text]
+    official = [winner for mark, winner in verdicts if mark and isinstance(mark, str) and mark in text]
+    return official or _winners_on_lines(verdicts, text)
 
 
-def bare(mark: str) -> str:
+def bare_mark(mark: str) -> str:
     """A mark in lower case, without punctuation around it: a line of a judge's text may have it in this form."""
     return mark.strip(_EDGES).casefold()
 
 
-def winners_alone(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
-    """What the marks in any case stand for that have a line of their own, perhaps behind a label: "Verdict: one."
+def _winners_on_lines(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
+    """Winners by marks in any case on lines of their own, perhaps after a label: "Verdict: one."
 
     Within a sentence "one" may be a pronoun. Where lines differ, the last line of the text counts, and comes first; []
     where that is no mark. Marks in double brackets are read exactly, as the official scripts do.
     """
-    winners = {bare(mark): winner for mark, winner in verdicts if isinstance(mark, str) and not mark.startswith("[[")}
+    winners = {
+        bare_mark(mark): winner for mark, winner in verdicts if isinstance(mark, str) and not mark.startswith("[[")
+    }
     winners.pop("", None)
     lines = [line.strip(_EDGES.replace(":", "")) for line in text.splitlines() if line.strip(_EDGES)]
     found = [
-        None if line.endswith((":", "：")) else winners.get(bare(line), winners.get(bare(_COLON.split(line)[-1])))
-        for line in lines  # one that ends in a colon is a heading
+        None
+        if line.endswith((":", "："))  # a heading
+        else winners.get(bare_mark(line), winners.get(bare_mark(_COLON.split(line)[-1])))
+        for line in lines
     ]
-    told = [one for one in reversed(found) if one is not None]
-    return told if len(set(map(str, told))) == 1 or (found and found[-1] is not None) else []
+    from_end = [winner for winner in reversed(found) if winner is not None]
+    return from_end if len(set(map(str, from_end))) == 1 or (found and found[-1] is not None) else []
 
 
 def judgement(meta: Mapping[str, Any], text: str) -> list[Score]:
-    """What a judge's text says of the judged answer; [] where it says nothing.
+    """Score of the judged answer by a judge's text; [] without a verdict.
 
     Args:
-        meta: of a round's sample, be it what it may.
+        meta: of a round's sample; from a file, so any value is possible.
     """
     reading = meta.get("verdicts")
     if meta.get("kind") == RATING:
         return _rating(reading, text) if isinstance(reading, Mapping) else []
-    pairs = (
-        [one for one in reading if isinstance(one, list | tuple) and len(one) == 2] if isinstance(reading, list) else []
-    )
-    winners = winners_in(pairs, text) or winners_alone(pairs, text)
+    entries = reading if isinstance(reading, list) else []
+    winners = winners_in([pair for pair in entries if isinstance(pair, list | tuple) and len(pair) == 2], text)
     if not winners or winners[0] not in WINNERS:
         return []
     answer_first = meta.get("answer_first") is not False
-    value, extracted = _WON[TIE if winners[0] == TIE else (winners[0] == FIRST) is answer_first]
+    value, extracted = _OUTCOMES[TIE if winners[0] == TIE else (winners[0] == FIRST) is answer_first]
     return [Score(VERDICT, value, extracted, partial=AMBIGUOUS if len(set(map(str, winners))) > 1 else None)]
 
 
-def _rating(reading: Mapping[str, Any], output: str) -> list[Score]:
+def _rating(reading: Mapping[str, Any], text: str) -> list[Score]:
     """The first number in the text that the rubric asks for, in any case: 3.5 is a number, and a number outside the
     scale is no rating. A text with different numbers is ambiguous.
     """
@@ -153,16 +150,15 @@ def _rating(reading: Mapping[str, Any], output: str) -> list[Score]:
     if not isinstance(pattern, str) or not isinstance(low, int | float) or not isinstance(high, int | float):
         return []
     before, mark, after = pattern.partition(NUMBER)
-    if not mark or not -_FARTHEST <= low < high <= _FARTHEST:
+    if not mark or not -_MAX_SCALE <= low < high <= _MAX_SCALE:
         return []
     number = r"(?<![\d.,])((?:(?<!\w)[-\u2212])?\d{1,6}(?:\.\d{1,6})?)(?![.,]?\d)"
-    stands = rf"{re.escape(before)}\s{{0,8}}{number}\s{{0,8}}{re.escape(after)}"
-    found = re.findall(stands, output) or re.findall(stands, output, re.IGNORECASE)
-    ratings = [text.replace("\u2212", "-") for text in found]
+    rated = rf"{re.escape(before)}\s{{0,8}}{number}\s{{0,8}}{re.escape(after)}"
+    found = re.findall(rated, text) or re.findall(rated, text, re.IGNORECASE)
+    ratings = [digits.replace("\u2212", "-") for digits in found]
     if not ratings or not low <= float(ratings[0]) <= high:
         return []
-    several = len(set(map(float, ratings))) > 1
-    score = (float(ratings[0]) - low) / (high - low)
+    ambiguous = len(set(map(float, ratings))) > 1
     # Digits of other scripts are numbers to Python, and to no table.
     first = ratings[0] if ratings[0].isascii() else f"{float(ratings[0]):g}"
-    return [Score(RATED, score, first, partial=AMBIGUOUS if several else None)]
+    return [Score(RATED, (float(ratings[0]) - low) / (high - low), first, partial=AMBIGUOUS if ambiguous else None)]

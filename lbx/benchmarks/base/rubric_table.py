@@ -11,15 +11,15 @@
     Second: {b}
     End with FIRST, SECOND or SAME.'''
     verdicts = [["FIRST", "first"], ["SECOND", "second"], ["SAME", "tie"]]  # in the order in which they are looked for
-    max_new_tokens = 512                    # 2,048 where nothing is said
+    max_new_tokens = 512                    # default: 2,048
 
-A rating has {answer} instead of {a} and {b}, and instead of verdicts the text around its number and its scale:
+A rating has {answer} instead of {a} and {b}, and the text around its number and its scale instead of verdicts:
 
     rating = "Rating: {rating}"
     low = 1
     high = 5
 
-{question}, {reference} and {document} may be left out. A document stands before everything that varies, so that it is
+{question}, {reference} and {document} may be left out. A document comes before everything that varies, so that it is
 read once for all models, orders and questions.
 """
 
@@ -29,18 +29,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lbx.base.tables import check_table, is_name, wrong
-from lbx.benchmarks.base.rubric import NEW_TOKENS, NUMBER, PAIR, RATING, WINNERS, Rubric, bare
+from lbx.benchmarks.base.rubric import NEW_TOKENS, NUMBER, PAIR, RATING, WINNERS, Rubric, bare_mark
 from lbx.benchmarks.base.templates import template_fields
 
-_MOST_TOKENS = 1 << 20
+_MAX_TOKENS = 1 << 20
 _SHARED: dict[str, type] = {"name": str, "kind": str, "system": str, "user": str, "max_new_tokens": int}
 _KINDS: dict[str, dict[str, type]] = {
     PAIR: {**_SHARED, "verdicts": list},
     RATING: {**_SHARED, "rating": str, "low": int, "high": int},
 }
-_VARIABLES = {PAIR: ("a", "b"), RATING: ("answer",)}
-_OPTIONAL = ("question", "reference", "document")
-_LONGEST_MARK = 200
+_ANSWER_FIELDS = {PAIR: ("a", "b"), RATING: ("answer",)}
+_OPTIONAL_FIELDS = ("question", "reference", "document")
+_MAX_MARK_LENGTH = 200
 
 
 def rubric_in(table: Mapping[str, Any], where: str, source: str, taken: Mapping[str, str]) -> Rubric:
@@ -48,8 +48,8 @@ def rubric_in(table: Mapping[str, Any], where: str, source: str, taken: Mapping[
 
     Args:
         where: file and table, for messages.
-        source: what results files call the place that it is from.
-        taken: names that it cannot have -> what they mean.
+        source: name of the file in results files.
+        taken: reserved names -> their meanings.
 
     Raises:
         UsageError: something is wrong with it; names the key.
@@ -62,8 +62,8 @@ def rubric_in(table: Mapping[str, Any], where: str, source: str, taken: Mapping[
     check_table(table, known, f"{where}:", needed)
     _check_name(table["name"], where, taken)
     _check_user(table["user"], kind, where)
-    if not 0 < table.get("max_new_tokens", 1) <= _MOST_TOKENS:
-        raise wrong(where, f"max_new_tokens = {table['max_new_tokens']} should be from 1 to {_MOST_TOKENS:,}")
+    if not 0 < table.get("max_new_tokens", 1) <= _MAX_TOKENS:
+        raise wrong(where, f"max_new_tokens = {table['max_new_tokens']} should be from 1 to {_MAX_TOKENS:,}")
     values: dict[str, Any] = {"verdicts": _verdicts(table["verdicts"], where)} if kind == PAIR else _scale(table, where)
     budget = table.get("max_new_tokens", NEW_TOKENS)
     system, user = table.get("system", ""), table["user"]
@@ -83,12 +83,12 @@ def _check_user(template: str, kind: str, where: str) -> None:
         names = [name for _, name in template_fields(template) if name is not None]
     except ValueError as exc:
         raise wrong(where, f"user cannot be filled in: {exc}. {braces}") from exc
-    wanted = _VARIABLES[kind]
+    answer_fields = _ANSWER_FIELDS[kind]
     for name in names:
-        if name not in (*wanted, *_OPTIONAL):
-            known = ", ".join(f"{{{one}}}" for one in (*wanted, *_OPTIONAL))
+        if name not in (*answer_fields, *_OPTIONAL_FIELDS):
+            known = ", ".join(f"{{{field}}}" for field in (*answer_fields, *_OPTIONAL_FIELDS))
             raise wrong(where, f"user names {{{name}}}, and for kind = {kind!r} there is only {known}. {braces}")
-    for name in wanted:
+    for name in answer_fields:
         if name not in names:
             raise wrong(where, f"user does not name {{{name}}}, and the judge would not see that answer")
     if "document" in names and (names.count("document") > 1 or names[0] != "document"):
@@ -104,22 +104,24 @@ def _verdicts(entries: Sequence[Any], where: str) -> tuple[tuple[str, str], ...]
     for pair in pairs:
         if len(pair) != 2 or not all(isinstance(text, str) for text in pair) or pair[1] not in WINNERS:
             raise wrong(where, 'verdicts should be pairs such as ["[[A]]", "first"]: a mark, and first, second or tie')
-        if not pair[0].strip() or len(pair[0]) > _LONGEST_MARK:
-            raise wrong(where, f"the mark {pair[0][:40]!r} of verdicts should be a text of 1 to {_LONGEST_MARK} signs")
+        if not pair[0].strip() or len(pair[0]) > _MAX_MARK_LENGTH:
+            raise wrong(
+                where, f"the mark {pair[0][:40]!r} of verdicts should be a text of 1 to {_MAX_MARK_LENGTH} signs"
+            )
     for winner in WINNERS[:2]:
         if winner not in [pair[1] for pair in pairs]:
             raise wrong(where, f"verdicts has no mark for {winner}: no judge could ever prefer that answer")
     marks = [pair[0] for pair in pairs]
     for place, mark in enumerate(marks):
         for other in marks[:place] + marks[place + 1 :]:
-            if mark in other or bare(mark) == bare(other):
+            if mark in other or bare_mark(mark) == bare_mark(other):
                 raise wrong(where, f"the mark {mark!r} of verdicts stands in {other!r}, and would be found with it")
     return tuple((mark, winner) for mark, winner in pairs)
 
 
 def _scale(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     pattern, low, high = table["rating"], table["low"], table["high"]
-    if pattern.count(NUMBER) != 1 or len(pattern) > _LONGEST_MARK:
+    if pattern.count(NUMBER) != 1 or len(pattern) > _MAX_MARK_LENGTH:
         raise wrong(where, f'rating = {pattern[:40]!r} should be a short text with {NUMBER} once, as "[[{NUMBER}]]"')
     if not 0 <= low < high <= 1000:
         raise wrong(where, f"low = {low} and high = {high} should be a scale such as 1 to 5 or 1 to 10")

@@ -38,7 +38,6 @@ from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRule
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.results import ResultFormat
 from lbx.benchmarks.leval.board import BOARDS
-from lbx.benchmarks.leval.judge import JUDGE
 from lbx.benchmarks.leval.paper import PAPER
 from lbx.benchmarks.leval.predictions import LEvalFormat, join_tables, result_files
 from lbx.benchmarks.leval.prompts import (
@@ -90,7 +89,6 @@ class LEval(Benchmark):
     results = ResultFormat(result_files, join_tables, holds_predictions=True)
     paper = PAPER
     boards = BOARDS
-    judge = JUDGE
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Those whose file is there."""

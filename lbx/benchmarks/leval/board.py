@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lbx.base.number_key import NumberKey, group_number, task_number
 from lbx.benchmarks.base.board import MODE, Board, Boards, Entry, Number, Part, Text, Words, best_of
-from lbx.benchmarks.base.judged_by import MARKS
+from lbx.benchmarks.base.judge_marks import MARKS
 from lbx.benchmarks.leval.predictions import columns_told
 from lbx.benchmarks.leval.tasks import BASELINE, KINDS, OPEN
 

@@ -36,8 +36,7 @@ from statistics import fmean
 from typing import Any
 
 from lbx.base.records import Sample, canonical_json, sha256_text
-from lbx.benchmarks.base.judged_by import MARKS
-from lbx.benchmarks.base.official_judge import published_run_id
+from lbx.benchmarks.base.judge_marks import MARKS
 from lbx.benchmarks.base.prediction_lines import PredictionLine, wrong
 from lbx.benchmarks.base.predictions import (
     NO_TASK,
@@ -49,6 +48,7 @@ from lbx.benchmarks.base.predictions import (
     judged_sample,
 )
 from lbx.benchmarks.base.results import Judged, ScoredRun, joined_tables, table
+from lbx.benchmarks.leval.judge import published_run_id
 from lbx.benchmarks.leval.tasks import BASELINE, KINDS, OPEN, SCORED
 
 _GAP = "none"

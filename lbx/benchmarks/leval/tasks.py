@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks.base.files import DataRow, damaged
-from lbx.benchmarks.base.judged_by import MARKS
+from lbx.benchmarks.base.judge_marks import MARKS
 from lbx.benchmarks.base.sources import DataSource, JsonLines, Source, find
 
 NAME = "leval"

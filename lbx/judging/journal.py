@@ -1,7 +1,7 @@
-"""The journal of ratings: a line for each thing that was said, on the disk before anybody is told that it is saved.
+"""The journal of ratings: a line for each, on the disk before a page shows it as saved.
 
-It lies beside the results file, RESULTS.ratings.jsonl, because that file has room for one process that writes, and none
-that reads meanwhile. A line is whole or it was never shown as saved: what a kill left of one is set aside.
+It is RESULTS.ratings.jsonl next to the results file, which one process at a time can write, and none read meanwhile. A
+line is complete or was never shown as saved: the part of a line that a kill left is set aside.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import errno
 import fcntl
 import os
 import threading
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,12 +22,13 @@ from lbx.base.errors import StoreError
 from lbx.base.inputs import read_handed
 from lbx.base.limits import JOURNAL_BYTES
 from lbx.base.outputs import open_kept, sync_folder
-from lbx.judging.people.rating_lines import line_of, record_of
+from lbx.judging.rating_lines import is_on_scale, line_of, record_of
+from lbx.store import Store
+from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
 from lbx.store.rows import as_json
 
 
 def journal_of(results: Path) -> Path:
-    """Where the journal of a results file lies."""
     return results.with_name(f"{results.name}.ratings.jsonl")
 
 
@@ -33,11 +36,11 @@ class Journal:
     """A journal, open for writing by this process alone. Use it as a context manager.
 
     Args:
-        path: made where there is none.
+        path: created if missing.
 
     Attributes:
-        records: its lines, what was appended included.
-        torn: where the piece of a line that a kill left was put; None without one.
+        records: its lines, appended ones included.
+        torn: file with the part of a line that a kill left; None without one.
 
     Raises:
         StoreError: another process writes it; a line is damaged; it cannot be written.
@@ -49,7 +52,7 @@ class Journal:
         self._lock = threading.Lock()
         self._file = _locked(path)
         try:
-            held = _all_of(self._file)
+            held = _read_all(self._file)
             whole = held.rpartition(b"\n")[0] + b"\n" if b"\n" in held else b""
             self.records = _records(whole, path)
             if len(whole) < len(held):
@@ -76,10 +79,10 @@ class Journal:
         self.torn = torn
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a line. When this returns, it is on the disk, and will be read again.
+        """Add a line, which is on the disk when this returns.
 
         Raises:
-            StoreError: it is not, and no piece of it.
+            StoreError: it cannot be written; no part of it was.
         """
         try:
             line_of(record)
@@ -104,7 +107,6 @@ class Journal:
             self.records.append(dict(record))
 
     def remove(self) -> None:
-        """Away with it: what it holds is elsewhere."""
         self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
@@ -114,12 +116,12 @@ class Journal:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not any("ratings" in record for record in self.records):
-            self.remove()  # nobody said anything
+            self.remove()
         os.close(self._file)
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a journal from elsewhere, which is left as it is.
+    """The complete lines of a journal from elsewhere, which is left as it is.
 
     Raises:
         StoreError: it cannot be read, or a line is damaged.
@@ -155,7 +157,7 @@ def _locked(path: Path) -> int:
         os.close(file)  # somebody removed it between the two
 
 
-def _all_of(file: int) -> bytes:
+def _read_all(file: int) -> bytes:
     with os.fdopen(os.dup(file), "rb") as reader:
         reader.seek(0)
         return reader.read()
@@ -177,3 +179,79 @@ def _records(held: bytes, path: Path) -> list[dict[str, Any]]:
             )
         records.append(record)
     return records
+
+
+# Into the results file
+
+
+@dataclass(frozen=True, slots=True)
+class CollectSummary:
+    """Counts of ``collect``.
+
+    Attributes:
+        ratings: rows that the file did not have.
+        torn: as of ``Journal``.
+        lines_of_raters: of each journal from elsewhere, {rater: lines}, which anybody may have written.
+    """
+
+    ratings: int
+    torn: Path | None = None
+    lines_of_raters: Mapping[Path, Mapping[str, int]] = field(default_factory=dict)
+
+
+def collect(results: Path, others: Sequence[Path] = ()) -> CollectSummary:
+    """Move a results file's journal, and copy the rows of journals from elsewhere, into its tables.
+
+    The journal is removed after the file is closed; a kill in between loses nothing, and doubles nothing the next time.
+
+    Raises:
+        StoreError: the file or the journal is in use, or damaged.
+    """
+    journals = {other: read_journal(other) for other in others}
+    elsewhere = [record for records in journals.values() for record in records]
+    lines_of_raters = {
+        other: Counter(row["rater"] for record in records for row in record.get("ratings", ())[:1])
+        for other, records in journals.items()
+    }
+    path = journal_of(results)
+    if not path.exists():
+        return CollectSummary(_write_records(results, elsewhere), lines_of_raters=lines_of_raters)
+    with Journal(path) as journal:
+        return CollectSummary(move_journal(results, journal, elsewhere), journal.torn, lines_of_raters)
+
+
+def move_journal(results: Path, journal: Journal, others: Iterable[Mapping[str, Any]] = ()) -> int:
+    """Write an open journal's rows into the file, and remove it. Returns the number of new rows."""
+    moved = _write_records(results, [*journal.records, *others])
+    journal.remove()
+    return moved
+
+
+def _write_records(results: Path, records: Iterable[Mapping[str, Any]]) -> int:
+    sets: dict[str, RatingSetRow] = {}
+    items: list[RatingItemRow] = []
+    ratings: list[RatingRow] = []
+    for record in records:
+        line = line_of(record)
+        if line.set:
+            sets[line.set.set_id] = line.set
+            items += line.items
+        ratings += line.ratings
+    for row in ratings:
+        if row.set_id not in sets:
+            raise StoreError(f"A journal does not say what its set {row.set_id} is: its first lines are missing.")
+        if not is_on_scale(row, sets[row.set_id]):
+            raise StoreError(
+                f"A journal has a rating of {row.rater!r} that is not on the scale of {row.set_id}: {row.score:g}.",
+                fix="lbx never writes such a line: leave that journal out.",
+            )
+    if not ratings:
+        return 0
+    used = {row.set_id for row in ratings}
+    with Store(results) as store:
+        return write_ratings(
+            store,
+            [row for name, row in sets.items() if name in used],
+            list({(row.set_id, row.item): row for row in items if row.set_id in used}.values()),
+            ratings,
+        )

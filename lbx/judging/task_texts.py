@@ -1,4 +1,4 @@
-"""What a sample without a question asks: its official prompt, with a mark in the place of the document."""
+"""Texts of samples without a question: the official prompt, with a placeholder for the document."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _QUESTION = "{the question}"
 
 
 def task_text(bundle: Bundle | None, sample: Sample, document: str) -> str:
-    """A stored sample's question; without one the text of its official prompt, which asks for a summary, say.
+    """A stored sample's question; without one, its official prompt, which may ask for a summary.
 
-    "" where the bundle does not hold the prompt, or where the question is not known: an import without its data.
+    "" where the bundle lacks the prompt, or the question is unknown: an import without its data.
 
     Args:
-        document: the hash of the sample's document; "" where it is not known.
+        document: the hash of the sample's document; "" if unknown.
     """
     family = BENCHMARKS.get(sample.benchmark)
     if sample.question.strip() or bundle is None or family is None or not family.catalogue.has(sample.task):

@@ -1,13 +1,10 @@
-"""A judge's work as a benchmark: which of two stored answers is better, or how good one is, asked of any model.
+"""A judge's work as a benchmark: which of two stored answers is better, or how good one is.
 
-A judge is a run. What it is asked are *rounds*, one prompt each; they are samples of the benchmark "judge", and their
-task is the rubric's name. So a judge's work is continued, shared among workers, merged and counted as any run's.
+A judge is a run. Its prompts are *rounds*: samples of the benchmark "judge", with the rubric's name as their task. So a
+judge is continued, shared among workers, merged and counted like any run.
 
-A round's id is the hash of everything that its prompt is made of and of who is compared: an answer that has changed
-makes another round, and what was judged before stays what it is.
-
-How a verdict is read (``lbx.benchmarks.base.rubric``) goes along with each sample, so that stored texts are read again
-where no rubric is.
+A round's id is the hash of its prompt and of both runs: a changed answer makes another round, and earlier judgements
+stay as they are. Each sample holds how its verdict is read, so that stored texts can be read without the rubric.
 """
 
 from __future__ import annotations
@@ -46,16 +43,14 @@ Documents = Callable[[Bundle, str, str], Iterator[Sample]]
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One prompt for a judge: a stored answer, beside another one or alone.
+    """One prompt for a judge: a stored answer, compared with another one or alone.
 
     Attributes:
         benchmark, task, sample_id, question, references, language: of the judged sample.
-        run_id, iteration, answer: whose answer is judged, and its text.
-        against_run_id, against_iteration, against: what it is compared with; None, 0, "" where it is rated alone.
-        answer_first: whether the judged answer is shown first.
-        document_sha256: of the judged sample's document; "" where nobody knows.
-        marks: of each copy of the question that this is about (``lbx.benchmarks.base.judged_by``): it counts once for
-            each.
+        run_id, iteration, answer: the judged answer.
+        against_run_id, against_iteration, against: the answer that it is compared with; None, 0, "" in a rating.
+        document_sha256: of the judged sample's document; "" if unknown.
+        marks: of the question's copies that the round counts for, once for each.
     """
 
     benchmark: str
@@ -75,12 +70,12 @@ class Round:
     marks: tuple[str, ...] = ()
 
     def name(self, rubric: Rubric) -> str:
-        """The sample's id: of whatever the prompt is made of, and of who is compared."""
-        made_of = {one.name: getattr(self, one.name) for one in fields(self)}
-        return sha256_text(canonical_json({**made_of, "rubric": rubric.sha256}))[:_ID_LENGTH]
+        """The sample's id."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return sha256_text(canonical_json({**values, "rubric": rubric.sha256}))[:_ID_LENGTH]
 
     def sample(self, rubric: Rubric, document: str = "") -> Sample:
-        """As a sample of the benchmark "judge"; the answers themselves are no part of it.
+        """A sample of the benchmark "judge", without the answers' texts.
 
         Args:
             document: where the rubric shows it.
@@ -120,7 +115,7 @@ class Round:
 
     @property
     def fields(self) -> dict[str, str]:
-        """What a rubric's template is filled with, but for the document."""
+        """Values of a rubric's template, but for the document."""
         first, second = (self.answer, self.against) if self.answer_first else (self.against, self.answer)
         values = {"question": self.question, "reference": "\n".join(map(str, self.references))}
         return {**values, "answer": self.answer, "a": first, "b": second}
@@ -145,11 +140,11 @@ class Judging(Benchmark):
         self, rubric: Rubric | None = None, rounds: Sequence[Round] = (), documents: Documents = _no_documents
     ) -> None:
         self._rubric = rubric
-        self._rounds = {one.name(rubric): one for one in rounds} if rubric else {}
+        self._rounds = {round_.name(rubric): round_ for round_ in rounds} if rubric else {}
         self._documents = documents
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """One, the rubric's."""
+        """The rubric's task."""
         rubric, count = self._rubric, len(self._rounds)
         return [Task(NAME, rubric.name, (rubric.metric,), count)] if rubric and count else []
 
@@ -162,25 +157,25 @@ class Judging(Benchmark):
         if self._rubric is None:
             return
         if not self._rubric.shows_document:
-            yield from (one.sample(self._rubric) for one in self._rounds.values())
+            yield from (round_.sample(self._rubric) for round_ in self._rounds.values())
             return
-        for (benchmark, judged), rounds in groupby(self._rounds.values(), lambda one: (one.benchmark, one.task)):
+        for (benchmark, judged), rounds in groupby(self._rounds.values(), lambda r: (r.benchmark, r.task)):
             yield from self._with_documents(bundle, self._rubric, benchmark, judged, list(rounds))
 
     def _with_documents(
         self, bundle: Bundle, rubric: Rubric, benchmark: str, task: str, rounds: Sequence[Round]
     ) -> Iterator[Sample]:
-        wanted: dict[str, list[Round]] = {}
-        for one in rounds:
-            wanted.setdefault(one.sample_id, []).append(one)
+        remaining: dict[str, list[Round]] = {}
+        for round_ in rounds:
+            remaining.setdefault(round_.sample_id, []).append(round_)
         for judged in self._documents(bundle, benchmark, task):
-            here = wanted.pop(judged.sample_id, [])
-            if here and here[0].document_sha256 not in ("", sha256_text(judged.context)):
-                raise _other_document(bundle, here[0])
-            yield from (one.sample(rubric, judged.context) for one in here)
-            if not wanted:
+            matching = remaining.pop(judged.sample_id, [])
+            if matching and matching[0].document_sha256 not in ("", sha256_text(judged.context)):
+                raise _wrong_document(bundle, matching[0])
+            yield from (round_.sample(rubric, judged.context) for round_ in matching)
+            if not remaining:
                 return
-        raise _other_document(bundle, next(iter(wanted.values()))[0])
+        raise _wrong_document(bundle, next(iter(remaining.values()))[0])
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """The rubric's messages. Only a document may be cut, in its middle."""
@@ -212,9 +207,9 @@ class Judging(Benchmark):
         return []
 
 
-def _other_document(bundle: Bundle, one: Round) -> BundleError:
+def _wrong_document(bundle: Bundle, round_: Round) -> BundleError:
     return BundleError(
-        f"The bundle at {bundle.root} does not hold the document that {one.benchmark}/{one.task}/"
-        f"{one.sample_id} was answered about, and the rubric shows it to the judge.",
+        f"The bundle at {bundle.root} does not hold the document that {round_.benchmark}/{round_.task}/"
+        f"{round_.sample_id} was answered about, and the rubric shows it to the judge.",
         fix="Give the bundle that the answers were made with, or a rubric without {document}.",
     )

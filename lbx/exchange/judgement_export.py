@@ -1,4 +1,4 @@
-"""``lbx export`` of judgements, as the scripts of judges write them."""
+"""``lbx export`` of judgements, as the official judge's script writes them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from typing import Any
 from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
-from lbx.benchmarks import judge_forms, official_judges, official_rubric
-from lbx.benchmarks.base.judge_files import NO_ANSWER, JudgedPair, JudgeForm, number_lines
-from lbx.benchmarks.base.judged_by import rows_of
+from lbx.benchmarks import judge_files, official_judge, official_rubric
+from lbx.benchmarks.base.judge_marks import row_count
 from lbx.benchmarks.base.predictions import file_part
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.base.templates import fill_format
-from lbx.benchmarks.judge.benchmark import NAME
+from lbx.benchmarks.judge import NAME
 from lbx.exchange.exporting import Exported, not_whole, stored_files, write_files
 from lbx.exchange.prediction_files import format_named
 from lbx.store import Store
 from lbx.store.runs import check_runs
 
-_WHOSE = ("benchmark", "task", "sample_id", "run_id", "iteration", "against_run_id", "against_iteration")
+_KEY_COLUMNS = ("benchmark", "task", "sample_id", "run_id", "iteration", "against_run_id", "against_iteration")
 _ANSWER = ", ".join(
     f"CASE WHEN {side}.run_id IS NOT NULL AND sha256(coalesce({side}.output, '')) = a.meta->>'{side}_sha256' "
     f"THEN coalesce({side}.output, '') END AS {side}_text"
     for side in ("answer", "against")
 )
-# What was said of an answer that is another one now makes room for what is said of that.
+# Current judgements come last, and replace those of an answer that has changed since.
 _ROUNDS = f"""
     SELECT j.*, a.question, a."references", {_ANSWER}
     FROM judgements j JOIN samples a ON (a.benchmark, a.task, a.sample_id) = ('{NAME}', j.rubric, j.round_id)
@@ -44,18 +43,11 @@ _ROUNDS = f"""
 
 
 def export_judgements(
-    store: Store,
-    form_name: str,
-    runs: Sequence[str],
-    directory: Path,
-    *,
-    bundle: Bundle | None = None,
-    force: bool = False,
+    store: Store, runs: Sequence[str], directory: Path, *, bundle: Bundle | None = None, force: bool = False
 ) -> Exported:
-    """Write judges' runs as files of this format, those of one file behind each other; imports byte for byte.
+    """Write judges' runs as the official judge's files, those of one file in a row; imports byte for byte.
 
     Args:
-        form_name: one of ``judge_forms``.
         bundle: brings the judge's prompt, for a judge that lbx ran.
 
     Raises:
@@ -64,7 +56,6 @@ def export_judgements(
         StoreError: the judged answers are not in the results file, or others now.
         LbxError: the disk is full or the folder cannot be written; no file has changed then.
     """
-    form = judge_forms()[form_name]
     files: dict[str, list[str]] = {}
     left_out: Counter[str] = Counter()
     rows = 0
@@ -72,41 +63,40 @@ def export_judgements(
         check_runs(store, [run_id])
         (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
         settings = json.loads(run["settings"])
-        if settings.get("imported") == form.name:
+        if settings.get("imported") == official_judge.JUDGEMENT_FORMAT:
             name, lines = _imported(store, run_id, settings)
             made = {name: lines}
             rows += len(lines)
-        elif form.by_rubric and "rubric" in settings and "imported" not in settings:
-            pairs, missing = _pairs(store, run, form, _rubric(run_id, settings, form, bundle))
+        elif "rubric" in settings and "imported" not in settings:
+            pairs, missing = _pairs(store, run, _rubric(run_id, settings, bundle))
             made = {
-                name: [f"{line}\n" for line in (*(pair.line.raw for pair in some), *number_lines(some))]
+                name: [f"{line}\n" for line in (*(pair.line.raw for pair in some), *judge_files.number_lines(some))]
                 for name, some in pairs.items()
             }
             rows += sum(map(len, pairs.values()))
             left_out["rounds without their other order"] += missing
         else:
-            raise _no_judge(form.name, run_id)
+            raise _no_judge(run_id)
         for name, lines in made.items():
             files.setdefault(name, []).extend(lines)
     return Exported(write_files(directory, files, whose=", ".join(runs), force=force), rows, +left_out)
 
 
-def _no_judge(form: str, run_id: str) -> UsageError:
-    family = next(iter(official_judges()))
-    writes = as_command("lbx", "export", family, "RESULTS", "--run", "RUN", "--judged", "METRIC")
+def _no_judge(run_id: str) -> UsageError:
+    writes = as_command("lbx", "export", official_judge.BENCHMARK, "RESULTS", "--run", "RUN", "--judged", "METRIC")
     return UsageError(
-        f"The run {run_id!r} is not a judge's run that can be written as a file of {form}.",
+        f"The run {run_id!r} is not a judge's run that can be written as a file of {official_judge.JUDGEMENT_FORMAT}.",
         fix=f"`{writes}` writes answers for a judge.",
     )
 
 
 def _imported(store: Store, run_id: str, settings: Mapping[str, Any]) -> tuple[str, list[str]]:
-    held = "SELECT count(*), count(source_row) FROM generations WHERE run_id = ? AND benchmark = ?"
-    ((rounds, stored_settings),) = store.query(held, [run_id, NAME]).rows
+    counts = "SELECT count(*), count(source_row) FROM generations WHERE run_id = ? AND benchmark = ?"
+    ((rounds, source_rows),) = store.query(counts, [run_id, NAME]).rows
     if "rubric" not in settings:
-        raise _no_judge(settings["imported"], run_id)
+        raise _no_judge(run_id)
     files = stored_files(store, run_id, settings)
-    if len(files) != 1 or stored_settings != files[0].rows or rounds != 2 * stored_settings:
+    if len(files) != 1 or source_rows != files[0].rows or rounds != 2 * source_rows:
         raise not_whole(store, run_id)
     rows = store.query(
         "SELECT source_row FROM generations WHERE run_id = ? AND source_row IS NOT NULL ORDER BY created_at", [run_id]
@@ -114,51 +104,48 @@ def _imported(store: Store, run_id: str, settings: Mapping[str, Any]) -> tuple[s
     return files[0].name, files[0].lines([text for (text,) in rows])
 
 
-def _rubric(run_id: str, settings: Mapping[str, Any], form: JudgeForm, bundle: Bundle | None) -> Rubric:
-    """The official one, by which the run must have judged in both orders."""
-    title = official_judges()[form.benchmark].title
+def _rubric(run_id: str, settings: Mapping[str, Any], bundle: Bundle | None) -> Rubric:
+    """The official rubric. Raises UsageError: the run judged by another one, or in one order."""
     if bundle is None:
         raise UsageError(
             f"The run {run_id!r} is lbx's own, and the file holds its prompts, which are not stored.",
-            fix=f"Name the bundle that brings {title}'s judge: --bundle DIR.",
+            fix=f"Name the bundle that brings {official_judge.TITLE}'s judge: --bundle DIR.",
         )
-    rubric = official_rubric(form.benchmark, bundle)
+    rubric = official_rubric(bundle)
     if settings.get("rubric_sha256") != rubric.sha256 or settings.get("orders") != "both":
         raise UsageError(
-            f"The run {run_id!r} did not judge as {title}'s script in this bundle does, in both orders.",
+            f"The run {run_id!r} did not judge as {official_judge.TITLE}'s script in this bundle does, in both orders.",
             fix="Such a file is about that rubric alone; the view `judgements` has all verdicts.",
         )
     return rubric
 
 
-def _pairs(
-    store: Store, run: Mapping[str, Any], form: JudgeForm, rubric: Rubric
-) -> tuple[dict[str, list[JudgedPair]], int]:
-    """{file: its rows}, and how many rounds lack their other order."""
+def _pairs(store: Store, run: Mapping[str, Any], rubric: Rubric) -> tuple[dict[str, list[judge_files.JudgedPair]], int]:
+    """{file: its rows}, and the number of rounds without their other order."""
     rounds: dict[tuple[Any, ...], dict[bool, dict[str, Any]]] = {}
     for row in store.query(_ROUNDS, [run["run_id"]]).dicts():
-        key = (*(row[name] for name in _WHOSE), tuple(row["marks"]))
+        key = (*(row[name] for name in _KEY_COLUMNS), tuple(row["marks"]))
         if None in key:
             raise StoreError(
                 f"{store.path} holds a round of {run['run_id']} that lbx did not write.",
                 fix="Give the file as lbx wrote it.",
             )
         rounds.setdefault(key, {})[row["answer_first"] is not False] = row
-    # A question that both are to judge is asked once, and is two rows where both kinds of questions were asked.
-    marks_asked = {marks[0] for *_, marks in rounds if len(marks) == 1}
-    pairs: dict[str, list[JudgedPair]] = {}
-    whole = [both for both in rounds.values() if len(both) == 2]
-    names = _labels(store, form, {both[True][name] for both in whole for name in ("run_id", "against_run_id")})
-    for both in whole:
-        judged, against = names[both[True]["run_id"]], names[both[True]["against_run_id"]]
-        pair = _pair(store, form, rubric, run["model"], (judged, against), both=both)
-        pairs.setdefault(f"{judged}.pred.judge.jsonl", []).extend([pair] * rows_of(both[True]["marks"], marks_asked))
-    return pairs, len(rounds) - len(whole)
+    # A question with both marks is one round, and two rows where questions of both marks were asked.
+    asked_marks = {marks[0] for *_, marks in rounds if len(marks) == 1}
+    pairs: dict[str, list[judge_files.JudgedPair]] = {}
+    complete = [(orders[True], orders[False]) for orders in rounds.values() if len(orders) == 2]
+    names = _labels(store, {first[name] for first, _ in complete for name in ("run_id", "against_run_id")})
+    for first, second in complete:
+        judged, against = names[first["run_id"]], names[first["against_run_id"]]
+        pair = _pair(store, rubric, run["model"], (judged, against), first=first, second=second)
+        pairs.setdefault(f"{judged}.pred.judge.jsonl", []).extend([pair] * row_count(first["marks"], asked_marks))
+    return pairs, len(rounds) - len(complete)
 
 
-def _labels(store: Store, form: JudgeForm, runs: set[str]) -> dict[str, str]:
-    """How the benchmark's files call each run's model."""
-    answers = format_named(form.benchmark)
+def _labels(store: Store, runs: set[str]) -> dict[str, str]:
+    """Each run's model as the benchmark's files name it."""
+    answers = format_named(official_judge.BENCHMARK)
     labels = {}
     for run_id, model, settings in store.query("SELECT run_id, model, settings FROM runs").rows:
         if run_id in runs:
@@ -178,23 +165,22 @@ def _no_answers(store: Store, run_id: str) -> StoreError:
 
 def _pair(
     store: Store,
-    form: JudgeForm,
     rubric: Rubric,
     judge: str,
     names: tuple[str, str],
     *,
-    both: Mapping[bool, Mapping[str, Any]],
-) -> JudgedPair:
-    first, second = both[True], both[False]
+    first: Mapping[str, Any],
+    second: Mapping[str, Any],
+) -> judge_files.JudgedPair:
     texts = first["answer_text"], first["against_text"]
     for run_id, text in zip((first["run_id"], first["against_run_id"]), texts, strict=True):
         if text is None:
             raise _no_answers(store, run_id)
-    shown = {"question": first["question"], "reference": "\n".join(json.loads(first["references"])), "document": ""}
-    one, other = (
-        "".join(fill_format(rubric.user, {**shown, "a": a, "b": b}, document="document", source=rubric.source))
+    fields = {"question": first["question"], "reference": "\n".join(json.loads(first["references"])), "document": ""}
+    prompt, swapped = (
+        "".join(fill_format(rubric.user, {**fields, "a": a, "b": b}, document="document", source=rubric.source))
         for a, b in (texts, texts[::-1])
     )
-    answers = [NO_ANSWER if row["error"] is not None else row["output"] or "" for row in (first, second)]
-    at = second["created_at"].replace(tzinfo=UTC).timestamp()
-    return form.pair(judge, names, (one, other), (answers[0], answers[1]), at)
+    answers = [judge_files.NO_ANSWER if row["error"] is not None else row["output"] or "" for row in (first, second)]
+    time = second["created_at"].replace(tzinfo=UTC).timestamp()
+    return judge_files.make_pair(judge, names, (prompt, swapped), (answers[0], answers[1]), time)

@@ -1,9 +1,9 @@
-"""Which questions people are asked, out of what runs have answered; and the documents that these are about."""
+"""Choice of questions to rate, among the answers of runs, and their documents."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,10 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.judged_by import BY_NAME, marks_in
-from lbx.benchmarks.judge.benchmark import Judging
-from lbx.judging.instructions import task_text
-from lbx.judging.people.sets import PAIR, Answer, Item, RatingSet, agreement_sample, pairs_of
+from lbx.benchmarks.base.judge_marks import BY_NAME, marks_in
+from lbx.benchmarks.judge import Judging
+from lbx.judging.rating_sets import PAIR, Answer, Item, RatingSet, agreement_sample, make_pairs
+from lbx.judging.task_texts import task_text
 from lbx.store.answers import fits
 from lbx.store.rows import stored_sample
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lbx.store import Store
 
 OPEN_METRICS = frozenset({"f1", "keyword_f1", "rouge_l", "geometric_mean", "summary"})
-"""Headlines that measure how much of a reference an answer in words has: what people could measure better."""
+"""Headline metrics of answers in words, which people could judge better."""
 
 
 def rating_set(
@@ -42,13 +42,13 @@ def rating_set(
     """The questions that all of these runs have answered.
 
     Args:
-        runs: () for all of the file that answered anything.
-        questions: "human", "llm", "both", "open" or "all"; None for the first that there are any of: human, open, all.
+        runs: () for all of the file with answers.
+        questions: "human", "llm", "both", "open" or "all"; None for the first of human, open, all that has any.
         patterns: see ``store.answers.Choice``.
-        limit: the first so many questions.
+        limit: number of questions.
 
     Returns:
-        The set, and how many pairs were left out because their answers are equal.
+        The set, and the number of pairs that were left out because their answers are equal.
 
     Raises:
         UsageError: there are none; a pair needs two runs.
@@ -65,10 +65,10 @@ def rating_set(
             f"these runs have answered: {', '.join(runs) or 'there are none'}.",
             fix="`lbx show` lists what was answered; --questions all takes every one of them.",
         )
-    items, equal = pairs_of(chosen[:limit]) if kind == PAIR else (chosen[:limit], 0)
+    items, equal = make_pairs(chosen[:limit]) if kind == PAIR else (chosen[:limit], 0)
     if not items:
         raise UsageError(f"The answers of {' and '.join(runs)} are equal everywhere: there is nothing to choose.")
-    numbered = agreement_sample(_numbered(items), agreement, seed)
+    numbered = agreement_sample([replace(item, number=number) for number, item in enumerate(items)], agreement, seed)
     digest = bundle.digest if bundle else None
     return RatingSet(kind, source, runs, numbered, *scale, seed, raters_per_item, digest), equal
 
@@ -76,7 +76,7 @@ def rating_set(
 def _answered(
     store: Store, runs: Sequence[str], patterns: Sequence[str], bundle: Bundle | None
 ) -> list[tuple[frozenset[str], Item]]:
-    """Every question with its first answer of each run, in the data's order; and its marks."""
+    """Each question's marks, and the question with its first answer of each run, in the data's order."""
     rows = store.query(
         f"""
         SELECT g.run_id, g.benchmark, g.task, g.sample_id, g.iteration, coalesce(g.output, '') AS output, s.question,
@@ -114,7 +114,7 @@ def _question(rows: Sequence[Mapping[str, Any]], bundle: Bundle | None) -> tuple
         row["question"],
         tuple(map(str, references)) if isinstance(references, list) else (),
         row["document"] or "",
-        tuple(Answer(one["run_id"], one["iteration"], one["output"]) for one in rows),
+        tuple(Answer(answer["run_id"], answer["iteration"], answer["output"]) for answer in rows),
         task_text(bundle, stored_sample(row["benchmark"], row["task"], row), row["document"] or ""),
     )
     return frozenset(marks), item
@@ -128,28 +128,23 @@ def _chosen(common: Sequence[tuple[frozenset[str], Item]], questions: str | None
     return questions or "all", []
 
 
-def _numbered(items: Iterable[Item]) -> list[Item]:
-    return [replace(item, number=number) for number, item in enumerate(items)]
-
-
 def documents(bundle: Bundle, items: Collection[Item]) -> dict[str, str]:
-    """{``Item.document_key``: the text} as far as the bundle has them.
+    """{``Item.document_key``: the text}, of those that the bundle has.
 
-    Of a question whose document nobody knows (an import) it is the one that the bundle's question of that name and
-    wording has.
+    A question without a known document (an import) has that of the bundle's sample with its name and wording.
     """
     texts: dict[str, str] = {}
     for benchmark, task in sorted({(item.benchmark, item.task) for item in items}):
-        here = [item for item in items if (item.benchmark, item.task) == (benchmark, task)]
-        wanted = {item.document for item in here} - {""}
-        unknown = {item.sample_id: item for item in here if not item.document}
+        task_items = [item for item in items if (item.benchmark, item.task) == (benchmark, task)]
+        digests = {item.document for item in task_items} - {""}
+        unknown = {item.sample_id: item for item in task_items if not item.document}
         family = BENCHMARKS[benchmark]
-        if not any(one.name == task for one in family.tasks(bundle, [task])):
+        if not any(bundled.name == task for bundled in family.tasks(bundle, [task])):
             continue
         for sample in family.samples(bundle, task):
-            held = unknown.get(sample.sample_id)
-            if held and held.question == sample.question:
-                texts[held.document_key] = sample.context
-            if wanted and (name := sha256_text(sample.context)) in wanted:
-                texts[name] = sample.context
+            item = unknown.get(sample.sample_id)
+            if item and item.question == sample.question:
+                texts[item.document_key] = sample.context
+            if digests and (digest := sha256_text(sample.context)) in digests:
+                texts[digest] = sample.context
     return texts

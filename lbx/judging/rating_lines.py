@@ -1,7 +1,7 @@
-"""What a line of a journal may say, and a row of ratings: types and bounds, looked at here and nowhere else.
+"""Types and bounds of a journal's lines and of rating rows.
 
-A journal may come from anybody. What passes here can be counted with, compared, and stored: no number, no date and no
-revision in it is such that what is said next could not be saved.
+A journal may come from anybody. Values that pass can be computed with, compared and stored: no number, date or revision
+prevents the next rating from being saved.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from lbx.judging.people.sets import PAIR, SCORE, VERDICTS
+from lbx.judging.rating_sets import PAIR, SCORE, VERDICTS
 from lbx.store.ratings import EARLIEST, LATEST, RatingItemRow, RatingRow, RatingSetRow
 from lbx.store.rows import TableRow
 
-_MOST, _MOST_SEED = 2**31, 2**63
-"""Of the database's whole numbers."""
-_FARTHEST = 1e9
-"""Of scores, scales and seconds."""
-_WRONG = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
+_MAX_COUNT, _MAX_SEED = 2**31, 2**63
+"""Limits of the database's whole numbers."""
+_MAX_NUMBER = 1e9
+"""Limit of scores, scales and seconds."""
+_ERRORS = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
 
 
 class RatingLine(NamedTuple):
-    """What one line of a journal says: what a set is, or what somebody said of it at one time."""
+    """A set and its items, or one rater's ratings of one time."""
 
     set: RatingSetRow | None
     items: list[RatingItemRow]
@@ -36,26 +36,26 @@ def record_of(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
         return record if record.keys() & {"set", "ratings"} and line_of(record) else None
-    except _WRONG:
+    except _ERRORS:
         return None
 
 
 def line_of(record: Mapping[str, Any]) -> RatingLine:
     """A line's rows. Raises ValueError: lbx never writes such a line."""
     try:
-        made = _set_of(record["set"]) if "set" in record else None
+        rating_set = _set_of(record["set"]) if "set" in record else None
         return RatingLine(
-            made,
-            [_item_of(item) for item in record["items"]] if made else [],
+            rating_set,
+            [_item_of(item) for item in record["items"]] if rating_set else [],
             [row_of(row) for row in record.get("ratings", ())],
         )
-    except _WRONG as exc:
+    except _ERRORS as exc:
         raise ValueError("no line of a journal") from exc
 
 
 def row_of(values: Mapping[str, Any]) -> RatingRow:
     """A row as a journal or a table has it. Raises ValueError: it is none."""
-    row: RatingRow = _made(RatingRow, values)
+    row: RatingRow = _make_row(RatingRow, values)
     shown_at = () if row.shown_at is None else (row.shown_at,)
     if not (
         _are_texts(row.set_id, row.rater, row.run_id, row.against_run_id, row.comment or "", row.source_row or "")
@@ -67,20 +67,19 @@ def row_of(values: Mapping[str, Any]) -> RatingRow:
     return row
 
 
-def is_on_scale(row: RatingRow, of: RatingSetRow) -> bool:
-    """Whether a rating's set has such a score."""
-    low, high = of.scale_low, of.scale_high
+def is_on_scale(row: RatingRow, rating_set: RatingSetRow) -> bool:
+    low, high = rating_set.scale_low, rating_set.scale_high
     return row.score is None or (low is not None and high is not None and low <= row.score <= high)
 
 
 def _set_of(values: Mapping[str, Any]) -> RatingSetRow:
-    row: RatingSetRow = _made(RatingSetRow, values)
+    row: RatingSetRow = _make_row(RatingSetRow, values)
     if not (
         _are_texts(row.set_id, row.question_source, row.bundle_digest or "", *_listed(row.runs))
         and row.kind in (SCORE, PAIR)
         and _are_numbers(row.scale_low, row.scale_high)
         and type(row.seed) is int
-        and abs(row.seed) < _MOST_SEED
+        and abs(row.seed) < _MAX_SEED
         and _are_counts(*(() if row.raters_per_item is None else (row.raters_per_item,)))
     ):
         raise ValueError("no set")
@@ -88,7 +87,7 @@ def _set_of(values: Mapping[str, Any]) -> RatingSetRow:
 
 
 def _item_of(values: Mapping[str, Any]) -> RatingItemRow:
-    row: RatingItemRow = _made(RatingItemRow, values)
+    row: RatingItemRow = _make_row(RatingItemRow, values)
     if not (
         _are_texts(row.set_id, row.benchmark, row.task, row.sample_id)
         and _are_counts(row.item, row.position)
@@ -98,19 +97,19 @@ def _item_of(values: Mapping[str, Any]) -> RatingItemRow:
     return row
 
 
-def _made(kind: type[TableRow], values: Mapping[str, Any]) -> Any:
-    """A row of the columns that this lbx knows; its time aware, and one that others can follow."""
+def _make_row(kind: type[TableRow], values: Mapping[str, Any]) -> Any:
+    """A row of the known columns; its time has a zone, and later times are possible."""
     try:
         names = {column.name for column in fields(kind)}
-        kept = {name: value for name, value in values.items() if name in names}
+        known = {name: value for name, value in values.items() if name in names}
         if "created_at" in names:
-            created = kept["created_at"]
+            created = known["created_at"]
             time = created if isinstance(created, datetime) else datetime.fromisoformat(created)
-            kept["created_at"] = (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
-            if not EARLIEST <= kept["created_at"] < LATEST:
+            known["created_at"] = (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+            if not EARLIEST <= known["created_at"] < LATEST:
                 raise ValueError("no time that anybody rates at")
-        return kind(**kept)
-    except _WRONG as exc:
+        return kind(**known)
+    except _ERRORS as exc:
         raise ValueError(f"no row of {kind.__name__}") from exc
 
 
@@ -121,15 +120,15 @@ def _listed(values: object) -> list[object]:
 
 
 def _are_texts(*values: object) -> bool:
-    return all(type(one) is str for one in values)
+    return all(type(value) is str for value in values)
 
 
 def _are_counts(*values: object) -> bool:
-    return all(type(one) is int and 0 <= one < _MOST for one in values)
+    return all(type(value) is int and 0 <= value < _MAX_COUNT for value in values)
 
 
 def _are_numbers(*values: object) -> bool:
     return all(
-        one is None or (isinstance(one, int | float) and type(one) is not bool and abs(one) <= _FARTHEST)
-        for one in values
+        value is None or (isinstance(value, int | float) and type(value) is not bool and abs(value) <= _MAX_NUMBER)
+        for value in values
     )

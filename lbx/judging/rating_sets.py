@@ -1,8 +1,8 @@
-"""What people are asked to rate: questions, the answers to each, and in which order a rater sees them.
+"""Sets of questions to rate, with their answers in each rater's order.
 
-Everything is drawn from the set's seed, so that the same command gives the same set, and every rater the same letters
-again: an answer is A, B or C to one rater at one question, and nobody's name. A set is named by all that it is made of;
-answers that have changed are another set.
+All orders are drawn from the set's seed: the same command gives the same set, and every rater the same letters again.
+An answer is A, B or C to one rater at one question, never a name. A set is named by its content; changed answers make
+another set.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ class Item:
 
     Attributes:
         number: in its set, from 0.
-        document: the hash of what the question is about; "" where nobody knows it.
-        task_text: what was asked: the question, or without one the official prompt without its document; "" where the
-            bundle is not known.
-        for_all: whether every rater gets it, so that their agreement can be told.
+        document: the hash of the question's document; "" if unknown.
+        task_text: the question, or without one the official prompt without its document; "" without a bundle.
+        for_all: whether every rater gets it, to measure their agreement.
     """
 
     number: int
@@ -59,23 +58,23 @@ class Item:
 
     @property
     def document_key(self) -> str:
-        """What its document is called: by its hash, or by the question's where nobody knows it."""
+        """The document's hash, or the question's where that is unknown."""
         return self.document or sha256_text(self.name)
 
     def meta(self) -> dict[str, Any]:
-        """What the results file says of it beside its sample."""
+        """``rating_items.meta``."""
         answers = [{"run_id": a.run_id, "iteration": a.iteration, "sha256": sha256_text(a.text)} for a in self.answers]
         return {"answers": answers, "for_all": self.for_all, "document_sha256": self.document}
 
 
 @dataclass(frozen=True)
 class RatingSet:
-    """Questions to rate, and how.
+    """Questions to rate.
 
     Attributes:
-        source: what chose the questions: "human", "llm", "both", "open", "all".
-        low, high: the ends of the scale; of pairs not used.
-        raters_per_item: how many raters a question is given to that is not for all; None: to everybody.
+        source: "human", "llm", "both", "open" or "all".
+        low, high: the ends of the scale; not used for pairs.
+        raters_per_item: number of raters of a question that is not for all; None: everybody.
     """
 
     kind: str
@@ -90,13 +89,13 @@ class RatingSet:
 
     @cached_property
     def set_id(self) -> str:
-        """By all that it is made of, but for the bundle, which only shows documents."""
+        """Named by its content, without the bundle, which only shows documents."""
         row, items = self.rows("")
-        made = {**row.values(), "created_at": "", "bundle_digest": ""}
-        return f"{self.kind}-{sha256_text(canonical_json([made, [item.values() for item in items]]))[:12]}"
+        content = {**row.values(), "created_at": "", "bundle_digest": ""}
+        return f"{self.kind}-{sha256_text(canonical_json([content, [item.values() for item in items]]))[:12]}"
 
     def rows(self, set_id: str | None = None) -> tuple[RatingSetRow, list[RatingItemRow]]:
-        """As the results file has it."""
+        """Rows of the results file."""
         name = self.set_id if set_id is None else set_id
         row = RatingSetRow(
             name,
@@ -116,14 +115,14 @@ class RatingSet:
         return row, items
 
     def shown(self, item: Item, rater: str) -> list[tuple[Answer, ...]]:
-        """The answers in the order in which this rater sees them; equal ones are one, to be rated for all."""
-        alike: dict[str, list[Answer]] = {}
+        """The answers in this rater's order; equal ones are one group, rated together."""
+        groups: dict[str, list[Answer]] = {}
         for answer in item.answers:
-            alike.setdefault(answer.text, []).append(answer)
-        return sorted(map(tuple, alike.values()), key=lambda group: self._chance(rater, item.number, group[0].run_id))
+            groups.setdefault(answer.text, []).append(answer)
+        return sorted(map(tuple, groups.values()), key=lambda group: self._draw(rater, item.number, group[0].run_id))
 
     def queue(self, rater: str, raters: Sequence[str]) -> list[Item]:
-        """What a rater is asked, documents in an order of the rater's own, each with all its questions.
+        """A rater's questions, documents in an order of the rater's own, each with all its questions.
 
         Args:
             raters: everybody who rates.
@@ -131,46 +130,44 @@ class RatingSet:
         dealt = self._dealt(raters)
         mine = [item for item in self.items if item.for_all or rater in dealt[item.document_key]]
         documents = dict.fromkeys(item.document_key for item in mine)
-        order = {name: self._chance("order", rater, name) for name in documents}
+        order = {name: self._draw("order", rater, name) for name in documents}
         return sorted(mine, key=lambda item: (order[item.document_key], item.number))
 
     def _dealt(self, raters: Sequence[str]) -> dict[str, set[str]]:
-        """{document: its raters}: whole documents, because reading takes the time, each to those with the least."""
+        """{document: its raters}: a document with all its questions to those with the least, as reading takes long."""
         each = min(self.raters_per_item or len(raters), len(raters))
         load = dict.fromkeys(raters, 0)
         sizes: dict[str, int] = {}
         for item in self.items:
             sizes[item.document_key] = sizes.get(item.document_key, 0) + (not item.for_all)
         dealt: dict[str, set[str]] = {}
-        for name in sorted(sizes, key=lambda one: (-sizes[one], self._chance("deal", one))):
-            chosen = sorted(raters, key=lambda rater: (load[rater], self._chance("deal", name, rater)))[:each]
+        for name in sorted(sizes, key=lambda document: (-sizes[document], self._draw("deal", document))):
+            chosen = sorted(raters, key=lambda rater: (load[rater], self._draw("deal", name, rater)))[:each]
             dealt[name] = set(chosen)
             for rater in chosen:
                 load[rater] += sizes[name]
         return dealt
 
-    def _chance(self, *names: object) -> str:
+    def _draw(self, *names: object) -> str:
         return hashlib.sha256(canonical_json([self.seed, *names]).encode()).hexdigest()
 
 
 def agreement_sample(items: Sequence[Item], share: float, seed: int) -> tuple[Item, ...]:
     """Mark whole documents, drawn by the seed, until about this share of the questions is for all raters."""
-    wanted = share * len(items)
+    target = share * len(items)
     documents: dict[str, set[int]] = {}
     for item in items:
         documents.setdefault(item.document_key, set()).add(item.number)
     chosen: set[int] = set()
-    for name in sorted(documents, key=lambda one: sha256_text(canonical_json([seed, "agreement", one]))):
+    for name in sorted(documents, key=lambda document: sha256_text(canonical_json([seed, "agreement", document]))):
         grown = len(chosen) + len(documents[name])
-        if abs(grown - wanted) < abs(len(chosen) - wanted):
+        if abs(grown - target) < abs(len(chosen) - target):
             chosen |= documents[name]
     return tuple(replace(item, for_all=item.number in chosen) for item in items)
 
 
-def pairs_of(items: Iterable[Item]) -> tuple[list[Item], int]:
-    """Each two answers to a question as an item of their own. Returns them, and how many hold equal answers, which
-    are left out: there is nothing to choose.
-    """
+def make_pairs(items: Iterable[Item]) -> tuple[list[Item], int]:
+    """Each two answers to a question as an item of their own, and the number of pairs of equal answers, left out."""
     pairs: list[Item] = []
     equal = 0
     for item in items:

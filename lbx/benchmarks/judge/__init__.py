@@ -1,1 +1,0 @@
-"""A judge's work as a benchmark: rubrics and rounds."""

@@ -1,0 +1,322 @@
+"""Files of pairwise judgements, as L-Eval's Evaluation/llm_eval.py (cd34b05) writes them.
+
+    {"g1_winner": "claude-100k", "g2_winner": "tie", "judge": "gpt-4", "g1_user_prompt": "...", "g1_judgment": "...",
+     "g2_user_prompt": "...", "g2_judgment": "...", "tstamp": 1700000000.0}
+
+Round g1 shows the judged model's answer first, g2 second. A winner is a model's name, "tie" or "error". After its rows
+the script writes its numbers as plain lines; a second run of it is appended to those.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from lbx.base.commands import as_command
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.benchmarks.base.prediction_lines import Content, PredictionLine, read_bytes, split, wrong
+from lbx.benchmarks.base.rubric import FIRST, PAIR, SECOND, TIE, Rubric, winners_in
+from lbx.benchmarks.base.templates import template_fields
+from lbx.benchmarks.leval.judge import JUDGEMENT_FORMAT, SCRIPT, VERDICTS, parse_rubric
+from lbx.benchmarks.leval.tasks import NAME
+
+NO_ANSWER = "$ERROR$"
+"""Judgement in the script's files where the server gave none."""
+ERROR = "error"
+"""Winner of a judgement that names none."""
+WINNER_KEYS = ("g1_winner", "g2_winner")
+_MAX_NAME_LENGTH = 200
+_FIELDS = {3: ("question", "a", "b"), 4: ("question", "reference", "a", "b")}
+_NUMBERS = re.compile(r"n_draws = (\d+) n_error = (\d+)|win rate of (.*) = (\d+(?:\.\d+)?(?:e-\d+)?)")
+_FILE_ENDING = re.compile(r"(\.pred)?(\.judge)?(\.jsonl)?$")
+
+
+class PromptContents(NamedTuple):
+    """Question, reference and both answers in a judge's prompt."""
+
+    question: str
+    reference: str
+    answers: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedPair:
+    """A row of a file of judgements: one question, judged in both orders.
+
+    Attributes:
+        prompts, judgements, winners: of both rounds; a winner is 0 (the judged model), 1 (the other), "tie", "error".
+        names: of both models.
+        contents: of both prompts; None where they cannot be told for sure.
+    """
+
+    line: PredictionLine
+    judge: str
+    prompts: tuple[str, str]
+    judgements: tuple[str, str]
+    winners: tuple[int | str, int | str]
+    names: tuple[str, str] = ("", "")
+    note: str = ""
+    contents: PromptContents | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeFile:
+    """A file's runs of a judge in their order, each with at least one row; ``sha256`` is of the bytes."""
+
+    path: Path
+    attempts: Sequence[Sequence[JudgedPair]]
+    content: Content
+    sha256: str
+    rubric: Rubric
+
+
+# Reading
+
+
+def read_judge_file(path: Path, bundle: Bundle | None = None) -> JudgeFile:
+    """Rows of a file, with the contents of their prompts.
+
+    Args:
+        bundle: brings the official rubric, by which prompts are taken apart.
+
+    Raises:
+        UsageError: something is wrong with the file; names the line.
+        BundleError: the bundle's rubric is not the one that lbx was written for.
+    """
+    data = read_bytes(path)
+    content = split(path, data, plain=_NUMBERS.fullmatch)
+    if not content.lines:
+        raise wrong(str(path), "it holds no judgement")
+    if content.lines[0].values.keys().isdisjoint(("judge", *WINNER_KEYS)):
+        raise UsageError(
+            f"{path} holds no judge's verdicts: its rows have neither 'judge' nor 'g1_winner'.",
+            fix="To import a model's answers, name their benchmark:",
+            command=as_command("lbx", "import", "BENCHMARK", path, "--model", "NAME", "-o", "RESULTS"),
+        )
+    rows = _with_names(path, [_parse_row(line) for line in content.lines])
+    judges = list(dict.fromkeys(row.judge for row in rows))
+    if len(judges) > 1:
+        raise wrong(
+            str(path), f"it holds judgements of several judges, {' and '.join(judges[:3])}; lbx takes one a file"
+        )
+    rubric, contents = _prompt_contents(rows, bundle)
+    rows = [replace(row, contents=texts) for row, texts in zip(rows, contents, strict=True)]
+    attempts = [attempt for segment in _segments(rows) for attempt in _attempts(segment)]
+    return JudgeFile(path, attempts, content, hashlib.sha256(data).hexdigest(), rubric)
+
+
+def _parse_row(line: PredictionLine) -> JudgedPair:
+    judge = _name(line, "judge")
+    for key in WINNER_KEYS:
+        _name(line, key)
+    texts = _text(line, "g1_judgment"), _text(line, "g2_judgment")
+    prompts = _text(line, "g1_user_prompt"), _text(line, "g2_user_prompt")
+    return JudgedPair(line, judge, prompts, texts, _winners(texts))
+
+
+def _winners(texts: Sequence[str]) -> tuple[int | str, int | str]:
+    """Winner by each round's judgement, officially."""
+    first, second = (str(next(iter(winners_in(VERDICTS, text)), ERROR)) for text in texts)
+    return {FIRST: 0, SECOND: 1}.get(first, first), {FIRST: 1, SECOND: 0}.get(second, second)
+
+
+def _with_names(path: Path, rows: Sequence[JudgedPair]) -> list[JudgedPair]:
+    """The rows with both models' names, and a note on each that names another winner than its judgement does."""
+    winners: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    for row in rows:
+        for key, winner in zip(WINNER_KEYS, row.winners, strict=True):
+            if isinstance(winner, int) and (name := _text(row.line, key)) not in (TIE, ERROR):
+                winners[winner].setdefault(name, row.line.where)
+    for several in winners:
+        if len(several) > 1:
+            (first, first_line), (second, line) = list(several.items())[:2]
+            why = (
+                f"{second!r} wins where {first!r} does in {first_line.rpartition(', ')[2]}: a file is about two models"
+            )
+            raise wrong(line, why)
+    # A model that never wins is named nowhere in the file, but the judged one is in its name.
+    judged, against = (next(iter(several), "") for several in winners)
+    names = judged or _FILE_ENDING.sub("", path.name) or "judged", against or "baseline"
+    return [replace(row, names=names, note=_note(row, names)) for row in rows]
+
+
+def _note(row: JudgedPair, names: tuple[str, str]) -> str:
+    for key, winner in zip(WINNER_KEYS, row.winners, strict=True):
+        text = _text(row.line, key)
+        if text != (names[winner] if isinstance(winner, int) else winner):
+            return f"{key!r} is {text[:40]!r}, but its judgement says otherwise, and that counts"
+    return ""
+
+
+def _name(line: PredictionLine, key: str) -> str:
+    text = _text(line, key)
+    if not text.strip() or len(text) > _MAX_NAME_LENGTH:
+        raise wrong(line.where, f"{key!r} is {'longer than 200 characters' if text.strip() else 'blank'}, and no name")
+    return text
+
+
+def _text(line: PredictionLine, key: str) -> str:
+    """As the results file can hold it: without lone surrogates."""
+    return line.text(key).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _segments(rows: Iterable[JudgedPair]) -> list[list[JudgedPair]]:
+    """The rows up to each place where the script wrote its numbers."""
+    segments: list[list[JudgedPair]] = [[]]
+    for row in rows:
+        segments[-1].append(row)
+        if _number_matches(row):
+            segments.append([])
+    return [rows for rows in segments if rows]
+
+
+def _number_matches(row: JudgedPair) -> list[re.Match[str]]:
+    return [match for text in row.line.raw.splitlines() if (match := _NUMBERS.fullmatch(text.strip()))]
+
+
+def _attempts(rows: list[JudgedPair]) -> list[list[JudgedPair]]:
+    """The script numbers what it judged since its start: rows before are of one that was killed, and began alike."""
+    numbers = {match[0] for match in _number_matches(rows[-1])}
+    begin, counts = 0, Counter({TIE: 0, ERROR: 0})
+    for index in reversed(range(len(rows)) if numbers else ()):
+        counts.update(_winning_names(rows[index]))
+        if rows[index].prompts == rows[0].prompts and numbers <= set(_lines_of_counts(counts)):
+            begin = index
+    return [part for part in (rows[:begin], rows[begin:]) if part]
+
+
+# Prompts
+
+
+def _prompt_contents(
+    rows: Sequence[JudgedPair], bundle: Bundle | None
+) -> tuple[Rubric, Sequence[PromptContents | None]]:
+    """The rubric and what each row's prompts show; the bundle's rubric where all prompts are made by it."""
+    script = bundle.file(SCRIPT) if bundle else None
+    if script is not None:
+        rubric = parse_rubric(script)
+        words, names = [""], []
+        for text, name in template_fields(rubric.user):
+            words[-1] += text
+            if name is not None:
+                names.append(name)
+                words.append("")
+        contents = [_contents(words, names, row.prompts) for row in rows]
+        if all(contents):
+            return rubric, contents
+    # The words around the texts are those that all prompts share, line by line.
+    words = _shared_words([prompt for row in rows for prompt in row.prompts])
+    rubric = Rubric(NAME, PAIR, "", "", VERDICTS, source=f"a file of {JUDGEMENT_FORMAT}")
+    return rubric, [_contents(words, _FIELDS.get(len(words) - 1, ()), row.prompts) for row in rows]
+
+
+def _contents(words: Sequence[str], names: Sequence[str], prompts: tuple[str, str]) -> PromptContents | None:
+    """Texts between a template's words, where both prompts show the same ones with the answers exchanged."""
+    first, second = (_between(words, prompt) for prompt in prompts)
+    if not names or first is None or second is None:
+        return None
+    texts, swapped = dict(zip(names, first, strict=True)), dict(zip(names, second, strict=True))
+    if {**swapped, "a": swapped["b"], "b": swapped["a"]} != texts:
+        return None
+    return PromptContents(texts["question"], texts.get("reference", ""), (texts["a"], texts["b"]))
+
+
+def _between(words: Sequence[str], prompt: str) -> list[str] | None:
+    if not words or not prompt.startswith(words[0]):
+        return None
+    pieces, at = [], len(words[0])
+    for number, literal in enumerate(words[1:], start=2):
+        end = len(prompt) - len(literal) if number == len(words) else prompt.find(literal, at)
+        if end < at or not prompt.startswith(literal, end):
+            return None
+        pieces.append(prompt[at:end])
+        at = end + len(literal)
+    return pieces
+
+
+def _shared_words(prompts: Sequence[str]) -> list[str]:
+    """Words of all prompts before, between and after the texts that differ; [] where they are too few."""
+    counts = [Counter(prompt.split("\n")) for prompt in prompts]
+    shared = [
+        line
+        for line in prompts[0].split("\n")
+        if line.strip()
+        and all(line in lines for lines in counts)
+        and 2 * sum(c[line] == 1 for c in counts) > len(counts)
+    ]
+    gaps = list(zip(*filter(None, (_gaps(shared, prompt) for prompt in prompts)), strict=True))
+    if not shared or not gaps or any(gaps[0]):
+        return []
+    words = [shared[0]]
+    for line, texts in zip([*shared[1:], ""], gaps[1:], strict=True):
+        if len(set(texts)) == 1:
+            words[-1] += texts[0] + line
+        else:
+            before, after = _leading_newlines(texts), _leading_newlines([text[::-1] for text in texts])
+            words[-1] += before
+            words.append(after + line)
+    return words
+
+
+def _gaps(lines: Sequence[str], prompt: str) -> list[str] | None:
+    """Texts before, between and after the lines, each line taken at its first place; None where one is missing."""
+    text, gaps, at = f"\n{prompt}\n", [], 1
+    for line in lines:
+        found = text.find(f"\n{line}\n", at - 1)
+        if found < 0:
+            return None
+        gaps.append(text[at : found + 1])
+        at = found + 1 + len(line)
+    return [*gaps, text[at:-1]]
+
+
+def _leading_newlines(texts: Sequence[str]) -> str:
+    """Line feeds that all texts begin with."""
+    return "\n" * min(len(text) - len(text.lstrip("\n")) for text in texts)
+
+
+# Writing
+
+
+def make_pair(
+    judge: str, names: tuple[str, str], prompts: tuple[str, str], outputs: tuple[str, str], time: float
+) -> JudgedPair:
+    """A row as the script writes it; ``time`` in seconds since 1970."""
+    winners = _winners(outputs)
+    winning = [names[winner] if isinstance(winner, int) else winner for winner in winners]
+    row = {"g1_winner": winning[0], "g2_winner": winning[1], "judge": judge, "g1_user_prompt": prompts[0]}
+    row |= {"g1_judgment": outputs[0], "g2_user_prompt": prompts[1], "g2_judgment": outputs[1]}
+    line = PredictionLine("", 0, json.dumps({**row, "tstamp": time}), row)
+    return JudgedPair(line, judge, prompts, outputs, winners, names)
+
+
+def win_lines(rows: Sequence[JudgedPair]) -> list[str]:
+    """Wins of each model, as the script prints them before its numbers."""
+    wins = Counter(row.names[winner] for row in rows for winner in row.winners if isinstance(winner, int))
+    return [f"n_wins of {name} = {wins[name]}" for name in dict.fromkeys(name for row in rows for name in row.names)]
+
+
+def number_lines(rows: Sequence[JudgedPair]) -> list[str]:
+    """Draws, errors and win rates. Every round counts by itself; errors leave the total; no win, no line."""
+    counts = Counter({TIE: 0, ERROR: 0})
+    for row in rows:
+        counts.update(_winning_names(row))
+    return _lines_of_counts(counts)
+
+
+def _winning_names(row: JudgedPair) -> Iterator[str]:
+    return (row.names[winner] if isinstance(winner, int) else winner for winner in row.winners)
+
+
+def _lines_of_counts(counts: Counter[str]) -> list[str]:
+    total = sum(counts.values()) - counts[ERROR]
+    lines = [f"n_draws = {counts[TIE]} n_error = {counts[ERROR]}"]
+    rates = {name: (0.5 * counts[TIE] + count) / total for name, count in counts.items() if name not in (TIE, ERROR)}
+    return lines + [f"win rate of {name} = {rate}" for name, rate in rates.items()]

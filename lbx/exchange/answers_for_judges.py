@@ -1,0 +1,180 @@
+"""Files of answers for a judge: one a model over several tasks, which tell of a question only who is to judge it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lbx.base.commands import as_command
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import Mode, Sample
+from lbx.benchmarks import BENCHMARKS, judged_samples, official_judge
+from lbx.benchmarks.base.judge_marks import marks_in
+from lbx.benchmarks.base.prediction_lines import read_bytes, split
+from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, file_part
+from lbx.exchange.exporting import Exported, write_files
+from lbx.exchange.prediction_files import (
+    Alone,
+    PredictionFiles,
+    bundled_samples,
+    file_entry,
+    format_named,
+    refuse_strangers,
+    task_named,
+    why_unmatched,
+)
+from lbx.store import Store
+from lbx.store.runs import check_runs
+
+_FAMILY = BENCHMARKS[official_judge.BENCHMARK]
+
+
+def read_judged(form: PredictionFormat, paths: Sequence[Path]) -> PredictionFiles:
+    """Rows of one model's files, one file after the other. Raises UsageError: something is wrong with one."""
+    rows: list[Prediction] = []
+    files, digest = [], hashlib.sha256()
+    for path in paths:
+        data = read_bytes(path)
+        content = split(path, data)
+        before = len(rows)
+        rows += (
+            replace(row, line=replace(row.line, number=before + row.position), position=before + row.position)
+            for row in form.read_judged(content.lines)
+        )
+        folder = {"folder": path.parent.name} if len(paths) > 1 else {}
+        files.append({**file_entry(path, None, content), **folder})
+        digest.update(data)
+    return PredictionFiles(by_task(rows), files, digest.hexdigest(), judged=True)
+
+
+def holds_judged(form: PredictionFormat, path: Path, *, e: bool = False) -> bool:
+    """Whether a path is such a file: no task names it, and its first row is for a judge."""
+    if not form.folder or not path.is_file() or task_named(form, path, e) in form.known_tasks:
+        return False
+    return form.for_judges(split(path, read_bytes(path)).lines[0])
+
+
+def match_judged(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> PredictionFiles:
+    """The same answers, each with the bundle's sample of that question and reference.
+
+    A question with both marks is one sample: its second row is the sample's second iteration. A question that is not in
+    the bundle stays as its file tells it (``prediction_files.match``).
+
+    Raises:
+        UsageError: no row answers a sample.
+        BundleError: the bundle has none of the tasks, or they are damaged.
+    """
+    family = BENCHMARKS[form.name]
+    tasks = [task.name for task in family.tasks(bundle, family.catalogue.open) if family.catalogue.is_open(task.name)]
+    if not tasks:
+        raise family.data.missing(bundle, f"any of the open tasks of {form.name}")
+    samples_of: dict[object, list[tuple[int, Sample]]] = defaultdict(list)
+    for task in tasks:
+        for position, sample in enumerate(bundled_samples(form, bundle, task)):
+            samples_of[sample.question, sample.references].append((position, sample))
+    times: Counter[object] = Counter()
+    matched, alone = [], Alone(form, 0)
+    for row in reading.rows:
+        assert row.sample is not None
+        mark = row.sample.meta["evaluation"]
+        pairs = samples_of.get((row.sample.question, row.sample.references), ())
+        free = [pair for pair in pairs if (pair[1].key, mark) not in times]
+        if not free:
+            known = (row.sample.question, row.sample.references) in samples_of
+            matched.append(alone.row(row, why_unmatched(known=known)))
+            continue
+        position, sample = next((pair for pair in free if mark in marks_in(pair[1].meta)), free[0])
+        matched.append(
+            replace(
+                row, task=sample.task, sample_id=sample.sample_id, position=position, sample=sample,
+                iteration=times[sample.key],
+            )
+        )  # fmt: skip
+        times.update([sample.key, (sample.key, mark)])
+    refuse_strangers(bundle, matched)
+    return replace(reading, tasks=by_task(matched))
+
+
+def by_task(rows: Sequence[Prediction]) -> dict[str, list[Prediction]]:
+    tasks: dict[str, list[Prediction]] = {}
+    for row in rows:
+        tasks.setdefault(row.task, []).append(row)
+    return tasks
+
+
+def export_judged(
+    store: Store, metric: str, runs: Sequence[str], bundle: Bundle, directory: Path, *, force: bool = False
+) -> Exported:
+    """Write each run's answers to judged questions as MODEL.pred.jsonl, over all open tasks in the authors' order.
+
+    Args:
+        metric: one of ``official_judge.ANSWER_FILES``.
+        bundle: has the questions in the authors' order, and the prompts.
+
+    Raises:
+        UsageError: no such metric or run, an import, no answer to such a question, or a file already exists.
+        BundleError: the bundle has no open task, or they are damaged.
+    """
+    if metric not in official_judge.ANSWER_FILES:
+        known = ", ".join(official_judge.ANSWER_FILES)
+        raise UsageError(f"There are no answers for a judge called {metric!r}.", fix=f"Known are {known}.")
+    marks = official_judge.ANSWER_FILES[metric]
+    questions = [(sample, mark) for sample, mark in judged_samples(bundle) if mark in marks]
+    files: dict[str, list[str]] = {}
+    left_out: Counter[str] = Counter()
+    for run_id in dict.fromkeys(runs):
+        check_runs(store, [run_id])
+        (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
+        model, rows = _answer_lines(store, run, bundle, questions)
+        if not rows:
+            asks = as_command("lbx", "run", "--tasks", official_judge.BENCHMARK)
+            raise UsageError(
+                f"The run {run_id!r} has no answer to a question of {metric} in the bundle at {bundle.root}.",
+                fix=f"`{asks}` asks them together with those that metrics score.",
+            )
+        left_out["not answered"] += len(questions) - len(rows)
+        if files.setdefault(f"{model}.pred.jsonl", rows) is not rows:
+            raise UsageError(
+                f"Two of the runs are of {model}, and would be one file.", fix="Export one after the other."
+            )
+    written = write_files(directory, files, whose=", ".join(runs), force=force)
+    return Exported(written, sum(map(len, files.values())), +left_out)
+
+
+def _answer_lines(
+    store: Store, run: Mapping[str, Any], bundle: Bundle, questions: Sequence[tuple[Sample, str]]
+) -> tuple[str, list[str]]:
+    """The model as files name it, and the lines."""
+    settings = json.loads(run["settings"])
+    if settings.get("imported") == _FAMILY.name:
+        raise UsageError(
+            f"The run {run['run_id']!r} was imported.", fix="Leave out --judged: its files come back as they were."
+        )
+    model = file_part(format_named(_FAMILY.name).label(run["model"], settings))
+    mode = Mode(length_hint=settings.get("length_hint") is not False)
+    answers = {
+        (task, name): output
+        for task, name, output in store.query(
+            "SELECT task, sample_id, output FROM generations WHERE run_id = ? AND benchmark = ? AND iteration = 0 "
+            "AND error IS NULL",
+            [run["run_id"], _FAMILY.name],
+        ).rows
+    }
+    lines = []
+    for sample, mark in questions:
+        if (output := answers.get((sample.task, sample.sample_id))) is not None:
+            row = official_judge.answer_row(model, sample, mark, _prompt(bundle, sample, mode), output)
+            lines.append(json.dumps(row) + "\n")
+    return model, lines
+
+
+def _prompt(bundle: Bundle, sample: Sample, mode: Mode) -> str:
+    """The prompt with braces where document and question stand."""
+    prompt = _FAMILY.prompt(bundle, replace(sample, context="{}", question="{}"), mode)
+    return f"{prompt.system}{prompt.before}{prompt.document}{prompt.after}"

@@ -11,14 +11,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lbx import benchmarks
+from lbx.base.columns import number_column
 from lbx.base.layout import Bundle
 from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 from lbx.benchmarks.base.aggregates import Average, numbers, task_score
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, TaskCatalogue
-from lbx.benchmarks.base.board import MODE, Board, Boards, Lines, Number, Part, best_of
-from lbx.benchmarks.base.paper import Paper, Place
-from lbx.benchmarks.base.published import PublishedFigures
+from lbx.benchmarks.base.layout import MODE, Board, Boards, Lines, Paper, Part, Place, PublishedFigures, best_of
 from lbx.benchmarks.own.benchmark import OwnFormat
 
 TASKS = ("warm", "cold")
@@ -47,8 +46,8 @@ class Colours(Benchmark):
                 "Colours: leaderboard (percent)",
                 (
                     MODE,
-                    *(Number(task, task.title(), "percent", across=True) for task in TASKS),
-                    Number("mean", "Mean", "percent"),
+                    *(number_column(task, task.title(), "percent", across=True) for task in TASKS),
+                    number_column("mean", "Mean", "percent"),
                 ),
                 [Part({**{t: task_number(t) for t in TASKS}, "mean": group_number(OVERALL, metric="average")})],
                 by=best_of("mean"),

@@ -12,6 +12,7 @@ import typer
 
 from lbx.backends import ModelCard, resolve_model
 from lbx.backends.weights import refuse_embedding
+from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
@@ -24,7 +25,7 @@ from lbx.parity.measuring import Parity as Measured
 from lbx.parity.measuring import ParityPrompt, Side, built_in_prompts, bundle_prompts, measure
 from lbx.parity.summary import by_task, excess, to_json
 from lbx.report.cells import cells
-from lbx.report.shapes import Column, Report
+from lbx.report.shapes import Report
 from lbx.running.models import choose_tasks, load_model, make_prompter, server_of
 from lbx.running.offline import offline
 from lbx.spec.selection import select_samples

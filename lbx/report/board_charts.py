@@ -1,11 +1,11 @@
-"""The charts of the benchmarks' authors (``benchmarks.base.board.Chart``), drawn of the rows of their boards."""
+"""The charts of the benchmarks' authors (``benchmarks.base.layout.Chart``), drawn of the rows of their boards."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from lbx.benchmarks.base.board import Board, Chart, Dots, Heat, Lines, ModelDots, Radar
+from lbx.benchmarks.base.layout import Board, Chart, Dots, Heat, Lines, ModelDots, Radar
 from lbx.report.charts import Point, Series, curve, dots, heat, radar
 
 Row = Mapping[str, Any]

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from lbx.base.number_key import NumberKey, task_number
 from lbx.benchmarks import BENCHMARKS, unit_of
-from lbx.benchmarks.base.board import Entry, Sure, file_names
+from lbx.benchmarks.base.layout import Entry, Sure, file_names
 from lbx.report.expecting import answered
 from lbx.report.labels import number_label
 from lbx.report.reference import Published, published, published_beside

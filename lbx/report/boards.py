@@ -1,8 +1,7 @@
 """The reports ``board_...``: each benchmark's results in the columns of its authors' own leaderboards.
 
-Their tables are data of the benchmarks (``benchmarks.base.board``). Numbers are the official ones. Where a run has none
-yet (a part of the samples, or of the tasks) the score so far stands in its place, the row says so, and it comes after
-the others.
+Their tables are data of the benchmarks (``benchmarks.base.layout``). Numbers are the official ones. A run without an
+official number yet (a part of the samples, or of the tasks) shows the score so far, a note, and comes after the others.
 """
 
 from __future__ import annotations
@@ -12,13 +11,14 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from lbx.base.columns import Column
 from lbx.base.number_key import NumberKey, group_number
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.board import Board, Entry, Number, Part, Row, Text, Words
+from lbx.benchmarks.base.layout import Board, Entry, Part, Row, Words
 from lbx.report.board_entries import entries, paired
 from lbx.report.cells import interval_notes
 from lbx.report.curves import Curves, curves
-from lbx.report.shapes import PUBLISHED, Column, Report, ReportQuery
+from lbx.report.shapes import PUBLISHED, Report, ReportQuery
 from lbx.store import Store, Table
 from lbx.store.rows import ENDS
 
@@ -52,7 +52,7 @@ def report_of(board: Board) -> Report:
         Column("backend", "backend", optional=True, rank=3),
         Column("differs_in", "differs in", optional=True),
     )
-    columns = (*map(_column, board.first), *who, *map(_column, board.columns), Column("note", "note", optional=True))
+    columns = (*board.first, *who, *board.columns, Column("note", "note", optional=True))
     return Report(
         board.title, "", columns, notes=partial(_notes, further=board.note), empty=board.empty, takes=PUBLISHED,
         reads="coverage", page=3,
@@ -66,15 +66,6 @@ def _notes(made: Table, further: str) -> list[str]:
     bounds = [(next((row[at] for at in lows if row[at] is not None), None), row[by]) for row in made.rows]
     intervals = interval_notes(replace(made, columns=["low", "cluster_by"], rows=bounds)) if lows else []
     return [*intervals, *filter(None, [further])]
-
-
-def _column(one: Text | Number) -> Column:
-    if isinstance(one, Text):
-        return Column(one.name, one.heading, optional=one.optional, rank=one.rank)
-    return Column(
-        one.name, one.heading, one.kind, optional=one.optional, interval=one.interval,
-        of=f"{one.name}_" if one.interval else "", rank=one.rank, across=one.across,
-    )  # fmt: skip
 
 
 def table(store: Store, query: ReportQuery, name: str) -> Table:
@@ -131,7 +122,7 @@ def _row(board: Board, part: Part, sides: Sequence[Entry | None], words: Mapping
         "hindered": any(_hindrance(part, one) for one in models),
         "cluster_by": _cluster_by(models),
         **part.texts,
-        **{one.name: one.of(models) for one in board.columns if isinstance(one, Text) and one.of},
+        **{column.name: column.value(models) for column in board.columns if column.value},
         **numbers,
         **sure,
     }

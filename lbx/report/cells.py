@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lbx.base.columns import Column
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks import unit_of
 from lbx.report.digits import decimals_beside, number, quantity, quantity_with_interval, with_interval
 from lbx.report.labels import LABELS
-from lbx.report.shapes import Column, Report
+from lbx.report.shapes import Report
 from lbx.report.sheets import BLOCKS, Cells, Sheet
 from lbx.store import Table
 from lbx.store.rows import ENDS, SURE

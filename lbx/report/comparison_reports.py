@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lbx.report.shapes import COVERAGE, PUBLISHED, Column, Report
+from lbx.base.columns import Column
+from lbx.report.shapes import COVERAGE, PUBLISHED, Report
 
 if TYPE_CHECKING:
     from lbx.store import Table

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from weakref import WeakKeyDictionary
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.curves import LengthCurve
+from lbx.benchmarks.base.layout import LengthCurve
 from lbx.scoring.scored import scored
 from lbx.store import Store
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lbx.base.columns import Column
 from lbx.base.units import counted
-from lbx.report.shapes import Column, Report
+from lbx.report.shapes import Report
 
 if TYPE_CHECKING:
     from lbx.store import Table

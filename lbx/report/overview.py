@@ -9,6 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from lbx.base.columns import Column
 from lbx.base.commands import as_command
 from lbx.base.marks import WORST_FIRST
 from lbx.report.boards import BOARDS
@@ -18,7 +19,7 @@ from lbx.report.labels import labelled
 from lbx.report.pairs import MOST_RUNS, runs_unlike
 from lbx.report.papers import KEY, OPINION_TITLES, paper_of
 from lbx.report.reports import REPORTS, read, read_paper
-from lbx.report.shapes import BOARD, Column, ReportQuery
+from lbx.report.shapes import BOARD, ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
 from lbx.store import Store, Table

@@ -1,6 +1,6 @@
 """The papers' tables: a row a run, a column a task, category or length, a table for each benchmark and grouping.
 
-The view ``paper`` has the numbers, a row each; benchmarks place each of them (``benchmarks.base.paper``). Curves by
+The view ``paper`` has the numbers, a row each; benchmarks place each of them (``benchmarks.base.layout``). Curves by
 length (``ScoringRules.curves``) are added.
 """
 
@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lbx.base.columns import Column
 from lbx.base.number_key import NumberKey, group_number
 from lbx.base.units import counted
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.paper import Paper, Place
+from lbx.benchmarks.base.layout import Paper, Place
 from lbx.report.cells import interval_notes, shown
 from lbx.report.comparing import TIES_NOTE
 from lbx.report.curves import Curves
 from lbx.report.labels import number_label
-from lbx.report.shapes import Column
 from lbx.report.sheets import Sheet
 from lbx.store import Store, Table
 from lbx.store.numbers import KEY_COLUMNS, key_of

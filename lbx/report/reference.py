@@ -3,7 +3,7 @@
     benchmark,model,LINE,LINE,...          a line of the report paper a column, empty or a figure
     benchmark,model,task,score_percent     a task a line ("source" may stand beside)
 
-and what benchmarks add to these (``benchmarks.base.published``). "source", "params", "context", "date", "type" and
+and what benchmarks add to these (``benchmarks.base.layout``). "source", "params", "context", "date", "type" and
 "window" say something of a model in all of them. Every other column of the first shape is a line; in the others, other
 columns are left alone.
 """
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.published import PublishedFigures
+from lbx.benchmarks.base.layout import PublishedFigures
 from lbx.report.labels import number_label
 from lbx.report.shapes import ReportQuery
 from lbx.store import Store, Table

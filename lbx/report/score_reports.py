@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from lbx.base.columns import Column
 from lbx.base.marks import MARKS, WORST_FIRST
-from lbx.report.shapes import COVERAGE, PUBLISHED, Column, Report
+from lbx.report.shapes import COVERAGE, PUBLISHED, Report
 
 if TYPE_CHECKING:  # the command line lists the reports, and does not load DuckDB
     from lbx.store import Table

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lbx.base.columns import Column
+
 if TYPE_CHECKING:
     from lbx.store import Table
 
@@ -15,40 +17,6 @@ BOARD = "board"
 """The boards of the benchmarks, by one name."""
 PUBLISHED = ("--reference", "--against")
 """The options that put published figures beside runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column as people see it.
-
-    Attributes:
-        name: in the view.
-        heading: in the table.
-        kind: "text", "count", "percent" (0..1 shown as 0..100), "points" (a difference of percents), "number",
-            "quantity", "flag" (yes or no), "share" (0..1 as percent, of as few digits as it needs), "p" (of a test),
-            "coefficient" (-1..1, two digits); ``lbx.report.digits`` has the rule of their digits.
-        optional: left out of a table where no row has it.
-        interval: a score, whose row may have ``low``, ``high`` and ``method`` of its interval, which are shown with it.
-        of: what these three begin with where a row has several intervals.
-        digits_of: what the interval's columns begin with whose digits a percent has that stands beside it.
-        missing: what is shown in place of NULL.
-        unknown: NULL is what nobody knows, as of imported answers: a column that no row knows is left out, and a note
-            below the table says so once.
-        rank: how soon it is left out where a table is too wide: the highest goes first, 0 stays.
-        across: one of several alike, as a pivot makes them: they stand below each other where a table is too wide.
-    """
-
-    name: str
-    heading: str
-    kind: str = "text"
-    optional: bool = False
-    interval: bool = False
-    of: str = ""
-    digits_of: str | None = None
-    missing: str = "-"
-    unknown: bool = False
-    rank: int = 0
-    across: bool = False
 
 
 COVERAGE = Column("coverage", "samples", optional=True, rank=4)

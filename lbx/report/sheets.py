@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lbx.base.columns import Column
 from lbx.base.visible import one_line, visible
-from lbx.report.shapes import Column
 
 if TYPE_CHECKING:
     from lbx.store import Table

@@ -19,11 +19,12 @@ from printed import NUMBER, Grid, from_html, misprint, misprints
 from readers import MARKS
 from recomputed import Numbers
 
+from lbx.base.columns import Column
 from lbx.base.errors import LbxError
 from lbx.exchange.exporting import export
 from lbx.report import overview
 from lbx.report.reports import REPORTS
-from lbx.report.shapes import ALL, Column
+from lbx.report.shapes import ALL
 from lbx.store import Store, Table
 from lbx.store.answers import Choice, count_answers, list_answers
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
-from lbx.report.shapes import Column, Report
+from lbx.base.columns import Column
+from lbx.report.shapes import Report
 from lbx.store import Table
 
 Row = Mapping[str, Any]

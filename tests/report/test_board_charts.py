@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lbx.benchmarks.longbench.board import CATEGORIES
+from lbx.benchmarks.longbench.tables import CATEGORIES
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES as DIMENSIONS
 from lbx.benchmarks.lveval.tasks import LEVELS
 from lbx.report import board_charts

@@ -17,7 +17,7 @@ from scored_parts import made_sample
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
-from lbx.benchmarks.longbench.board import CATEGORIES
+from lbx.benchmarks.longbench.tables import CATEGORIES
 from lbx.benchmarks.longbench.tasks import TASKS
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES as DIMENSIONS
 from lbx.benchmarks.lveval.tasks import LEVELS

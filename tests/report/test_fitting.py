@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from page_parts import results_file
 from rich.cells import cell_len
 
+from lbx.base.columns import Column
 from lbx.report.cells import sheet, spark
 from lbx.report.reports import REPORTS
-from lbx.report.shapes import Column
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
 from lbx.store import Table

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from lbx.base.columns import Column
 from lbx.report.latex import escaped, pieces
-from lbx.report.shapes import Column
 from lbx.report.sheets import Sheet
 
 NASTY = (

@@ -11,9 +11,10 @@ import re
 
 import pytest
 
+from lbx.base.columns import Column
 from lbx.report import render
 from lbx.report.cells import sheet
-from lbx.report.shapes import Column, Report
+from lbx.report.shapes import Report
 from lbx.report.sheets import Sheet
 from lbx.store import Table
 

@@ -2,7 +2,7 @@
 
 A family is a folder with a subclass of ``Benchmark`` in ``benchmark.py``. It states its data, tasks, ways of asking and
 rules of scoring as values, and implements the methods that need code. ``predictions.py`` has the format of its official
-files, ``paper.py`` and ``board.py`` its tables, ``published.py`` published figures. Its entry in
+files, ``tables.py`` its tables, boards and published figures. Its entry in
 ``lbx.benchmarks.BENCHMARKS`` is the only other place that names it.
 """
 
@@ -27,12 +27,9 @@ from lbx.base.records import (
     Task,
     TaskScore,
 )
-from lbx.benchmarks.base.board import Boards
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.benchmarks.base.curves import LengthCurve
-from lbx.benchmarks.base.paper import Paper
+from lbx.benchmarks.base.layout import Boards, LengthCurve, Paper, PublishedFigures
 from lbx.benchmarks.base.predictions import PredictionFormat
-from lbx.benchmarks.base.published import PublishedFigures
 from lbx.benchmarks.base.results import ResultFormat
 from lbx.benchmarks.base.sources import DataSource
 from lbx.retrieval.retriever import RetrievalRules

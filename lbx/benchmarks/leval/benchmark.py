@@ -37,8 +37,6 @@ from lbx.benchmarks.base.aggregates import Average, average, estimate, mean, num
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.results import ResultFormat
-from lbx.benchmarks.leval.board import BOARDS
-from lbx.benchmarks.leval.paper import PAPER
 from lbx.benchmarks.leval.predictions import LEvalFormat, join_tables, result_files
 from lbx.benchmarks.leval.prompts import (
     CONFIG,
@@ -54,6 +52,7 @@ from lbx.benchmarks.leval.prompts import (
     retrieval_prompt,
     second_prompt,
 )
+from lbx.benchmarks.leval.tables import BOARDS, PAPER
 from lbx.benchmarks.leval.tasks import (
     DATA,
     KINDS,

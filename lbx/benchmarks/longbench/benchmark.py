@@ -42,10 +42,9 @@ from lbx.benchmarks.base.files import DataRow, damaged, read_json, zip_members
 from lbx.benchmarks.base.results import ResultFormat, ScoredRun
 from lbx.benchmarks.base.sources import DataSource, Source, ZippedJsonLines, find
 from lbx.benchmarks.base.templates import fill_format
-from lbx.benchmarks.longbench.board import BOARDS
 from lbx.benchmarks.longbench.groups import curves, groups
-from lbx.benchmarks.longbench.paper import PAPER
 from lbx.benchmarks.longbench.predictions import LongBenchFormat, folder_of
+from lbx.benchmarks.longbench.tables import BOARDS, PAPER
 from lbx.benchmarks.longbench.tasks import (
     BUCKETS,
     METRICS,

@@ -26,11 +26,12 @@ import numpy as np
 from lbx.base.records import GroupScore, TaskScore
 from lbx.benchmarks.base.aggregates import Average
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.benchmarks.base.curves import LengthCurve
-from lbx.benchmarks.longbench.paper import RELATIVE, RELATIVE_E
+from lbx.benchmarks.base.layout import LengthCurve
 from lbx.benchmarks.longbench.tasks import BUCKETS, METRICS, TASKS, kind_of
 from lbx.statistics.estimates import Codes, Estimate, Interval, Stratum, interval
 
+RELATIVE, RELATIVE_E = "relative", "relative_e"
+"""Groupings of the relative curves of LongBench and of LongBench-E; the second has a table."""
 CATEGORIES = tuple(dict.fromkeys(kind.category for kind in TASKS.values()))
 
 Numbers = Mapping[str, Mapping[str, TaskScore]]

@@ -41,12 +41,10 @@ from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRule
 from lbx.benchmarks.base.files import DataRow, damaged
 from lbx.benchmarks.base.results import ResultFormat
 from lbx.benchmarks.base.sources import DataSource
-from lbx.benchmarks.longbench_pro.board import BOARDS
 from lbx.benchmarks.longbench_pro.data import Data, find_data
 from lbx.benchmarks.longbench_pro.groups import LANGUAGES, group_scores
-from lbx.benchmarks.longbench_pro.paper import PAPER
 from lbx.benchmarks.longbench_pro.predictions import MODEL_INFO, LongBenchProFormat, join_model_info, result_files
-from lbx.benchmarks.longbench_pro.published import PUBLISHED
+from lbx.benchmarks.longbench_pro.tables import BOARDS, PAPER, PUBLISHED
 from lbx.benchmarks.longbench_pro.tasks import (
     LIMITS,
     LONG_WINDOW,

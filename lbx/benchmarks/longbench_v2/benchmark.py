@@ -45,10 +45,8 @@ from lbx.benchmarks.base.files import DataRow, read_text
 from lbx.benchmarks.base.results import ResultFormat, ScoredRun
 from lbx.benchmarks.base.sources import DataSource, Source, find, json_rows
 from lbx.benchmarks.base.templates import fill_marks
-from lbx.benchmarks.longbench_v2.board import BOARDS
-from lbx.benchmarks.longbench_v2.paper import PAPER
 from lbx.benchmarks.longbench_v2.predictions import LongBenchV2Format
-from lbx.benchmarks.longbench_v2.published import PUBLISHED
+from lbx.benchmarks.longbench_v2.tables import BOARDS, PAPER, PUBLISHED
 from lbx.metrics.longbench import LETTERS, chosen_letter
 from lbx.retrieval.retriever import RetrievalRules
 

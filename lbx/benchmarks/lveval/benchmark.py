@@ -42,10 +42,8 @@ from lbx.benchmarks.base.literals import read_literals
 from lbx.benchmarks.base.results import ResultFormat, ScoredRun, table
 from lbx.benchmarks.base.sources import DataSource, Source, ZippedJsonLines, find
 from lbx.benchmarks.base.templates import fill_format
-from lbx.benchmarks.lveval.board import BOARDS
-from lbx.benchmarks.lveval.paper import PAPER
 from lbx.benchmarks.lveval.predictions import LVEvalFormat
-from lbx.benchmarks.lveval.published import PUBLISHED
+from lbx.benchmarks.lveval.tables import BOARDS, PAPER, PUBLISHED
 from lbx.benchmarks.lveval.tasks import (
     DATASETS,
     KEYWORDS_NO_TEXT,

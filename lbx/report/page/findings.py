@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.marks import MARKS
 from lbx.report.fitness import FIT
 from lbx.report.leaderboard import standing
 from lbx.report.page.html import Html, Section, cut, quiet, run_name, table, tag
 from lbx.report.page.source import Source
-from lbx.report.shapes import Column
 
 _MANY = 0.05
 """From this share of a run's answers on a mark stands out."""

@@ -14,9 +14,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lbx.base.columns import Column
 from lbx.base.templates import templates
 from lbx.base.visible import one_line, visible
-from lbx.report.shapes import Column
 from lbx.report.svg import mark_classes, symbol
 
 MOST_ROWS = 1000

@@ -1,27 +1,45 @@
-"""LongBench's and LongBench-E's boards: the categories by language, their radar, the curves by length."""
+"""LongBench's and LongBench-E's tables: tasks and categories by language, the radar, curves by length."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from lbx.base.number_key import group_number
+from lbx.base.columns import Column, number_column
+from lbx.base.number_key import OVERALL, NumberKey, group_number
 from lbx.base.records import TaskScore
-from lbx.benchmarks.base.board import (
-    MODE,
-    Board,
-    Boards,
-    Entry,
-    Lines,
-    Number,
-    Part,
-    Radar,
-    Row,
-    Text,
-    best_of,
-)
-from lbx.benchmarks.longbench.groups import groups
-from lbx.benchmarks.longbench.paper import RELATIVE, RELATIVE_E
+from lbx.benchmarks.base.layout import MODE, Board, Boards, Entry, Lines, Paper, Part, Place, Radar, Row, best_of
+from lbx.benchmarks.longbench.groups import RELATIVE, RELATIVE_E, groups
 from lbx.benchmarks.longbench.tasks import BUCKETS, METRICS, TASKS
+
+
+def _place(key: NumberKey) -> Place | None:
+    if key.grouping in ("category_e", "overall_e"):
+        return Place("category_e", key.name, key.metric)
+    if key.grouping == RELATIVE_E:
+        return Place(RELATIVE_E, "", key.metric)
+    if key.grouping:
+        table = {"overall": "category", "language": f"category_{key.name}"}.get(key.grouping, key.grouping)
+        return Place(table, "", OVERALL if key.grouping in ("overall", "language") else key.name)
+    if key.name.endswith("_e"):
+        return Place("tasks_e", key.name, key.metric or "all lengths")
+    return Place("tasks", key.metric, key.name)
+
+
+PAPER = Paper(
+    {
+        "category": "LongBench: all languages, by category",
+        "category_en": "LongBench: English and code, by category",
+        "category_zh": "LongBench: Chinese and code, by category",
+        "category_e": "LongBench-E: categories by length in words",
+        RELATIVE_E: "LongBench-E: relative to all lengths (percent; 0 at 0-4k)",
+        "tasks": "LongBench: tasks",
+        "tasks_e": "LongBench-E: tasks by length in words",
+    },
+    _place,
+    averages=(("category", ""), ("category_e", OVERALL)),
+    curves={RELATIVE_E: frozenset(f"{task}_e" for task in TASKS)},
+)
+
 
 LANGUAGES = {"en": "English", "zh": "Chinese"}
 CATEGORIES = {
@@ -37,7 +55,7 @@ CATEGORIES = {
 _NEAREST, _FARTHEST = 40.0, 100.0
 """Radii in the radar of a score of 0 and of the best one."""
 
-_LANGUAGE = Text("language", "language")
+_LANGUAGE = Column("language", "language")
 _BY_LANGUAGE = [
     Part(
         {
@@ -96,8 +114,8 @@ BOARDS = Boards(
             "LongBench: averages of the categories, English and Chinese apart, code in both (percent)",
             (
                 MODE,
-                Number("average", "Avg"),
-                *(Number(name, heading, across=True) for name, heading in CATEGORIES.items()),
+                number_column("average", "Avg"),
+                *(number_column(name, heading, across=True) for name, heading in CATEGORIES.items()),
             ),
             _BY_LANGUAGE,
             first=(_LANGUAGE,),
@@ -105,7 +123,12 @@ BOARDS = Boards(
         ),
         "board_longbench_radar": Board(
             "LongBench: radar (radius 40 + 60 x score / best score of the models shown)",
-            (MODE, *(Number(name, heading, interval=False, across=True) for name, heading in CATEGORIES.items())),
+            (
+                MODE,
+                *(
+                    number_column(name, heading, interval=False, across=True) for name, heading in CATEGORIES.items()
+                ),
+            ),
             _BY_LANGUAGE,
             first=(_LANGUAGE,),
             by=best_of("average"),
@@ -120,11 +143,11 @@ BOARDS = Boards(
             "points)",
             (
                 MODE,
-                Text("data", "data"),
-                Number("tasks", "tasks", "count", interval=False),
-                Number("n", "answers", "count", interval=False, rank=2),
-                Number("fewest", "fewest of a task at a length", "count", interval=False, rank=1),
-                *(Number(name, name, "points", across=True) for name in BUCKETS),
+                Column("data", "data"),
+                number_column("tasks", "tasks", "count", interval=False),
+                number_column("n", "answers", "count", interval=False, rank=2),
+                number_column("fewest", "fewest of a task at a length", "count", interval=False, rank=1),
+                *(number_column(name, name, "points", across=True) for name in BUCKETS),
             ),
             _OF_CURVES,
             charts=[
@@ -137,9 +160,9 @@ BOARDS = Boards(
         ),
         "board_longbench_e": Board(
             "LongBench-E: averages by length (percent; average: mean by category, then over categories)",
-            (MODE, *(Number(name, name, across=True) for name in BUCKETS)),
+            (MODE, *(number_column(name, name, across=True) for name in BUCKETS)),
             _BY_CATEGORY,
-            first=(Text("category", "category"),),
+            first=(Column("category", "category"),),
             by=best_of(BUCKETS[-1]),
             charts=[Lines("LongBench-E: {}, percent, by length", "Three lengths", _BUCKETS, by="category")],
             small_charts=True,

@@ -1,13 +1,44 @@
-"""LV-Eval's board: a part for all datasets and one for each, a column a level."""
+"""LV-Eval's tables: datasets by length level, with their means, and published figures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lbx.base.columns import Column, number_column
 from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
-from lbx.benchmarks.base.board import MODE, Board, Boards, Entry, Heat, Lines, Number, Part, Text
+from lbx.benchmarks.base.layout import (
+    MODE,
+    Board,
+    Boards,
+    CsvRow,
+    Entry,
+    Heat,
+    Lines,
+    Paper,
+    Part,
+    Place,
+    PublishedFigures,
+)
 from lbx.benchmarks.lveval.tasks import DATASETS, LEVELS, split_task
+
+
+def _figures(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
+    return [(row["model"], task_number(f"{row['dataset']}_{row['level']}"), row["score_percent"])]
+
+
+# Files of published figures have a dataset and level a row: benchmark,model,dataset,level,score_percent
+PUBLISHED = PublishedFigures(("dataset", "level", "score_percent"), _figures)
+
+
+def _place(key: NumberKey) -> Place | None:
+    if key.grouping == "length":
+        return Place("levels", "average", key.name)
+    return Place("levels", key.name, "average") if key.grouping else Place("levels", *split_task(key.name))
+
+
+PAPER = Paper({"levels": "LV-Eval: datasets by length level"}, _place, averages=(("levels", "average"),))
+
 
 _ALL = "all"
 _OVERALL = group_number(OVERALL, metric="average")
@@ -51,7 +82,7 @@ BOARDS = Boards(
     {
         "board_lveval": Board(
             "LV-Eval: by dataset and level, with the means of both (percent)",
-            (MODE, *(Number(level, level, across=True) for level in LEVELS), Number("mean", "mean")),
+            (MODE, *(number_column(level, level, across=True) for level in LEVELS), number_column("mean", "mean")),
             [
                 _part(_ALL, _OF_LEVELS, _OVERALL),
                 *(
@@ -59,7 +90,7 @@ BOARDS = Boards(
                     for name, mean in _OF_DATASETS.items()
                 ),
             ],
-            first=(Text("dataset", "dataset"),),
+            first=(Column("dataset", "dataset"),),
             ordered_by=_OVERALL,
             charts=[
                 Lines(

@@ -1,16 +1,90 @@
-"""The tables and charts of a benchmark's own leaderboards, as data; ``lbx.report.boards`` makes them of a results file.
-
-A table has a part for each heading in its first column (a language, a dataset), and a part a row for each run and each
-published model that is shown.
-"""
+"""Tables of a benchmark as data: those of its paper, its leaderboards and charts, and figures published elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from lbx.base.columns import Column
 from lbx.base.number_key import NumberKey
+from lbx.statistics.estimates import Interval
+
+
+class LengthCurve(NamedTuple):
+    """A run's curve.
+
+    Attributes:
+        tasks: those that count.
+        n, fewest: their answers, and how many the fewest are that a task has at a length.
+        points: by length, in 0..1.
+        clustered: whether the documents of all answers are known.
+    """
+
+    tasks: tuple[str, ...]
+    n: int
+    fewest: int
+    points: Mapping[str, Interval]
+    clustered: bool
+
+    @property
+    def cluster_by(self) -> str:
+        """What the intervals' clusters are."""
+        return "document" if self.clustered else "sample"
+
+
+class Place(NamedTuple):
+    """Where a number stands: in which table, in which of a run's rows there ("" where it has but one), which column."""
+
+    table: str
+    row: str
+    column: str
+
+
+def by_group(key: NumberKey) -> Place | None:
+    """A table for each grouping and one for the tasks; a row for each metric."""
+    return Place(key.grouping or "tasks", key.metric, key.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A benchmark's tables.
+
+    Attributes:
+        titles: {table: its title}; other tables are called by their names.
+        place: position of a number; None where another number says the same.
+        averages: the (table, row)s that hold the benchmark's averages; () where every average of it is one.
+        average_heading: what an average is called beside others; None takes its column.
+        curves: tables of ``ScoringRules.curves`` instead of stored numbers: {grouping: tasks that may be in it}.
+            They are official where every task of the curve is.
+    """
+
+    titles: Mapping[str, str] = field(default_factory=dict)
+    place: Callable[[NumberKey], Place | None] = by_group
+    averages: tuple[tuple[str, str], ...] = ()
+    average_heading: Callable[[NumberKey], str] | None = None
+    curves: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
+CsvRow = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFigures:
+    """How they are read and checked.
+
+    Attributes:
+        columns: what a file has, beside "benchmark" and "model", whose rows ``figures`` reads; () for no such form.
+        figures: (model, number, figure) of a row in that form.
+        several_rows: whether the figures of one model stand in several rows of it.
+        means: (a mean, {each of its parts: how many questions it has, 0 where that is not said}).
+    """
+
+    columns: Sequence[str] = ()
+    figures: Callable[[CsvRow], Iterable[tuple[str, NumberKey, str]]] = lambda row: ()
+    several_rows: bool = True
+    means: Sequence[tuple[NumberKey, Mapping[NumberKey, int]]] = field(default=())
+
 
 Row = dict[str, Any]
 Sure = tuple[float | None, float | None, str | None, str | None]
@@ -75,44 +149,7 @@ def file_names(settings: Mapping[str, Any]) -> list[str]:
     return [str(file.get("name")) for file in files if isinstance(file, dict)] if isinstance(files, list) else []
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A column of words.
-
-    Attributes:
-        of: what it says of a model, given its entries: one, or in a table of pairs the plain one and the one that
-            reasons. None where the part of the table says it, or the run ("mode").
-        optional: left out where no row has it.
-        rank: how soon it is left out of a table that is too wide: the highest goes first.
-    """
-
-    name: str
-    heading: str
-    of: Callable[[Sequence[Entry]], object] | None = None
-    optional: bool = False
-    rank: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A column of numbers, which the parts of the table name.
-
-    Attributes:
-        kind: as of ``lbx.report.shapes.Column``.
-        interval: whether its interval stands beside it.
-        across: one of several alike, which stand below each other where a table is too wide.
-    """
-
-    name: str
-    heading: str
-    kind: str = "number"
-    interval: bool = True
-    across: bool = False
-    optional: bool = False
-    rank: int = 0
-
-
-MODE = Text("mode", "mode", optional=True)
+MODE = Column("mode", "mode", optional=True)
 
 
 def first_known(describe: Callable[[Entry], object]) -> Callable[[Sequence[Entry]], object]:
@@ -218,9 +255,9 @@ class Board:
     """
 
     title: str
-    columns: Sequence[Text | Number]
+    columns: Sequence[Column]
     parts: Sequence[Part]
-    first: Sequence[Text] = ()
+    first: Sequence[Column] = ()
     by: Callable[[Row], float | None] | None = None
     ordered_by: NumberKey | None = None
     paired: bool = False

@@ -1,30 +1,85 @@
-"""LongBench Pro's leaderboard, its tables by what a question is, and those of several tries."""
+"""LongBench Pro's tables: the leaderboard, dimensions of questions, several tries, and published figures."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 
+from lbx.base.columns import Column, number_column
 from lbx.base.number_key import OVERALL, NumberKey, group_number
-from lbx.benchmarks.base.board import (
+from lbx.benchmarks.base.layout import (
     Board,
     Boards,
     Chart,
+    CsvRow,
     Dots,
     Entry,
     Heat,
     Lines,
-    Number,
+    Paper,
     Part,
+    Place,
+    PublishedFigures,
     Radar,
-    Text,
     best_of,
+    by_group,
     file_names,
     first_known,
     thousands,
 )
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES, OVERALL_AVERAGE
 from lbx.benchmarks.longbench_pro.tasks import LIMITS
+
+_GROUPINGS = {
+    "token_length": "length",
+    "contextual_requirement": "requirement",
+    **{name: name for name in ("difficulty", "primary_task", "language")},
+}
+_TRY_METRICS = {"best_of": "bon", "pass_at": "pass"}
+
+
+def _number(dimension: str, value: str) -> NumberKey | None:
+    if dimension == "overall":
+        return OVERALL_AVERAGE
+    if dimension in _TRY_METRICS:
+        return group_number(OVERALL, metric=f"{_TRY_METRICS[dimension]}@{value}")
+    return group_number(_GROUPINGS[dimension], value, metric="average") if dimension in _GROUPINGS else None
+
+
+def _figures(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
+    key = _number(row["dimension"], row["value"])
+    return [(f"{row['model']} ({row['mode']})", key, row["score"])] if key else []
+
+
+# Files of published figures have a number a row, in 0..1: benchmark,model,mode,dimension,value,score
+PUBLISHED = PublishedFigures(
+    columns=("mode", "dimension", "value", "score"),
+    figures=_figures,
+    means=tuple(
+        (OVERALL_AVERAGE, {group_number(name, group, metric="average"): 0 for group in CATEGORIES[name]})
+        for name in ("length", "requirement", "difficulty", "language")
+    ),
+)
+
+
+def _place(key: NumberKey) -> Place | None:
+    return Place(OVERALL, "", key.metric) if key.grouping == OVERALL else by_group(key)
+
+
+PAPER = Paper(
+    {
+        OVERALL: "LongBench Pro: overall, iterations, best of n, pass@n",
+        "length": "LongBench Pro: sample length in tokens",
+        "requirement": "LongBench Pro: contextual requirement",
+        "difficulty": "LongBench Pro: difficulty",
+        "primary_task": "LongBench Pro: primary tasks",
+        "language": "LongBench Pro: language",
+        "tasks": "LongBench Pro: secondary tasks",
+    },
+    _place,
+    averages=((OVERALL, ""),),
+)
+
 
 _TRIES = (1, 2, 3)
 _NOT_IN_TABLE = "by"
@@ -66,7 +121,7 @@ def _called(one: Entry) -> str:
     return f"{one.model} {way}" if one.run_id else f"{one.model.removesuffix('*')} {way}*"
 
 
-def _of_answers(title: str, columns: Sequence[Number], numbers: Mapping[str, NumberKey], *charts: Chart) -> Board:
+def _of_answers(title: str, columns: Sequence[Column], numbers: Mapping[str, NumberKey], *charts: Chart) -> Board:
     """A row for each model and way to ask it."""
     return Board(
         f"LongBench Pro: {title} (percent)",
@@ -91,7 +146,7 @@ def _chart(dimension: str, groups: Sequence[str]) -> Chart:
 
 
 def _dimension(name: str, groups: Sequence[str]) -> Board:
-    columns = [Number(group, _short(group), "percent", across=True) for group in groups]
+    columns = [number_column(group, _short(group), "percent", across=True) for group in groups]
     numbers = {group: group_number(name, group, metric="average") for group in groups}
     return _of_answers(name.replace("_", " "), columns, numbers, _chart(name, groups))
 
@@ -103,11 +158,11 @@ BOARDS = Boards(
         "board_longbench_pro": Board(
             "LongBench Pro: leaderboard (percent; by the larger of the two scores)",
             (
-                Text("type", "Model Type", _type),
-                Text("window", "Context Length", first_known(_window)),
-                Text("truncated", "Truncated Length", _truncated),
-                Number("nonthinking", "Non-Thinking Score", "percent"),
-                Number("thinking", "Thinking Score", "percent"),
+                Column("type", "Model Type", value=_type),
+                Column("window", "Context Length", value=first_known(_window)),
+                Column("truncated", "Truncated Length", value=_truncated),
+                number_column("nonthinking", "Non-Thinking Score", "percent"),
+                number_column("thinking", "Thinking Score", "percent"),
             ),
             [Part({"nonthinking": OVERALL_AVERAGE}, {"thinking": OVERALL_AVERAGE})],
             by=best_of("nonthinking", "thinking"),
@@ -118,7 +173,7 @@ BOARDS = Boards(
         "board_longbench_pro_tries": _of_answers(
             "Best-of-N and Pass@N",
             [
-                Number(f"{metric}@{n}", f"{title}{n}", "percent", optional=True, across=True)
+                number_column(f"{metric}@{n}", f"{title}{n}", "percent", optional=True, across=True)
                 for metric, title in _METRICS.items()
                 for n in _TRIES
             ],

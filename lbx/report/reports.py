@@ -12,7 +12,6 @@ from lbx.base.tables import nearest
 from lbx.report import (
     agreement,
     boards,
-    changes,
     comparing,
     cost,
     effective_context,
@@ -71,7 +70,7 @@ MADE: Mapping[str, Callable[[Store, ReportQuery], Table]] = {
     "needles": needles.table,
     "cost": cost.table,
     "comparison": comparing.table,
-    "changes": changes.table,
+    "changes": comparing.changes,
     "reference": reference.table,
     "expected": expecting.table,
     "judge_results": judged.results,

@@ -30,9 +30,9 @@ _IN_A_PART = "all questions of a part are on one document"
 _OWN = f"""
     SELECT * FROM ({PAPER_NUMBERS})
     UNION ALL BY NAME
-    SELECT run_id, benchmark, model AS run, 1 AS part, g.position AS place, 0 AS position,
-           'group' AS kind, '' AS task, "grouping", name, metric
-    FROM group_scores g WHERE official IS NULL
+    SELECT run_id, benchmark, model AS run, 1 AS part, n.position AS place, 0 AS position,
+           n.kind, n.task, n."grouping", n.name, n.metric, n.judge, n.against, n.questions
+    FROM numbers n JOIN runs USING (run_id) WHERE n.kind IN ('group', 'opinion') AND n.official IS NULL
 """  # noqa: S608 (our own names)
 # A task's samples, and those of all tasks under NULL: with an answer, and asked or in the bundle.
 _ANSWERED = """

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from lbx.base.number_key import ALL, NumberKey
 from lbx.report.fitness import Fitness, fitness_of
 from lbx.report.labels import labels
 from lbx.report.shapes import ReportQuery
@@ -136,13 +137,13 @@ def doubted(store: Store, paper: Table) -> Table:
     """The report ``paper`` with its judges' labels, and what is to be thought of them: "unfit: ..."; NULL elsewhere."""
     believed = fitness_of(store)
     shown = labels(named(store).values()) if believed else {}
-    others = {f"{judge} vs {run}": (judge, run) for judge in believed for run in shown}
     rows = paper.dicts()
     for row in rows:
         row["fitness"] = None
-        name, comma, marked = (row["column"] or "").partition(", ")
-        judge, run = (name, None) if name in believed else others.get(name, (None, None))
-        if row["table"] in JUDGE_TABLES and judge:
-            row["column"] = " vs ".join(shown[one] for one in (judge, run) if one) + comma + marked
-            row["fitness"] = f"{shown[judge]} is {believed[judge]}"
+        key: NumberKey = row["key"]
+        known = key.judge in believed and (not key.against or key.against in shown)
+        if row["table"] in JUDGE_TABLES and known:
+            questions = "" if key.questions == ALL else f", {key.questions} questions"
+            row["column"] = " vs ".join(shown[run] for run in (key.judge, key.against) if run) + questions
+            row["fitness"] = f"{shown[key.judge]} is {believed[key.judge]}"
     return Table([*paper.columns, "fitness"], [tuple(row.values()) for row in rows])

@@ -100,7 +100,7 @@ class _AddingUp:
             for sample, row in zip(samples, rows, strict=True)
         ]
 
-    def numbers(self, tasks: Mapping[str, ScoredRows]) -> list[ResultRow | LengthRow | GroupRow | BenchmarkRow]:
+    def numbers(self, tasks: Mapping[str, ScoredRows]) -> list[NumberRow]:
         """Of tasks, of their lengths, and over them."""
         places = _places(self._benchmark, in_order(self._benchmark, self._asked))
         results = [row for task, one in tasks.items() for row in self._results(task, one, places[task])]
@@ -142,7 +142,7 @@ class _AddingUp:
             for position, up_to in enumerate(np.unique(bins).tolist()):
                 for one in (one for one in self._aggregate(task, rows.at(bins == up_to)) if one.metric == head):
                     results.append(LengthRow(
-                        *self._names, task, one.metric, self._version, unit, position, up_to or None, one.n, one.score,
+                        *self._names, task, one.metric, self._version, unit, position, up_to, one.n, one.score,
                         **_interval(self._benchmark, one),
                     ))  # fmt: skip
         return results

@@ -184,12 +184,11 @@ def take_numbers(connection: duckdb.DuckDBPyConnection, source: str, before: Mad
     now = before | {key: before.get(key, 0) ^ made for key, made in theirs.items()} if added else made_of(connection)
     changed = [key for key in theirs if before.get(key, now[key]) != now[key]]
     whole = [[*names] for names in zip(*(key for key, made in sorted(theirs.items()) if made == now[key]), strict=True)]
-    for table in numbers.TABLES:
-        numbers.delete(connection, table, ("run_id", "benchmark"), changed, opinions=True)
-        if whole:
-            connection.execute(
-                f"INSERT OR IGNORE INTO {table} BY NAME SELECT * FROM {source}.{table} "
-                "SEMI JOIN (SELECT unnest($1) AS run_id, unnest($2) AS benchmark) USING (run_id, benchmark)",
-                whole,
-            )
+    numbers.delete(connection, "numbers", ("run_id", "benchmark"), changed)
+    if whole:
+        connection.execute(
+            f"INSERT OR IGNORE INTO numbers BY NAME SELECT * FROM {source}.numbers "
+            "SEMI JOIN (SELECT unnest($1) AS run_id, unnest($2) AS benchmark) USING (run_id, benchmark)",
+            whole,
+        )
     return now

@@ -1,7 +1,7 @@
 """Several results files as one: each table by its primary key, one file at a time, inside DuckDB.
 
 The same row in two files is one row; which of two counts, and what is refused, says ``lbx.store.joining``. A file that
-is merged into is one of the files: what it alone holds stays. What adds up over answers (``numbers.TABLES``) is taken
+is merged into is one of the files: what it alone holds stays. What adds up over answers (``numbers``) is taken
 of a file that holds all of them; else it must be added up anew.
 """
 

@@ -1,4 +1,4 @@
-"""Numbers made of answers, scores and opinions: written anew, and dropped when what they are made of changes."""
+"""Numbers made of answers, scores and opinions: written anew, and dropped when their sources change."""
 
 from __future__ import annotations
 
@@ -9,29 +9,12 @@ import duckdb
 
 from lbx.base.number_key import NumberKey
 from lbx.store.inserting import insert
-from lbx.store.rows import BenchmarkRow, GroupRow, LengthRow, ResultRow, SureRow
+from lbx.store.rows import NumberRow
 
 TASK = ("run_id", "benchmark", "task")
 _BENCHMARK = ("run_id", "benchmark")
-_TABLE_OF: Mapping[type[SureRow], str] = {
-    ResultRow: "task_results",
-    LengthRow: "length_results",
-    GroupRow: "group_results",
-    BenchmarkRow: "benchmark_results",
-}
-_ADDED_UP = {
-    "task_results": TASK,
-    "length_results": TASK,
-    "group_results": _BENCHMARK,
-    "benchmark_results": _BENCHMARK,
-}
-"""{table: what makes a row of it out of date}."""
-TABLES = tuple(_ADDED_UP)
-OPINIONS = "\"grouping\" IN ('judge', 'people')"
-"""Numbers made of judgements and ratings, not of scores: they go with the answers alone."""
-
-
-KEY_COLUMNS = ("kind", "task", "grouping", "name", "metric")
+_OF_TASKS, _OVER_TASKS = ("task", "length"), ("group", "mean")
+KEY_COLUMNS = ("kind", "task", '"grouping"', "name", "metric", "judge", "against", "questions")
 """Columns of a number's key beside its run and benchmark."""
 
 
@@ -45,16 +28,27 @@ def key_of(row: Mapping[str, Any]) -> NumberKey:
         grouping=row["grouping"],
         group=row["name"],
         metric=row["metric"],
+        judge=row["judge"],
+        against=row["against"],
+        questions=row["questions"],
     )
 
 
-def replace(connection: duckdb.DuckDBPyConnection, results: Sequence[SureRow]) -> None:
-    """Write numbers in place of all of the same tasks (or benchmarks), which may have been more."""
-    for kind, table in _TABLE_OF.items():
-        rows = [row for row in results if isinstance(row, kind)]
-        key = _ADDED_UP[table]
-        delete(connection, table, key, {tuple(getattr(row, name) for name in key) for row in rows})
-        insert(connection, table, rows)
+def replace(connection: duckdb.DuckDBPyConnection, rows: Sequence[NumberRow]) -> None:
+    """Write numbers in place of all of their kinds of the same tasks (or benchmarks), which may have been more."""
+    for kind in (*_OF_TASKS, *_OVER_TASKS):
+        columns = TASK if kind in _OF_TASKS else _BENCHMARK
+        keys = {tuple(getattr(row, name) for name in columns) for row in rows if row.kind == kind}
+        delete_numbers(connection, [kind], columns, keys)
+    insert(connection, "numbers", rows)
+
+
+def replace_opinions(
+    connection: duckdb.DuckDBPyConnection, run_id: str, benchmark: str, rows: Sequence[NumberRow]
+) -> None:
+    """Write the opinions on a run's answers in place of the earlier ones."""
+    delete_numbers(connection, ["opinion"], _BENCHMARK, [(run_id, benchmark)])
+    insert(connection, "numbers", rows)
 
 
 def forget(
@@ -66,21 +60,23 @@ def forget(
         answered: (run, benchmark, task) with other answers.
         scored: (run, benchmark, task) with other scores.
     """
-    for table, key in _ADDED_UP.items():
-        size = len(key)
-        delete(connection, table, key, {names[:size] for names in answered}, opinions=True)
-        delete(connection, table, key, {names[:size] for names in scored})
-    for judge in {name[0] for name in (*answered, *scored) if name[1] == "judge"}:
-        connection.execute(
-            "DELETE FROM group_results WHERE \"grouping\" = 'judge' AND (name = $1 OR starts_with(name, $1 || ' vs '))",
-            [judge],
-        )
-    for opponent in {name[0] for name in answered if name[1] != "judge"}:
-        connection.execute(
-            f"DELETE FROM group_results WHERE {OPINIONS} "
-            "AND (ends_with(name, ' vs ' || $1) OR contains(name, ' vs ' || $1 || ', '))",
-            [opponent],
-        )
+    delete_numbers(connection, _OF_TASKS, TASK, answered | scored)
+    delete_numbers(connection, _OVER_TASKS, _BENCHMARK, {names[:2] for names in answered | scored})
+    delete_numbers(connection, ["opinion"], _BENCHMARK, {names[:2] for names in answered})
+    judges = {(run,) for run, benchmark, _ in answered | scored if benchmark == "judge"}
+    delete_numbers(connection, ["opinion"], ["judge"], judges)
+    opponents = {(run,) for run, benchmark, _ in answered if benchmark != "judge"}
+    delete_numbers(connection, ["opinion"], ["against"], opponents)
+
+
+def delete_numbers(
+    connection: duckdb.DuckDBPyConnection,
+    kinds: Sequence[str],
+    columns: Sequence[str],
+    keys: Iterable[tuple[Any, ...]],
+) -> None:
+    """Delete the numbers of some kinds that have one of these values in these columns."""
+    delete(connection, "numbers", columns, keys, f"kind IN ({', '.join(map(repr, kinds))})")
 
 
 def delete(
@@ -88,15 +84,15 @@ def delete(
     table: str,
     columns: Sequence[str],
     keys: Iterable[tuple[Any, ...]],
-    *,
-    opinions: bool = False,
+    condition: str = "true",
 ) -> None:
-    """Delete the rows that have one of these values in these columns; opinions only where that is asked for."""
+    """Delete the rows that have one of these values in these columns."""
     rows = sorted(keys)
     if not rows:
         return
     names, values = ", ".join(columns), ", ".join("unnest(?)" for _ in columns)
-    where = f"({names}) IN (SELECT ({names}) FROM (SELECT {values}) AS gone ({names}))"
-    if table == "group_results" and not opinions:
-        where += f" AND NOT {OPINIONS}"
-    connection.execute(f"DELETE FROM {table} WHERE {where}", [*map(list, zip(*rows, strict=True))])
+    connection.execute(
+        f"DELETE FROM {table} WHERE {condition} AND ({names}) IN "
+        f"(SELECT ({names}) FROM (SELECT {values}) AS gone ({names}))",
+        [*map(list, zip(*rows, strict=True))],
+    )

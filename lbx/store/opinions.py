@@ -1,7 +1,7 @@
 """What judges and people say of a run's answers, added up: win rates and mean ratings, each with how sure it is.
 
 The sums are the views' (``judge_results``, ``rating_results``); here are the intervals, by the document of the judged
-question, and the rows of ``group_results`` that reports of the judged run show.
+question, and the rows of ``numbers`` that reports of the judged run show.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from lbx.base.number_key import ALL
 from lbx.statistics.estimates import Estimate, Stratum, coded, interval
-from lbx.store.numbers import OPINIONS
-from lbx.store.rows import SURE, GroupRow, NumberRow
+from lbx.store.rows import SURE, NumberRow, OpinionRow
 from lbx.store.rows import sureness as columns_of
 from lbx.store.store import Store
 
@@ -81,20 +81,19 @@ def sureness(made: Estimate) -> dict[str, Any]:
 
 
 def add_up(store: Store, run_ids: Collection[str]) -> None:
-    """Write what judges and people say of these runs' answers into ``group_results``, in place of what stands there;
+    """Write what judges and people say of these runs' answers into ``numbers``, in place of what stands there;
     and of the runs that were compared with these.
     """
     ((somebody,),) = store.query("SELECT EXISTS (FROM judges) OR EXISTS (FROM rating_sets)").rows
     if not somebody:
         return
     run_ids = sorted(filter(None, {*run_ids, *_compared_with(store, run_ids)}))  # a file may name nobody
-    rows: dict[tuple[str, str], list[GroupRow]] = {}
+    rows: dict[tuple[str, str], list[OpinionRow]] = {}
     for row in (*_judges(judged(store, run_ids)), *_people(rated(store, run_ids))) if run_ids else ():
         of_run = rows.setdefault((row["run_id"], row["benchmark"]), [])
         of_run.append(_group(row, _FIRST + len(of_run)))
     held = store.query(
-        f"SELECT DISTINCT run_id, benchmark FROM group_results WHERE {OPINIONS} "
-        "AND list_contains(?::VARCHAR[], run_id)",
+        "SELECT DISTINCT run_id, benchmark FROM numbers WHERE kind = 'opinion' AND list_contains(?::VARCHAR[], run_id)",
         [list(run_ids)],
     )
     for run_id, benchmark in dict.fromkeys([*rows, *held.rows]):
@@ -122,7 +121,7 @@ def add_up_all(store: Store) -> None:
     """The same of all runs that anybody has spoken of."""
     add_up(store, [run for (run,) in store.query(
         "SELECT run_id FROM judgements UNION SELECT run_id FROM rated_answers UNION "
-        f"SELECT run_id FROM group_results WHERE {OPINIONS} ORDER BY ALL"
+        "SELECT run_id FROM numbers WHERE kind = 'opinion' ORDER BY ALL"
     ).rows])  # fmt: skip
 
 
@@ -155,12 +154,13 @@ def _people(rows: Sequence[Row]) -> Iterable[Row]:
             yield row | mean
 
 
-def _group(row: Row, position: int) -> GroupRow:
+def _group(row: Row, position: int) -> OpinionRow:
     pair, ends = row["kind"] == "pair", (row["scale_low"], row["scale_high"])
     unit = 100.0 if pair else None if None in ends else ends[1] - ends[0]
     values = {column.name: row.get(column.name) for column in fields(NumberRow)}
-    return GroupRow(
+    return OpinionRow(
         row["run_id"], row["benchmark"], row["grouping"], row["name"], "win_rate" if pair else "rating", _VERSION,
         row["n"], row["score"], 100 * row["win_rate"] if pair else row["rating"], row["partial"], position, unit,
-        **values,
+        judge=row["judge_id"] if row["grouping"] == "judge" else row["set_id"], against=row["against_run_id"] or "",
+        questions=row.get("questions", ALL), **values,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from lbx.base.number_key import Kind
 from lbx.base.records import Sample, Task, canonical_json, sha256_text
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ def sureness(found: Interval, cluster_by: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberRow(SureRow):
-    """And what failures leave open of it.
+    """One row of ``numbers``, of the kind of its class.
 
     Attributes:
         answered, asked: samples that the number counts, and that were asked.
@@ -221,10 +222,25 @@ class NumberRow(SureRow):
     failed_as_0: float | None = None
     failed_as_1: float | None = None
 
+    @property
+    def kind(self) -> Kind:
+        """The kind of the number's key."""
+        return _KINDS[type(self)]
+
+    def values(self) -> dict[str, object]:
+        # "super()" needs the class: slots make another one.
+        return {**_NO_KEY, "kind": self.kind, **super(NumberRow, self).values()}
+
+
+_NO_KEY: Mapping[str, object] = {
+    **dict.fromkeys(("task", "grouping", "name", "metric", "judge", "against", "questions", "length_unit"), ""),
+    "length_up_to": 0,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ResultRow(NumberRow):
-    """One row of ``task_results``: a number of a task, as the official script adds it up.
+    """A number of a task, as the official script adds it up.
 
     ``position`` orders a task's numbers, ``task_position`` the tasks as their paper does; ``in_paper`` says which stand
     in its tables. A score of 1 is ``unit`` in ``official``.
@@ -248,9 +264,9 @@ class ResultRow(NumberRow):
 
 @dataclass(frozen=True, slots=True)
 class GroupRow(NumberRow):
-    """One row of ``group_results``: a number over several tasks, or over a part of the samples across tasks.
+    """A number over several tasks, or over a part of the samples across tasks.
 
-    A score of 1 is ``unit`` more in ``official`` than one of 0; None where nobody knows.
+    A score of 1 is ``unit`` more in ``official`` than one of 0; None where that is unknown.
     """
 
     run_id: str
@@ -268,8 +284,23 @@ class GroupRow(NumberRow):
 
 
 @dataclass(frozen=True, slots=True)
+class OpinionRow(GroupRow):
+    """An opinion of a judge or of raters on a run's answers.
+
+    Attributes:
+        judge: the judge's run, or the set of ratings.
+        against: the run that was compared with; "" for none.
+        questions: "all", or the mark of the questions that count.
+    """
+
+    judge: str = ""
+    against: str = ""
+    questions: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class BenchmarkRow(NumberRow):
-    """One row of ``benchmark_results``: a benchmark's one score, see the view ``leaderboard``."""
+    """A benchmark's one score, see the view ``leaderboard``."""
 
     run_id: str
     benchmark: str
@@ -279,12 +310,12 @@ class BenchmarkRow(NumberRow):
 
 
 @dataclass(frozen=True, slots=True)
-class LengthRow(SureRow):
-    """One row of ``length_results``: a task's headline over the samples of one length.
+class LengthRow(NumberRow):
+    """A task's headline over the samples of one length.
 
     Attributes:
         length_unit: of the document as its benchmark counts, or "prompt tokens" of the model before truncation.
-        length_up_to: the power of two up to which, from half of it on; None where lengths are not known.
+        length_up_to: the power of two up to which, from half of it on; 0 where lengths are not known.
         position: orders a task's lengths.
     """
 
@@ -295,9 +326,18 @@ class LengthRow(SureRow):
     metric_version: int
     length_unit: str
     position: int
-    length_up_to: int | None
+    length_up_to: int
     n: int
     score: float | None
+
+
+_KINDS: Mapping[type[NumberRow], Kind] = {
+    ResultRow: "task",
+    GroupRow: "group",
+    OpinionRow: "opinion",
+    BenchmarkRow: "mean",
+    LengthRow: "length",
+}
 
 
 @dataclass(frozen=True, slots=True)

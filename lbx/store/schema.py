@@ -103,65 +103,33 @@ CREATE TABLE scores (
     partial VARCHAR,
     PRIMARY KEY (run_id, benchmark, task, sample_id, iteration, metric)
 );
-CREATE TABLE task_results (
+CREATE TABLE numbers (
     run_id VARCHAR,
     benchmark VARCHAR,
+    kind VARCHAR,
     task VARCHAR,
-    metric VARCHAR,
-    metric_version INTEGER NOT NULL,
-    n INTEGER NOT NULL,
-    score DOUBLE,
-    official DOUBLE,
-    headline BOOLEAN NOT NULL,
-    position INTEGER NOT NULL,
-    partial BOOLEAN,
-    task_position INTEGER,
-    {_INTERVAL},
-    {_COVERAGE},
-    unit DOUBLE,
-    in_paper BOOLEAN,
-    PRIMARY KEY (run_id, benchmark, task, metric)
-);
-CREATE TABLE group_results (
-    run_id VARCHAR,
-    benchmark VARCHAR,
     "grouping" VARCHAR,
     name VARCHAR,
     metric VARCHAR,
+    judge VARCHAR,
+    against VARCHAR,
+    questions VARCHAR,
+    length_unit VARCHAR,
+    length_up_to BIGINT,
     metric_version INTEGER NOT NULL,
     n INTEGER NOT NULL,
     score DOUBLE,
     official DOUBLE,
-    partial BOOLEAN NOT NULL,
-    position INTEGER NOT NULL,
-    {_INTERVAL},
-    {_COVERAGE},
     unit DOUBLE,
-    PRIMARY KEY (run_id, benchmark, "grouping", name, metric)
-);
-CREATE TABLE benchmark_results (
-    run_id VARCHAR,
-    benchmark VARCHAR,
-    metric_version INTEGER NOT NULL,
-    n INTEGER NOT NULL,
-    score DOUBLE,
+    partial BOOLEAN,
+    headline BOOLEAN,
+    in_paper BOOLEAN,
+    position INTEGER,
+    task_position INTEGER,
     {_INTERVAL},
     {_COVERAGE},
-    PRIMARY KEY (run_id, benchmark)
-);
-CREATE TABLE length_results (
-    run_id VARCHAR,
-    benchmark VARCHAR,
-    task VARCHAR,
-    metric VARCHAR,
-    metric_version INTEGER NOT NULL,
-    length_unit VARCHAR,
-    position INTEGER,
-    length_up_to BIGINT,
-    n INTEGER NOT NULL,
-    score DOUBLE,
-    {_INTERVAL},
-    PRIMARY KEY (run_id, benchmark, task, metric, length_unit, position)
+    PRIMARY KEY (run_id, benchmark, kind, task, "grouping", name, metric, judge, against, questions, length_unit,
+                 length_up_to)
 );
 CREATE TABLE retrievals (
     retriever VARCHAR,

@@ -29,11 +29,8 @@ from lbx.store.inserting import as_parameter, insert, rows_of_json
 from lbx.store.opening import WRITERS, check_place, connect, first_line
 from lbx.store.preparing import prepare, transaction
 from lbx.store.rows import (
-    BenchmarkRow,
     GenerationRow,
-    GroupRow,
-    LengthRow,
-    ResultRow,
+    NumberRow,
     RunRow,
     SampleRow,
     ScoreRow,
@@ -300,7 +297,7 @@ class Store:
             raise other_samples_error(self.path, other)
         self.completed |= complete_samples(connection, rows, parameters)
 
-    def write_results(self, results: Sequence[ResultRow | LengthRow | GroupRow | BenchmarkRow]) -> None:
+    def write_results(self, results: Sequence[NumberRow]) -> None:
         """Replace tasks' numbers, or a benchmark's numbers over them.
 
         Old numbers of the same task (or benchmark) go first: they may have been more.
@@ -312,12 +309,11 @@ class Store:
         """Have numbers of this file written to copies in memory, which views read instead, as temporary tables come
         before a file's own of the same name: nothing else can be written to a file that is only read.
         """
-        for table in numbers.TABLES:
-            ((made,),) = self.query(
-                "SELECT sql FROM duckdb_tables() WHERE database_name = ? AND table_name = ?", [RESULTS, table]
-            ).rows
-            self.query(made.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
-            self.query(f"INSERT INTO {table} FROM {RESULTS}.main.{table}")
+        ((statement,),) = self.query(
+            "SELECT sql FROM duckdb_tables() WHERE database_name = ? AND table_name = 'numbers'", [RESULTS]
+        ).rows
+        self.query(statement.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
+        self.query(f"INSERT INTO numbers FROM {RESULTS}.main.numbers")
 
     def make_once(self, *views: str) -> None:
         """Have these views, which others are made of, computed once and not whenever they are read.
@@ -340,14 +336,10 @@ class Store:
         held: T = self._once[name]
         return held
 
-    def write_opinions(self, run_id: str, benchmark: str, results: Sequence[GroupRow]) -> None:
-        """Replace what judges and people make of a run's answers; see ``lbx.store.opinions``."""
+    def write_opinions(self, run_id: str, benchmark: str, opinions: Sequence[NumberRow]) -> None:
+        """Replace the opinions of judges and people on a run's answers; see ``lbx.store.opinions``."""
         with self.transaction() as connection:
-            connection.execute(
-                f"DELETE FROM group_results WHERE run_id = ? AND benchmark = ? AND {numbers.OPINIONS}",
-                [run_id, benchmark],
-            )
-            insert(connection, "group_results", results)
+            numbers.replace_opinions(connection, run_id, benchmark, opinions)
 
     def finish_run(self, run_id: str, status: str) -> None:
         """Close a run: status "done", "interrupted" or "failed"."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from lbx.base.marks import OF_ANSWERS
 from lbx.base.run_options import view_labels
 from lbx.store.judging_views import JUDGING_VIEWS
-from lbx.store.numbers import OPINIONS
+from lbx.store.numbers import KEY_COLUMNS
 from lbx.store.rows import SURE
 
 # Reasoning that a run's answers show: 0 none; 1 a block, or a prompt that asks to reason in words; 2 a block longer
@@ -85,24 +85,21 @@ RUN_COVERAGE = f"""
 _LINE = """CASE kind WHEN 'task' THEN task || CASE metric WHEN '' THEN '' ELSE ', ' || metric END
                 ELSE "grouping" || CASE name WHEN 'all' THEN '' ELSE ' ' || name END || ': ' || metric END"""
 
-NUMBERS_OF_TASKS_AND_GROUPS = f"""
+NUMBERS_OF_TASKS_AND_GROUPS = """
     WITH heads AS (
-        SELECT run_id, benchmark, task, metric AS head FROM task_scores WHERE headline
+        SELECT run_id, benchmark, task, metric AS head FROM numbers WHERE kind = 'task' AND headline
     )
-    SELECT t.run_id, t.benchmark, 'task' AS kind, t.task, '' AS "grouping", '' AS name,
-           CASE WHEN t.headline THEN '' ELSE coalesce(replace(t.metric, h.head || '/', ''), t.metric) END AS metric,
-           t.official, t.score, n.in_paper AND h.head IS NOT NULL AS in_paper, 0 AS part, t.task_position AS place,
-           t.position, CASE WHEN t.official IS NOT NULL THEN n.unit END AS unit, 0 AS zero,
-           {_SURE.format(t="t")}, {_OPEN.format(t="t")}
-    FROM task_scores t LEFT JOIN heads h USING (run_id, benchmark, task)
-    JOIN task_results n USING (run_id, benchmark, task, metric)
-    UNION ALL
-    SELECT g.run_id, g.benchmark, CASE WHEN g.{OPINIONS} THEN 'opinion' ELSE 'group' END, '', g."grouping", g.name,
-           g.metric, g.official, g.score, g.official IS NOT NULL, 1, g.position, 0,
-           n.unit, CASE WHEN g.{OPINIONS} THEN g.official - n.unit * g.score ELSE 0 END,
-           {_SURE.format(t="g")}, {_OPEN.format(t="g")}
-    FROM group_scores g
-    JOIN group_results n USING (run_id, benchmark, "grouping", name, metric)
+    SELECT n.* EXCLUDE (metric, official, in_paper, position, unit),
+           CASE WHEN n.headline THEN '' WHEN n.kind = 'task' AND h.head IS NOT NULL
+                THEN replace(n.metric, h.head || '/', '') ELSE n.metric END AS metric, n.official,
+           CASE WHEN n.kind = 'task' THEN n.in_paper AND h.head IS NOT NULL ELSE n.official IS NOT NULL END AS in_paper,
+           CASE WHEN n.kind = 'task' THEN 0 ELSE 1 END AS part,
+           CASE WHEN n.kind = 'task' THEN n.task_position ELSE n.position END AS place,
+           CASE WHEN n.kind = 'task' THEN n.position ELSE 0 END AS position,
+           CASE WHEN n.kind <> 'task' OR n.official IS NOT NULL THEN n.unit END AS unit,
+           CASE WHEN n.kind = 'opinion' THEN n.official - n.unit * n.score ELSE 0 END AS zero
+    FROM numbers n LEFT JOIN heads h ON h.run_id = n.run_id AND h.benchmark = n.benchmark AND h.task = n.task
+    WHERE n.kind IN ('task', 'group', 'opinion')
 """
 """Numbers of tasks and over tasks with the columns of their keys (``NumberKey``); ``unit`` is of ``official``."""
 
@@ -118,13 +115,36 @@ PAPER_NUMBERS = f"""
     SELECT n.run, l.* REPLACE (max(l.place) OVER (PARTITION BY l.benchmark, l.part, l.line) AS place)
     FROM (
         SELECT run_id, benchmark, {_LINE} AS line, official, part, place, position, {_in_units("unit", "u", "zero")},
-               kind, task, "grouping", name, metric
+               kind, task, "grouping", name, metric, judge, against, questions
         FROM ({NUMBERS_OF_TASKS_AND_GROUPS}) u WHERE in_paper
     ) l JOIN named n USING (run_id)
 """
 """The view ``paper`` with the columns of its numbers' keys."""
 
+_INTERVAL = "low, high, se, df, clusters, cluster_by, method, within"
+_COVERED = _OPEN.replace("{t}.", "")
+
 VIEWS: dict[str, str] = {
+    # The numbers of each kind.
+    "task_results": f"""
+        SELECT run_id, benchmark, task, metric, metric_version, n, score, official, headline, position, partial,
+               task_position, {_INTERVAL}, {_COVERED}, unit, in_paper
+        FROM numbers WHERE kind = 'task'
+    """,
+    "group_results": f"""
+        SELECT run_id, benchmark, "grouping", name, metric, metric_version, n, score, official, partial, position,
+               {_INTERVAL}, {_COVERED}, unit
+        FROM numbers WHERE kind IN ('group', 'opinion')
+    """,
+    "benchmark_results": f"""
+        SELECT run_id, benchmark, metric_version, n, score, {_INTERVAL}, {_COVERED}
+        FROM numbers WHERE kind = 'mean'
+    """,
+    "length_results": f"""
+        SELECT run_id, benchmark, task, metric, metric_version, length_unit, position,
+               nullif(length_up_to, 0) AS length_up_to, n, score, {_INTERVAL}
+        FROM numbers WHERE kind = 'length'
+    """,
     # How many of a task's samples have an answer; bundle_samples is NULL where nobody counted (older or imported runs).
     # Of these its metrics count scorable_samples: others are asked for judges and people alone.
     "coverage": f"""
@@ -188,7 +208,7 @@ VIEWS: dict[str, str] = {
         FROM group_results g JOIN {_RUNS} r USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
     """,
     # The papers' tables, a row a number: part 0 the tasks in the paper's order, part 1 its averages.
-    "paper": f"SELECT * EXCLUDE (kind, task, grouping, name, metric) FROM ({PAPER_NUMBERS})",
+    "paper": f"SELECT * EXCLUDE ({', '.join(KEY_COLUMNS)}) FROM ({PAPER_NUMBERS})",
     # What may have spoilt a task's score, as counts of its n generations. An imported answer's file does not say.
     "guards": f"""
         WITH marked AS (

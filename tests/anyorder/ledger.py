@@ -14,9 +14,8 @@ from killing import Answers
 from lbx.benchmarks import BENCHMARKS
 from lbx.running.rescoring import score_with
 from lbx.store import Store, opinions
-from lbx.store.numbers import TABLES
 
-SCORES = ("scores", *TABLES)
+SCORES = ("scores", "numbers")
 _OF_PEOPLE = ("rating_sets", "rating_items", "ratings")
 _SHOWN = ("task_scores", "group_scores", "leaderboard", "judge_results", "rating_results", "paper", "comparison")
 _MADE_OF = {
@@ -160,7 +159,7 @@ def _todays(rows: list[dict[str, Any]], but: set[str], table: str) -> list[dict[
 
 
 def _is_opinion(table: str, row: dict[str, Any]) -> bool:
-    return table == "group_results" and row["grouping"] in ("judge", "people")
+    return table == "numbers" and row["kind"] == "opinion"
 
 
 def _apart(wanted: list[dict[str, Any]], there: list[dict[str, Any]]) -> str:

@@ -102,7 +102,7 @@ def test_nothing_reaches_out(plain: Path, tmp_path: Path) -> None:
 ADDRESSES = ("md:x", "postgres:dbname=x", "ducklake:x", "sqlite:x", "s3:x", "http:x")
 
 
-@pytest.mark.parametrize("table", ["runs", "samples", "generations", "task_results"])
+@pytest.mark.parametrize("table", ["runs", "samples", "generations", "numbers"])
 def test_a_view_that_reads_a_file_tells_nothing(victim: Path, tmp_path: Path, table: str) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text(SECRET)

@@ -49,7 +49,7 @@ def rows(path: Path, sql: str) -> list[tuple[object, ...]]:
 def by_an_older_metric(path: Path) -> None:
     """As an lbx left it whose needle had another metric version."""
     with Store(path) as store:
-        for table in ("scores", "task_results", "group_results", "benchmark_results", "length_results"):
+        for table in ("scores", "numbers"):
             store.query(f"UPDATE {table} SET metric_version = 0")
         store.query("UPDATE runs SET benchmark_versions = '{\"needle\": 0}'")
 
@@ -78,7 +78,7 @@ def test_merging_again_keeps_what_was_written_since(
     assert lbx("merge", one, "-o", target, "--force").returncode == 0, "an older state of the files takes nothing away"
     assert rows(target, "SELECT * FROM task_results ORDER BY ALL") == first
     with Store(target) as store:
-        for table in ("generations", "scores", "runs", "task_results", "group_results", "benchmark_results"):
+        for table in ("generations", "scores", "runs", "numbers"):
             store.query(f"DELETE FROM {table} WHERE run_id = 'second'")
         store.query(
             "DELETE FROM samples WHERE (benchmark, task, sample_id) NOT IN "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -251,7 +251,7 @@ def marks(rows: Sequence[Answer]) -> dict[str, int | None]:
     }
 
 
-def every(file: File, versions: Mapping[str, int] | None = None) -> Iterator[Numbers]:
+def every(file: File) -> Iterator[Numbers]:
     """The numbers of each run and benchmark that models answered."""
     for run, benchmark in file.pairs:
-        yield Numbers(file, run, benchmark, versions or {})
+        yield Numbers(file, run, benchmark)

@@ -402,8 +402,7 @@ def test_leval_lengths_count_words_by_part(store: Store) -> None:
 
 def test_a_run_that_goes_on_has_no_number_yet(store: Store) -> None:
     add_run(store, "r", v2(6, 12))
-    store._connection.execute("DELETE FROM task_results")  # as before the first adding up
-    store._connection.execute("DELETE FROM group_results")
+    store._connection.execute("DELETE FROM numbers WHERE kind IN ('task', 'group')")  # as before the first adding up
     store._connection.execute("UPDATE runs SET status = 'running'")
     (row,) = (row for row in rows_of(store, "longbench_v2") if row["run_id"])
     assert (row["overall"], row["note"]) == (None, "running")
@@ -426,7 +425,9 @@ def test_settings_and_numbers_of_a_foreign_file_stop_nothing(store: Store) -> No
     for name, settings in (("r", {"context_window": "huge", "files": 7}), ("s", {"max_prompt_tokens": [1]})):
         add_run(store, name, [*v2(6, 12), *pro(2), *leval("f1", "a")], settings=settings)
     store._connection.execute("UPDATE runs SET metadata = '[1]'")
-    store._connection.execute("UPDATE group_results SET official = 'nan', score = 'nan' WHERE run_id = 'r'")
+    store._connection.execute(
+        "UPDATE numbers SET official = 'nan', score = 'nan' WHERE kind = 'group' AND run_id = 'r'"
+    )
     for name in BOARDS:
         assert all(value == value for row in read(store, name).rows for value in row), name
     (row,) = (row for row in rows_of(store, "longbench_v2") if row["run_id"] == "r")

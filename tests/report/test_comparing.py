@@ -238,7 +238,7 @@ def test_what_a_foreign_tool_wrote_is_compared_or_left_alone(store: Store) -> No
     run(store, "b", {"qasper": random_scores(3), "narrativeqa": random_scores(4)})
     with store.transaction() as connection:
         connection.execute("UPDATE scores SET score = 'inf' WHERE task = 'qasper' AND sample_id = 'd0/q'")
-        for table in ("generations", "scores", "samples", "task_results"):
+        for table in ("generations", "scores", "samples", "numbers"):
             connection.execute(f"UPDATE {table} SET task = 'foreign' WHERE task = 'narrativeqa'")
     found = lines(store, baseline="a")
     assert (found["qasper"]["p"], found["qasper"]["low"], found["qasper"]["method"]) == (None, None, "no number")

@@ -122,14 +122,14 @@ def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             FILES[request.param](store)
     if request.param == "NaN":
         with duckdb.connect(str(path)) as connection:
-            for table in ("scores", "task_results", "group_results"):
+            for table in ("scores", "numbers"):
                 connection.execute(f"UPDATE {table} SET score = 'nan'::DOUBLE WHERE run_id = 'a'")
-            connection.execute("UPDATE task_results SET official = 'nan'::DOUBLE WHERE run_id = 'a'")
-            connection.execute("UPDATE group_results SET official = '-inf'::DOUBLE WHERE run_id = 'a'")
+            connection.execute("UPDATE numbers SET official = 'nan'::DOUBLE WHERE kind = 'task' AND run_id = 'a'")
+            connection.execute("UPDATE numbers SET official = '-inf'::DOUBLE WHERE kind = 'group' AND run_id = 'a'")
             connection.execute("UPDATE generations SET prefill_s = 'nan'::DOUBLE")
     if request.param == "36 runs":
         with duckdb.connect(str(path)) as connection:
-            for table in ("runs", "generations", "scores", "task_results", "group_results"):
+            for table in ("runs", "generations", "scores", "numbers"):
                 copied = f"SELECT {table}.* REPLACE (run_id || copy AS run_id) FROM {table}, range(35) AS copies(copy)"
                 connection.execute(f"INSERT INTO {table} {copied}")
     return path

@@ -245,9 +245,9 @@ def odd_files(folder: Path) -> dict[str, Path]:
         "no answer": results_file(folder / "none.duckdb", tasks=[]),
     }
     with duckdb.connect(str(odd["no number"])) as connection:
-        for table in ("scores", "task_results"):
+        for table in ("scores", "numbers"):
             connection.execute(f"UPDATE {table} SET score = 'nan' WHERE task = 'qasper'")
-        connection.execute("UPDATE task_results SET official = 'nan'")
+        connection.execute("UPDATE numbers SET official = 'nan' WHERE kind = 'task'")
     return odd
 
 

@@ -45,7 +45,7 @@ def long_url(tmp_path_factory: pytest.TempPathFactory) -> str:
         tmp_path_factory.mktemp("long") / "r.duckdb", ["run"], ["qasper", "hotpotqa", "lcc"], 2, failed=()
     )
     with duckdb.connect(str(path)) as connection:
-        for table in ("runs", "generations", "scores", "task_results", "group_results"):
+        for table in ("runs", "generations", "scores", "numbers"):
             connection.execute(
                 f"INSERT INTO {table} SELECT t.* REPLACE (run_id || copy AS run_id) FROM {table} t, range(39) r(copy)"
             )

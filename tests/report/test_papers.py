@@ -15,7 +15,7 @@ from lbx.base.number_key import NumberKey, group_number, task_number
 from lbx.base.records import Sample
 from lbx.report import render
 from lbx.report.labels import number_label
-from lbx.report.papers import KEY, completed, failures, sheets
+from lbx.report.papers import KEY, completed, failures, paper_numbers, sheets
 from lbx.report.reports import read
 from lbx.report.sheets import Sheet
 from lbx.store import Store, Table
@@ -206,6 +206,16 @@ def test_runs_of_one_name_stay_two_and_published_ones_are_marked() -> None:
     (one,) = sheets(completed(Table(NAMES, rows)))
     assert [list(row) for row in one.rows] == [["GPT*", "43.3"], ["m", "1"], ["m", "2"]]
     assert list(one.notes) == ["* published elsewhere"]
+
+
+def test_lines_of_the_view_are_the_labels_of_its_numbers(tmp_path: Path) -> None:
+    names = [("leval", "gov_report_summ"), ("longbench_v2", "mcq")]
+    samples = [made_sample(*name, number) for name in names for number in range(3)]
+    with Store(tmp_path / "r.duckdb") as store:
+        add_run(store, "r", [(one, "The correct answer is (A)") for one in samples])
+        rows = paper_numbers(store, ()).dicts()
+    assert {row[KEY].kind for row in rows} == {"task", "group"} and any(row[KEY].metric for row in rows)
+    assert [number_label(row[KEY]) for row in rows] == [row["line"] for row in rows]
 
 
 def test_rows_keep_their_columns_and_say_their_place() -> None:

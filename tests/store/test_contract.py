@@ -29,6 +29,11 @@ COLUMNS = {
         "run_id benchmark task metric metric_version length_unit position length_up_to n score low high se df "
         "clusters cluster_by method within"
     ),
+    "numbers": (
+        "run_id benchmark kind task grouping name metric judge against questions length_unit length_up_to "
+        "metric_version n score official unit partial headline in_paper position task_position low high se df clusters "
+        "cluster_by method within answered asked failed_as_0 failed_as_1"
+    ),
     "retrievals": "retriever benchmark task sample_id context_sha256 rank chunk_index score text",
     "runs": (
         "run_id model backend backend_version benchmark_versions bundle_digest settings hardware lbx_version "

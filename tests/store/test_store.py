@@ -111,15 +111,15 @@ def test_failed_and_empty_answers_are_not_done_where_that_is_wanted(path: Path) 
 
 
 def test_what_was_made_of_an_answer_goes_with_it(path: Path) -> None:
-    """Scores of all versions and sums; the same answer, as of a file that is imported again, keeps them."""
+    """Scores of all metrics and sums; the same answer, as of a file that is imported again, keeps them."""
     keys = [("changed", 0), ("changed", 1), ("same", 0)]
     old = [dataclasses.replace(generation(sample_id=name, output="is"), iteration=n) for name, n in keys]
     left = "SELECT sample_id, iteration, count(*) FROM scores GROUP BY ALL ORDER BY ALL"
     with Store(path) as store:
         store.begin_run(RUN)
         scores = [
-            dataclasses.replace(score(sample_id=name, version=version), iteration=n)
-            for name, n in keys for version in (1, 2)
+            dataclasses.replace(score(sample_id=name), iteration=n, metric=metric)
+            for name, n in keys for metric in ("recall", "length")
         ]  # fmt: skip
         store.write(samples=[sample(name) for name, _ in keys], generations=old, scores=scores)
         store.write_results(
@@ -128,7 +128,7 @@ def test_what_was_made_of_an_answer_goes_with_it(path: Path) -> None:
         store.write(generations=[dataclasses.replace(row, created_at=datetime.now(UTC)) for row in old])
         assert store.query(left).rows == [(*key, 2) for key in keys]
         new = dataclasses.replace(old[0], output="is another")
-        store.write(generations=[new], scores=[score(sample_id="changed", version=2)])
+        store.write(generations=[new], scores=[score(sample_id="changed")])
         assert store.query(left).rows == [("changed", 0, 1), ("changed", 1, 2), ("same", 0, 2)]
         assert store.query("SELECT count(*) FROM task_results").rows == [(0,)]
 

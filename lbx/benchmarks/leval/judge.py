@@ -120,7 +120,6 @@ class LEvalJudgeForm(JudgeForm):
     def pair(
         self, judge: str, names: tuple[str, str], prompts: tuple[str, str], outputs: tuple[str, str], at: float
     ) -> JudgedPair:
-        """See ``JudgeForm.pair``."""
         winners = winner_in(outputs[0], first=0), winner_in(outputs[1], first=1)
         names_of_winners = [names[winner] if isinstance(winner, int) else winner for winner in winners]
         row = {

@@ -63,16 +63,13 @@ class LEvalFormat(PredictionFormat):
     scored = ("evaluation", "topic")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """See ``PredictionFormat.read``."""
         answer_key = _answer_key(lines)
         return _numbered(self._prediction(task, number, line, answer_key) for number, line in enumerate(lines))
 
     def for_judges(self, line: PredictionLine) -> bool:
-        """See ``PredictionFormat.for_judges``."""
         return line.values.get("evaluation") in MARKS
 
     def read_judged(self, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """See ``PredictionFormat.read_judged``."""
         answer_key = _answer_key(lines)
         return _numbered(self._judged(number, line, answer_key) for number, line in enumerate(lines))
 

@@ -53,7 +53,7 @@ class LongBenchProFormat(PredictionFormat):
     scored = (*TEXT_META, "reference_is_no_text")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """See ``PredictionFormat.read``. The times a question was asked must agree on it."""
+        """The times a question was asked must agree on it."""
         samples: dict[tuple[str, str], tuple[int, Sample, PredictionLine]] = {}
         answered: dict[tuple[str, str, int], PredictionLine] = {}
         predictions = []

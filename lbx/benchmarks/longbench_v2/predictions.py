@@ -40,7 +40,7 @@ class LongBenchV2Format(PredictionFormat):
     scored = ("difficulty", "length")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """See ``PredictionFormat.read``. Ids are the rows' own, else their places."""
+        """Ids are the rows' own, else their places."""
         task = self.known_tasks[0]
         times: Counter[str] = Counter()
         known: dict[str, tuple[Sample, PredictionLine]] = {}

@@ -27,7 +27,6 @@ class LVEvalFormat(PredictionFormat):
     scored = ("answer_keywords", "fault")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """See ``PredictionFormat.read``."""
         return [self._prediction(task, number, line) for number, line in enumerate(lines)]
 
     def _prediction(self, task: str, number: int, line: PredictionLine) -> Prediction:

@@ -57,8 +57,6 @@ _NO_TEXT = "the answer is no text; as officially, what Python prints of it is"
 
 
 class LEvalFormat(PredictionFormat):
-    """The format "leval"."""
-
     folder = True
     scored = ("evaluation", "topic")
 

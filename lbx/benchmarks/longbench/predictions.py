@@ -27,8 +27,6 @@ _ALIKE = 0.05
 
 
 class LongBenchFormat(PredictionFormat):
-    """The format "longbench"."""
-
     folder = True
     appends = True
     scored = ("all_classes", ODD_ANSWERS)

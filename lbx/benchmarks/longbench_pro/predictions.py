@@ -46,8 +46,6 @@ _MOST_TIMES = 1000
 
 
 class LongBenchProFormat(PredictionFormat):
-    """The format "longbench_pro"."""
-
     folder = False
     reasoning_key = "thinking"
     scored = (*TEXT_META, "reference_is_no_text")

@@ -32,8 +32,6 @@ from lbx.metrics.longbench import LETTERS, chosen_letter
 
 
 class LongBenchV2Format(PredictionFormat):
-    """The format "longbench_v2"."""
-
     folder = False
     array = True
     appends = True

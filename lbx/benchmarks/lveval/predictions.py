@@ -21,8 +21,6 @@ from lbx.benchmarks.lveval.tasks import first_answers, kind_of
 
 
 class LVEvalFormat(PredictionFormat):
-    """The format "lveval"."""
-
     folder = True
     scored = ("answer_keywords", "fault")
 

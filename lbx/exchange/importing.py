@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,14 +13,15 @@ from typing import Any
 from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
+from lbx.base.records import sha256_text
 from lbx.base.units import counted, line_spans
 from lbx.benchmarks import BENCHMARKS, judge_files, official_judge, own_names
 from lbx.benchmarks.base.prediction_lines import read_bytes
 from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
 from lbx.exchange.answers_for_judges import holds_judged, match_judged, read_judged
 from lbx.exchange.prediction_files import PredictionFiles, format_named, match, read, refuse_others, unmatched
-from lbx.exchange.reasoning import count_blocks
-from lbx.exchange.reasoning import strip_reasoning as stripped
+from lbx.prompting.control_tokens import KNOWN, Marks
+from lbx.prompting.reasoning import opening_end, split_reasoning
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.imports import import_of, refuse_other_content, write_import
 from lbx.store.same_samples import refuse_other_samples
@@ -100,7 +102,7 @@ def understand(
     if bundle is not None:
         reading = (match_judged if judged else match)(form, bundle, reading)
     if strip_reasoning:
-        reading = stripped(form, reading)
+        reading = without_reasoning(form, reading)
     name = run_id or f"{model}-{form.name}-{reading.content_sha256[:8]}"
     settings = official_judge.settings_of_rows([row.line for row in reading.rows]) if judged else {}
     return Understood(form, reading, name, model, bundle, metadata, settings)
@@ -279,3 +281,51 @@ def _published_files(bundle: Bundle, name: str, length_hint: bool) -> list[Path]
         else f"Bundle {official_judge.TITLE} on a connected machine.",
         command="" if known else as_command("lbx", "bundle", BENCHMARKS[official_judge.BENCHMARK].data.recipe),
     )
+
+
+_OPENING = re.compile(r"\s*(<([\w:-]{0,20}(?:think|thought|reason)[\w:-]{0,20})>)", re.IGNORECASE)
+_MOST = 100
+"""Blocks that are taken out of one answer."""
+
+
+def split_blocks(text: str) -> tuple[str | None, str, bool | None]:
+    """(reasoning, answer, whether the reasoning closed): the first block of a text, and those that begin where it ends,
+    taken out of it; (None, text, None) without any."""
+    blocks: list[str] = []
+    closed, marks = None, _marks_in(text)
+    while marks and len(blocks) < _MOST:
+        closed = marks.close in text
+        reasoning, text = split_reasoning(text, marks=marks)
+        blocks.append(reasoning or "")
+        marks = _opening(text)
+    return ("\n\n".join(filter(None, blocks)), text, closed) if blocks else (None, text, None)
+
+
+def count_blocks(reading: PredictionFiles) -> int:
+    """How many answers hold a block."""
+    return sum(_marks_in(prediction.output or "") is not None for prediction in reading.rows)
+
+
+def without_reasoning(form: PredictionFormat, reading: PredictionFiles) -> PredictionFiles:
+    """The same predictions with their blocks as reasoning; another content, which makes another run.
+
+    Raises:
+        UsageError: an answer without its block cannot be scored.
+    """
+    tasks = {task: [form.apart(row, split_blocks) for row in rows] for task, rows in reading.tasks.items()}
+    return replace(
+        reading, tasks=tasks, content_sha256=sha256_text(f"{reading.content_sha256} without reasoning"), stripped=True
+    )
+
+
+def _marks_in(text: str) -> Marks | None:
+    """The marks of the text's first block."""
+    known = (marks for marks in KNOWN if split_reasoning(text, marks=marks)[0] is not None)
+    return _opening(text) or next(known, None)
+
+
+def _opening(text: str) -> Marks | None:
+    """The marks of a block that the text begins with."""
+    if opening := _OPENING.match(text):
+        return Marks(opening[1], f"</{opening[2]}>")
+    return next((marks for marks in KNOWN if opening_end(text, marks.open)), None)

@@ -39,10 +39,9 @@ from lbx.bundle.signing.signature import load_keys
 from lbx.cli.spec_options import names_of_samples
 from lbx.cluster import merge
 from lbx.cluster.folder import RunFolder
-from lbx.exchange.annotation import dataset_file
+from lbx.exchange.annotation import pairs
 from lbx.exchange.annotation.dataset import Dataset
-from lbx.exchange.annotation.dataset_file import opened
-from lbx.exchange.annotation.pairs import ANSWERS
+from lbx.exchange.annotation.pairs import ANSWERS, opened
 from lbx.forecast.shards import read_shards
 from lbx.judging.journal import Journal, read_journal
 from lbx.report.reference import read_reference
@@ -301,7 +300,7 @@ def test_annotate_writes_what_it_opened_or_nothing(turn: int, change: str, at: i
         file, out = Path(folder) / "data.jsonl", Path(folder) / "out.jsonl"
         file.write_bytes(content)
         file.chmod(0o600)
-        patch.setattr(dataset_file, "_PIECE", 64)
+        patch.setattr(pairs, "_PIECE", 64)
         with Dataset(file, out) as dataset:
             dataset.set(7, 0, ANSWERS, "new", 0)
             pieces = dataset.pieces()

@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
@@ -141,35 +139,12 @@ def test_the_last_rows_classes_serve_all(make_bundle: MakeBundle) -> None:
     assert (score.metric, score.score, score.extracted) == ("classification", 0.5, "a b")
 
 
-@pytest.mark.parametrize(
-    ("row", "what"),
-    [
-        ({**ROW, "context": None}, "line 2 is damaged: the field 'context' is NoneType, not str"),
-        ({"input": "q"}, "line 2 is damaged: the field 'context' is missing"),
-        ({**ROW, "answers": "a"}, "line 2 is damaged: the field 'answers' is str, not list"),
-    ],
-)
-def test_damaged_rows(make_bundle: MakeBundle, row: dict[str, object], what: str) -> None:
-    with pytest.raises(BundleError, match=what):
-        list(LongBench().samples(made(make_bundle, qasper=[ROW, row]), "qasper"))
-
-
 @pytest.mark.parametrize("template", ["{context}{answer}", "{context", "{context!r}"])
 def test_a_template_that_cannot_be_filled(make_bundle: MakeBundle, template: str) -> None:
     bundle = made(make_bundle, template, qasper=[ROW])
     (sample,) = LongBench().samples(bundle, "qasper")
     with pytest.raises(BundleError, match=r"dataset2prompt\.json cannot be filled in"):
         LongBench().prompt(bundle, sample)
-
-
-def test_a_bundle_without_prompts_or_data(make_bundle: MakeBundle) -> None:
-    bundle = make_bundle({"hub:THUDM/LongBench/data.zip": zipped(qasper=[ROW])})
-    (sample,) = LongBench().samples(bundle, "qasper")
-    with pytest.raises(BundleError, match=r"lbx bundle bundle/longbench\.toml"):
-        LongBench().prompt(bundle, sample)
-    empty = make_bundle({"hub:other/data/x.json": b"{}"})
-    (empty.snapshot("dataset", "THUDM/LongBench") / "data.zip").unlink()  # type: ignore[operator]
-    assert LongBench().tasks(empty) == []
 
 
 QUESTIONS = (
@@ -230,40 +205,6 @@ def test_what_stands_in_the_document(bundle: Bundle) -> None:
     assert evidence("qasper_e", "BERT", "Yes", "unanswerable", "no.") == ["BERT"]
     for task in ("multi_news", "trec", "triviaqa", "samsum", "passage_count", "lcc"):
         assert evidence(task, "12") == []
-
-
-@pytest.mark.parametrize(
-    ("task", "answers", "output", "error"),
-    [
-        ("passage_retrieval_en", ["Paragraph 1", "12"], "Paragraph 1", "IndexError"),
-        ("passage_retrieval_zh", ["Paragraph 1"], "段落1", "IndexError"),
-        ("passage_retrieval_zh", [None], "段落1", "TypeError"),
-        ("qasper", ["a word", 42], "a word", "AttributeError"),
-        ("dureader", [None], "词", "AttributeError"),
-        ("gov_report", [None, "a b"], "a b", None),
-        ("passage_count", [3], "3", None),
-        ("trec", [None], "Date", "TypeError"),
-        ("trec", [None], "nothing of them", None),
-        ("lcc", [None], "x = 1", None),
-        ("lcc", [1], "x = 1", "TypeError"),
-        ("lcc", [1], "# a comment", None),
-        ("repobench-p_e", ["y", 1], "y", "TypeError"),
-    ],
-)
-def test_where_the_official_script_stops(task: str, answers: list[object], output: str, error: str | None) -> None:
-    sample = make_sample(
-        task, DataRow("made up", {**ROW, "answers": answers}), 0, ["Date", "Food"] if task == "trec" else ()
-    )
-    scores = LongBench().score(sample, output)
-    assert tuple(score.metric for score in scores) == METRICS[kind_of(task).metric]
-    for score in scores:
-        assert (score.error is None) == (error is None)
-        if error:
-            assert score.error
-            assert score.score == 0
-            assert error in score.error
-    # A stored sample, which has been through JSON, tells the same.
-    assert LongBench().score(replace(sample, meta=json.loads(json.dumps(dict(sample.meta)))), output) == scores
 
 
 def test_classes_that_are_missing() -> None:
@@ -380,21 +321,3 @@ def test_groups_of_the_plain_tasks_do_not_change_with_e() -> None:
         "code completion",
     ]
     assert groups[-3].grouping == "overall"
-
-
-def outputs() -> st.SearchStrategy[str]:
-    pieces = st.text(alphabet="Paragraph 段落0123456789.。\n`#//a the不是")
-    return st.text() | pieces
-
-
-@given(
-    st.sampled_from([*TASKS, "qasper_e"]),
-    outputs(),
-    st.lists(outputs() | st.none() | st.integers(), max_size=3),
-)
-def test_any_output_has_a_score(task: str, output: str, answers: list[object]) -> None:
-    sample = make_sample(task, DataRow("made up", {**ROW, "answers": answers}), 0, ["a", "the"])
-    scores = LongBench().score(sample, output)
-    assert tuple(score.metric for score in scores) == METRICS[kind_of(task).metric]
-    assert all(0 <= score.score <= 1 for score in scores)
-    assert all(score.score == 0 for score in scores if score.error)

@@ -8,18 +8,13 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import duckdb
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, ScoredSample, Truncation
-from lbx.benchmarks.base.files import DataRow
-from lbx.benchmarks.lveval.benchmark import CONFIG, REPO, LVEval, _sample
-from lbx.benchmarks.lveval.tasks import DATASETS, KEYWORDS_NO_TEXT, LEVELS, METRICS, NO_TEXT
-from lbx.metrics.keyword_gate import NO_KEYWORDS
+from lbx.benchmarks.lveval.benchmark import CONFIG, REPO, LVEval
+from lbx.benchmarks.lveval.tasks import DATASETS, LEVELS, METRICS
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 ROW: dict[str, object] = {
@@ -103,18 +98,6 @@ def test_tasks_are_what_the_zips_hold(make_bundle: MakeBundle) -> None:
     ]
 
 
-def test_parquet_gives_the_same_samples(make_bundle: MakeBundle, tmp_path: Path) -> None:
-    rows = [ROW, {**ROW, "answer_keywords": None, "answers": []}]
-    table = tmp_path / "rows.jsonl"
-    table.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    duckdb.execute(f"COPY (SELECT * FROM read_json('{table}')) TO '{tmp_path / 'a.parquet'}' (FORMAT parquet)")
-    converted = make_bundle({f"hub:{REPO}/lic_mixup_16k/test/0000.parquet": tmp_path / "a.parquet"})
-    (task,) = LVEval().tasks(converted)
-    assert (task.name, task.samples) == ("lic_mixup_16k", 2)
-    found = list(LVEval().samples(converted, "lic_mixup_16k"))
-    assert found == [_sample("lic_mixup_16k", DataRow("made up", row), number) for number, row in enumerate(rows)]
-
-
 def test_samples(make_bundle: MakeBundle) -> None:
     bare = {key: value for key, value in ROW.items() if key not in ("language", "answer_keywords", "confusing_facts")}
     bundle = made(make_bundle, multifieldqa_en_mixup=[ROW, bare], cmrc_mixup=[bare])
@@ -186,29 +169,6 @@ def test_config_is_read_and_never_run(make_bundle: MakeBundle, tmp_path: Path) -
     assert not trace.exists()
 
 
-def test_a_bundle_without_config_or_data(make_bundle: MakeBundle) -> None:
-    bundle = make_bundle({f"hub:{REPO}/lic_mixup.zip": zipped("lic_mixup", _16k=[ROW])})
-    (sample,) = LVEval().samples(bundle, "lic_mixup_16k")
-    with pytest.raises(BundleError, match=r"lbx bundle bundle/lveval\.toml"):
-        LVEval().prompt(bundle, sample)
-    assert LVEval().tasks(make_bundle({"hub:other/data/x.json": b"{}"}))[1:] == []
-
-
-@pytest.mark.parametrize(
-    ("row", "what"),
-    [
-        ({**ROW, "context": None}, "line 2 is damaged: the field 'context' is NoneType, not str"),
-        ({"answers": [], "context": ""}, "line 2 is damaged: the field 'input' is missing"),
-        ({**ROW, "answers": "Paris"}, "line 2 is damaged: the field 'answers' is str, not list"),
-        ({**ROW, "length": "16k"}, "line 2 is damaged: the field 'length' is str, not int"),
-    ],
-)
-def test_damaged_rows(make_bundle: MakeBundle, row: dict[str, object], what: str) -> None:
-    bundle = made(make_bundle, lic_mixup=[ROW, row])
-    with pytest.raises(BundleError, match=rf"lic_mixup\.zip, lic_mixup/lic_mixup_16k\.jsonl, {what}"):
-        list(LVEval().samples(bundle, "lic_mixup_16k"))
-
-
 def test_damaged_zips(make_bundle: MakeBundle) -> None:
     bundle = make_bundle({f"hub:{REPO}/lic_mixup.zip": zipped("lic_mixup", _16k=[ROW])[:-30]})
     with pytest.raises(BundleError, match=r"lic_mixup\.zip is damaged"):
@@ -235,54 +195,6 @@ def test_metrics_stand_beside_one_another() -> None:
         "keyword_f1_paper": 0.0,
         "f1": 0.5,
     }
-
-
-@pytest.mark.parametrize(
-    ("dataset", "row", "error"),
-    [
-        ("loogle_SD_mixup", {"answer_keywords": "..."}, NO_KEYWORDS),
-        ("loogle_SD_mixup", {"answer_keywords": 5}, KEYWORDS_NO_TEXT),
-        ("lic_mixup", {"answer_keywords": ["Paris"]}, KEYWORDS_NO_TEXT),
-        ("lic_mixup", {"answer_keywords": None, "answers": ["。"]}, NO_KEYWORDS),
-        ("loogle_SD_mixup", {"answer_keywords": 0}, None),
-        ("factrecall_en", {"answer_keywords": 5}, None),
-        ("factrecall_en", {"answers": [None, "Paris"]}, NO_TEXT),
-        ("dureader_mixup", {"answers": [1]}, NO_TEXT),
-        ("dureader_mixup", {"answers": []}, None),
-    ],
-)
-def test_where_the_official_script_stops(
-    make_bundle: MakeBundle, dataset: str, row: dict[str, object], error: str | None
-) -> None:
-    (sample,) = LVEval().samples(made(make_bundle, **{dataset: [{**ROW, **row}]}), f"{dataset}_16k")
-    found = LVEval().score(sample, "in Paris")
-    assert [score.metric for score in found] == list(METRICS[DATASETS[dataset].metric])
-    assert found[0].error == error
-    if error:
-        assert found[0].score == 0.0
-        assert "." in error
-    assert LVEval().evidence(sample) is not None
-
-
-def test_evidence_is_what_can_stand_in_a_document() -> None:
-    assert LVEval().evidence(sample_of("lic_mixup_16k", ["贝多芬", "", "。", " 贝多芬 "], "...")) == ("贝多芬",)
-    assert LVEval().evidence(sample_of("lic_mixup_16k", [], ["x"])) == ()
-    assert LVEval().evidence(sample_of("dureader_mixup_16k", ["贝多芬"], "贝多芬")) == ()
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=2),
-    max_leaves=3,
-)
-texts = st.text(max_size=30) | st.lists(st.sampled_from(["Paris", "的", "。", ".", " ", "the", "北京"])).map("".join)
-
-
-@given(st.sampled_from(list(DATASETS)), texts, st.lists(texts, max_size=2), texts | json_values)
-def test_score_never_raises(dataset: str, output: str, answers: list[str], keywords: object) -> None:
-    for score in LVEval().score(sample_of(f"{dataset}_64k", answers, keywords), output):
-        assert 0.0 <= score.score <= 1.0
-        assert not (score.error and score.score)
 
 
 def rows(task: str, *values: float) -> list[ScoredSample]:

@@ -12,7 +12,7 @@ from import_parts import import_predictions
 
 from lbx.base.errors import UsageError
 from lbx.exchange.exporting import export
-from lbx.exchange.reasoning import split_blocks
+from lbx.exchange.importing import split_blocks
 from lbx.store import Store
 
 Shared = Callable[[str], Path]

@@ -76,8 +76,6 @@ _NOT_FOUND = frozenset({"yes", "no", "unanswerable"})
 
 
 class LEval(Benchmark):
-    """The benchmark family "leval"."""
-
     name = "leval"
     metric_version = 1
     data = DATA
@@ -111,7 +109,6 @@ class LEval(Benchmark):
         return {"choice": 0.25, "choices": 0.25, "statements": 0.5}.get(KINDS.get(sample.task, ""), 0.0)
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """The official prompt."""
         if mode.rag:
             return retrieval_prompt(_official_file(bundle, STUFF), self.query(sample, bundle), chunks)
         if not mode.length_hint and KINDS[sample.task] in OPEN:

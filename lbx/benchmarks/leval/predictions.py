@@ -57,22 +57,17 @@ _NO_TEXT = "the answer is no text; as officially, what Python prints of it is"
 
 
 class LEvalFormat(PredictionFormat):
-    """The format "leval"."""
-
     folder = True
     scored = ("evaluation", "topic")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """See ``PredictionFormat.read``."""
         answer_key = _answer_key(lines)
         return _numbered(self._prediction(task, number, line, answer_key) for number, line in enumerate(lines))
 
     def for_judges(self, line: PredictionLine) -> bool:
-        """See ``PredictionFormat.for_judges``."""
         return line.values.get("evaluation") in MARKS
 
     def read_judged(self, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """See ``PredictionFormat.read_judged``."""
         answer_key = _answer_key(lines)
         return _numbered(self._judged(number, line, answer_key) for number, line in enumerate(lines))
 

@@ -104,8 +104,6 @@ def _result_files(run: ScoredRun) -> dict[str, str]:
 
 
 class LongBench(Benchmark):
-    """The benchmark family "longbench"."""
-
     name = "longbench"
     metric_version = 2
     data = DATA

@@ -27,8 +27,6 @@ _ALIKE = 0.05
 
 
 class LongBenchFormat(PredictionFormat):
-    """The format "longbench"."""
-
     folder = True
     appends = True
     scored = ("all_classes", ODD_ANSWERS)
@@ -39,7 +37,7 @@ class LongBenchFormat(PredictionFormat):
         return f"{stem}_e" if e and not stem.endswith("_e") else stem
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """See ``PredictionFormat.read``. The last row's classes count for all, as in eval.py, which needs one."""
+        """The last row's classes count for all, as in eval.py, which needs one."""
         kind = kind_of(task)
         meta: dict[str, Any] = {"category": kind.category}
         classes = lines[-1].values.get("all_classes")

@@ -78,8 +78,6 @@ _LINES: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
 
 
 class LongBenchPro(Benchmark):
-    """The benchmark family "longbench_pro"."""
-
     name = "longbench_pro"
     metric_version = 1
     data = DATA

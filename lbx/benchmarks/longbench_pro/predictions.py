@@ -46,14 +46,12 @@ _MOST_TIMES = 1000
 
 
 class LongBenchProFormat(PredictionFormat):
-    """The format "longbench_pro"."""
-
     folder = False
     reasoning_key = "thinking"
     scored = (*TEXT_META, "reference_is_no_text")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """See ``PredictionFormat.read``. The times a question was asked must agree on it."""
+        """The times a question was asked must agree on it."""
         samples: dict[tuple[str, str], tuple[int, Sample, PredictionLine]] = {}
         answered: dict[tuple[str, str, int], PredictionLine] = {}
         predictions = []

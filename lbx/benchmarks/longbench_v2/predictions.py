@@ -32,15 +32,13 @@ from lbx.metrics.longbench import LETTERS, chosen_letter
 
 
 class LongBenchV2Format(PredictionFormat):
-    """The format "longbench_v2"."""
-
     folder = False
     array = True
     appends = True
     scored = ("difficulty", "length")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """See ``PredictionFormat.read``. Ids are the rows' own, else their places."""
+        """Ids are the rows' own, else their places."""
         task = self.known_tasks[0]
         times: Counter[str] = Counter()
         known: dict[str, tuple[Sample, PredictionLine]] = {}

@@ -86,8 +86,6 @@ def _result_files(run: ScoredRun) -> dict[str, str]:
 
 
 class LVEval(Benchmark):
-    """The benchmark family "lveval"."""
-
     name = "lveval"
     metric_version = 1
     data = DATA

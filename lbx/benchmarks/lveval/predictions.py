@@ -21,13 +21,10 @@ from lbx.benchmarks.lveval.tasks import first_answers, kind_of
 
 
 class LVEvalFormat(PredictionFormat):
-    """The format "lveval"."""
-
     folder = True
     scored = ("answer_keywords", "fault")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """See ``PredictionFormat.read``."""
         return [self._prediction(task, number, line) for number, line in enumerate(lines)]
 
     def _prediction(self, task: str, number: int, line: PredictionLine) -> Prediction:

@@ -207,8 +207,6 @@ def _haystack(rng: random.Random, language: Language, room: int) -> list[str]:
 
 
 class Needle(Benchmark):
-    """The benchmark family "needle"."""
-
     name = "needle"
     metric_version = 1
     # Without settings in the bundle it can be asked, and must be named.

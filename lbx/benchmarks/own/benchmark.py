@@ -287,7 +287,6 @@ class OwnFormat(PredictionFormat):
     stands_alone = False
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """See ``PredictionFormat.read``."""
         predictions = []
         for number, line in enumerate(lines):
             name = line.need("id")

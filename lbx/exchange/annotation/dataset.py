@@ -23,8 +23,7 @@ from typing import Any
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.limits import EDITS_BYTES
 from lbx.base.outputs import open_kept, sync_folder, whole_file
-from lbx.exchange.annotation.dataset_file import opened, read, scanned, sha256
-from lbx.exchange.annotation.pairs import QUESTIONS, Line, Splice, spliced, undone
+from lbx.exchange.annotation.pairs import QUESTIONS, Line, Splice, opened, read, scanned, sha256, spliced, undone
 
 _SAME_EDIT_S = 10
 """Typing in one field that goes on within this time is one edit, to undo."""

@@ -1,7 +1,4 @@
-"""What a context is made for, so that its cells can be laid out (``lbx.backends.llama.aligned``), and whose they are.
-
-Loads nothing big.
-"""
+"""Sizes of passes and blocks of llama.cpp's cache, and the owners of blocks. Imports no heavy package."""
 
 from __future__ import annotations
 
@@ -16,35 +13,34 @@ if TYPE_CHECKING:
 
 
 GRAIN = 32
-"""Cells of a block: a multiple of every vector's lanes that llama.cpp sums 16 or 32-bit values in."""
+"""Cells of a block: a multiple of the lanes of every vector in which llama.cpp sums 16 or 32-bit values."""
 
 SPARE_BLOCKS = 4
-"""Two for the ends of trunks (a block that is not full is nobody else's), one to overshoot, one for padding."""
+"""Two for the partial blocks at the ends of trunks, one for overshoot, one for padding."""
 
 FILLER, CARRIER, PADDING, EXTRA_SEQUENCES = 0, 1, 2, 3
-"""Sequences besides those of the engine, counted from the engine's last: occupied cells, cells on their way, tokens
-that only make a pass larger."""
+"""Sequences after those of the memory: of filled cells, of cells that are moved, of padding."""
 
 
 TRUNKS = 4
-"""Sequences that hold beginnings of prompts where these can be copied as they stand only."""
+"""Sequences that hold prefixes of prompts if sequences cannot be cut back."""
 
 
 class PassSize(NamedTuple):
-    """How many tokens, and rows of logits, a pass must have for its numbers not to depend on how many there are.
+    """Numbers of tokens, and rows of logits, for which a pass is batch-invariant.
 
-    llama.cpp has other kernels for few tokens than for many, whose sums are rounded otherwise.
+    llama.cpp has different kernels for few tokens, which round sums differently.
 
     Attributes:
-        least: that the kernels for many take.
-        multiple: that is computed as one; those left over would go one by one.
+        least: least number of tokens for the kernels for many.
+        multiple: number of tokens that a kernel computes together.
     """
 
     least: int = 1
     multiple: int = 1
 
     def padding(self, tokens: int) -> int:
-        """How many tokens more a pass of so many needs; none if it is empty."""
+        """Number of padding tokens of a pass; 0 if it is empty."""
         return max(self.least, -(-tokens // self.multiple) * self.multiple) - tokens if tokens else 0
 
     def padded(self, tokens: int) -> int:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lbx.backends.llama.aligned import AlignedCells
+from lbx.backends.llama.batch_invariant_cells import AlignedCells
 from lbx.backends.llama.layout import PADDING, TRUNKS, PassSize
 from lbx.backends.llama.library import StepBatch, compute, log
-from lbx.backends.llama.loose import LooseCells, SlidingCells, StackedCells
+from lbx.backends.llama.plain_cells import PlainCells, SlidingCells, StackedCells
 from lbx.base.errors import BackendError
 from lbx.inference.model import Extend, MemoryFullError, MemoryTraits, check_items, check_number
 
@@ -62,14 +62,14 @@ class LlamaSequences:
         self._row_type = ctypes.c_float * vocabulary
         self._pass_size, self._filler = room.pass_size or PassSize(), filler
         self._batch = StepBatch(llama_cpp, self._pass_size.padded(max_step))
-        self._cells: AlignedCells | LooseCells
+        self._cells: AlignedCells | PlainCells
         self._stacked = room.stacked
         if room.stacked:
             self._cells = StackedCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory)
         elif room.slides:
             self._cells = SlidingCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, context=context)
         elif room.pass_size is None:
-            self._cells = LooseCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory)
+            self._cells = PlainCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory)
         else:
             self._cells = AlignedCells(
                 llama_cpp,

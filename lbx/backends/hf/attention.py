@@ -1,8 +1,8 @@
-"""Attention over a memory of cells, part by part. Imported only where transformers already is.
+"""Attention over a memory of cells, part by part. Imported only with transformers.
 
-What many sequences share is seen whole by each of their new tokens: no mask is needed there, and query heads that
-share keys stand in one matrix. Only what is a sequence's own takes a mask, or is causal. The parts' results are put
-together by their log-sum-exps, which gives the softmax over all of them. A sink is one more term of that sum.
+Cells that sequences share are visible to all their new tokens: they need no mask, and query heads that share keys are
+one matrix. Only private cells need a mask or are causal. The results of the parts are combined by their log-sum-exps,
+which gives the softmax over all cells. A sink is one more term of that sum.
 """
 
 from __future__ import annotations
@@ -23,21 +23,20 @@ if TYPE_CHECKING:
 PLAIN_ATTENTION, PACKED_ATTENTION = "sdpa", "lbx_packed"
 LAYOUT = "lbx_layout"
 
-# On a CPU, up to so many rows a mask is repeated for the query heads that share keys, which are then read once.
+# On a CPU, a mask of at most this many rows is repeated for query heads that share keys, which are then read once.
 _PACKED_ROWS = 512
 
-# Weights that attention by hand holds at once, a head.
+# Attention weights in memory at once, per head.
 _WEIGHTS_AT_ONCE = 1 << 24
 
 
 class Part(NamedTuple):
-    """Some cells, and how new tokens look at them.
+    """Cells that new tokens attend to in one way.
 
     Attributes:
-        cells: a slice, or indices of shape (columns,); or of shape (tokens, columns): each token has its own.
-        mask: shape (1, 1, tokens, columns), added to the scores; None: nothing is hidden. Of tokens that have their own
-            cells (tokens, 1, 1, columns).
-        causal: the cells are the tokens themselves in their order; each sees those up to itself.
+        cells: a slice, or indices of shape (columns,), or of shape (tokens, columns) for private cells.
+        mask: added to the scores, of shape (1, 1, tokens, columns), or (tokens, 1, 1, columns) for private cells.
+        causal: whether the cells are those of the new tokens, in order, each visible to the later ones.
     """
 
     cells: slice | torch.Tensor
@@ -50,21 +49,21 @@ class Part(NamedTuple):
 
 
 class QueryRows(NamedTuple):
-    """New tokens side by side, and the parts of the memory that they see."""
+    """Adjacent new tokens, and the parts of the memory that they attend to."""
 
     rows: slice
     parts: Sequence[Part]
 
 
 class Layout:
-    """What all new tokens of one pass see, on whichever device a layer lies."""
+    """Parts of all new tokens of a pass, on every device."""
 
     def __init__(self, rows: Sequence[QueryRows]) -> None:
         self._rows = rows
         self._on: dict[torch.device, Sequence[QueryRows]] = {}
 
     def on(self, device: torch.device) -> Sequence[QueryRows]:
-        """The layout with its tensors there; copied once a pass, not once a layer."""
+        """The layout with its tensors on a device, copied at most once per pass."""
         if device not in self._on:
             self._on[device] = [QueryRows(rows, [part.on(device) for part in parts]) for rows, parts in self._rows]
         return self._on[device]

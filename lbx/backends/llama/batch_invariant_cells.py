@@ -163,18 +163,18 @@ class AlignedCells:
 
     def _move_down(self) -> None:
         """Compact the used blocks in their order, so that all free ones are above them."""
-        for target, (block, (place, holders)) in enumerate(self._blocks.holders().items()):
+        for target, (block, (place, owners)) in enumerate(self._blocks.owners().items()):
             if target == block:
                 continue
             start = place * GRAIN
-            state = self._export_state(holders[0], start, start + GRAIN)
-            for sequence in holders:
+            state = self._export_state(owners[0], start, start + GRAIN)
+            for sequence in owners:
                 self._remove(sequence, start, start + GRAIN)
             self._refill_block(block)
-            tokens = min(self._blocks.length(holders[0]) - start, GRAIN)
+            tokens = min(self._blocks.length(owners[0]) - start, GRAIN)
             self._remove(self._filler, target * GRAIN, target * GRAIN + tokens)
-            self._import_state(state, holders)
-            self._blocks.move(block, place, holders, target)
+            self._import_state(state, owners)
+            self._blocks.move(block, place, owners, target)
         self._lower_edge()
 
     def _first_fillers(self) -> None:

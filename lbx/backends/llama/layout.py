@@ -66,13 +66,13 @@ def pass_size(types: Iterable[str]) -> PassSize:
 
 
 class Blocks:
-    """Cells in blocks of ``grain``: token p of a sequence lies in cell p modulo ``grain`` of a block.
+    """Blocks of ``grain`` cells: token p of a sequence is in cell p modulo ``grain`` of a block.
 
-    A sequence's blocks lie in rising order. Full blocks may be shared; the last one, while it grows, is its own.
+    A sequence's blocks are in rising order. Full blocks may be shared; a partial last block has one owner.
 
     Args:
-        count: blocks.
-        sequences: how many there may be.
+        count: number of blocks.
+        sequences: number of sequences.
     """
 
     def __init__(self, count: int, sequences: int, grain: int) -> None:
@@ -83,31 +83,30 @@ class Blocks:
 
     @property
     def free(self) -> int:
-        """Blocks that nobody holds."""
+        """Number of blocks without an owner."""
         return int(np.count_nonzero(self._users == 0))
 
     @property
     def used(self) -> int:
-        """Blocks that some sequence holds."""
         return len(self._users) - self.free
 
     @property
     def end(self) -> int:
-        """The first cell behind the highest block in use."""
+        """End of the highest block in use, a cell."""
         return (int(np.flatnonzero(self._users)[-1]) + 1) * self.grain if self._users.any() else 0
 
     def length(self, sequence: int) -> int:
         return self._lengths[sequence]
 
     def missing(self, sequence: int, tokens: int) -> int:
-        """How many blocks a sequence needs besides its own, to grow by so many tokens."""
+        """Number of new blocks that a sequence needs for these tokens."""
         return -(-(self._lengths[sequence] + tokens) // self.grain) - len(self._blocks[sequence])
 
     def assign(self, items: Iterable[tuple[int, int]]) -> list[list[int]] | None:
-        """The lowest free blocks above each sequence's last one; None where there are not enough above one of them.
+        """Choose the lowest free blocks above each sequence's last one; None if there are too few.
 
         Args:
-            items: (sequence, by how many tokens it is to grow); nothing has changed until ``grow``.
+            items: (sequence, number of new tokens); ``grow`` makes the change.
         """
         free, assigned = self._users == 0, []
         for sequence, tokens in items:
@@ -121,7 +120,7 @@ class Blocks:
         return assigned
 
     def grow(self, sequence: int, tokens: int, blocks: Sequence[int]) -> NDArray[np.int64]:
-        """Let a sequence grow into its last block and these; the cells of its new tokens, shape (tokens,)."""
+        """Append tokens in a sequence's last block and these; returns their cells, shape (tokens,)."""
         start = self._lengths[sequence]
         self._users[list(blocks)] += 1
         self._blocks[sequence].extend(blocks)
@@ -131,14 +130,14 @@ class Blocks:
         return held[places // self.grain] * self.grain + places % self.grain
 
     def share(self, source: int, length: int, target: int) -> None:
-        """Let an empty sequence hold the source's first tokens, a multiple of ``grain``, too."""
+        """Share the source's first tokens, a multiple of ``grain``, with an empty sequence."""
         blocks = self._blocks[source][: length // self.grain]
         self._blocks[target] = list(blocks)
         self._users[blocks] += 1
         self._lengths[target] = length
 
     def drop(self, sequence: int) -> list[int]:
-        """Forget a sequence; the blocks that nobody holds now, in rising order."""
+        """Remove a sequence; returns the blocks that became free, in rising order."""
         blocks, self._blocks[sequence] = self._blocks[sequence], []
         self._lengths[sequence] = 0
         self._users[blocks] -= 1
@@ -148,16 +147,16 @@ class Blocks:
         for sequence in range(len(self._blocks)):
             self.drop(sequence)
 
-    def holders(self) -> dict[int, tuple[int, list[int]]]:
-        """For each block in use, in rising order: its place in a sequence, and who holds it there."""
-        holders: dict[int, tuple[int, list[int]]] = {}
+    def owners(self) -> dict[int, tuple[int, list[int]]]:
+        """{block: (its index in a sequence, owners)} of the blocks in use, in rising order."""
+        owners: dict[int, tuple[int, list[int]]] = {}
         for sequence, blocks in enumerate(self._blocks):
             for place, block in enumerate(blocks):
-                holders.setdefault(block, (place, []))[1].append(sequence)
-        return dict(sorted(holders.items()))
+                owners.setdefault(block, (place, []))[1].append(sequence)
+        return dict(sorted(owners.items()))
 
-    def move(self, block: int, place: int, holders: Sequence[int], target: int) -> None:
-        """Let those who hold a block at that place hold a free one instead."""
-        for sequence in holders:
+    def move(self, block: int, place: int, owners: Sequence[int], target: int) -> None:
+        """Replace a block by a free one in all its owners."""
+        for sequence in owners:
             self._blocks[sequence][place] = target
-        self._users[target], self._users[block] = len(holders), 0
+        self._users[target], self._users[block] = len(owners), 0

@@ -29,7 +29,7 @@ _PASS_TOKENS = {False: 4, True: 256}
 class LlamaSequences:
     """``SequenceMemory`` in a llama.cpp context with one cache for all sequences (``kv_unified``).
 
-    An interrupted ``extend``, ``fork`` or ``drop`` (Ctrl-C) drops every sequence, because the state of llama.cpp is
+    An interrupted ``extend``, ``fork`` or ``drop`` (Ctrl-C) drops every sequence, because the state of llama.cpp
     is then unknown. So does a NaN, which attention spreads through the cache to all sequences.
 
     Args:

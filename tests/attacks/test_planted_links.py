@@ -97,7 +97,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "prompts -o": lambda place: showing._write(place / "x.jsonl", iter(())),
     "files of an export": lambda place: write_files(place, {"a/b.jsonl": ["x"], "c.txt": ["y"]}, whose="r1"),
     "a request": lambda place: request._write(place / "request.json", "x"),
-    "a cache": lambda place: variants._remember(place / "known.json", {"a": 1}),
+    "a cache": lambda place: variants._cache_result(place / "known.json", {"a": 1}),
     "shards.json": lambda place: ShardPlan("d", ("r",), {}, "unit", "basis", ()).write(place / "shards.json"),
     "job.json": lambda place: RunFolder(place).remember(Submitted("slurm")),
     "run.json": lambda place: RunSpec(bundle="b", model="m", tasks=("t",)).write(place / "run.json"),

@@ -118,37 +118,48 @@ def test_a_context_that_memory_cannot_hold(tiny_gguf, tmp_path):
 # --- Hugging Face
 
 
-def test_safetensors_that_were_cut_off(folder):
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:50_000])
-    assert "model.safetensors cannot be read" in refusal(folder)
-
-
-def test_a_missing_tensor_is_not_filled_with_random_numbers(folder):
-    from safetensors.torch import load_file, save_file
-
-    tensors = load_file(folder / "model.safetensors")
-    del tensors["model.layers.1.mlp.up_proj.weight"]
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    assert "model.layers.1.mlp.up_proj.weight" in refusal(folder)
-
-
 def change_config(folder, **values):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | values))
 
 
-def test_another_models_weights(folder):
-    change_config(folder, intermediate_size=48)
-    said = refusal(folder)
-    assert "are not those of the model in its config.json" in said
-    assert "model.layers.0.mlp.down_proj.weight" in said
-    assert "take all of one model's files" in said
+def cut_weights(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:50_000])
 
 
-def test_layers_that_the_config_does_not_count_are_not_left_out(folder):
-    change_config(folder, num_hidden_layers=1)
-    assert "it counts 1 layers, and they have 2" in refusal(folder)
+def drop_a_tensor(folder):
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+DAMAGE = {
+    "cut weights": (cut_weights, "model.safetensors cannot be read"),
+    "missing tensor": (drop_a_tensor, "model.layers.1.mlp.up_proj.weight"),
+    "other shapes": (lambda folder: change_config(folder, intermediate_size=48), "model.layers.0.mlp.down_proj.weight"),
+    "more layers": (lambda folder: change_config(folder, num_hidden_layers=1), "it counts 1 layers, and they have 2"),
+    "pickled weights": (
+        lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+        "only pickled ones",
+    ),
+    "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer"),
+    "cut tokenizer": (
+        lambda folder: (folder / "tokenizer.json").write_text('{"version": "1.0"'),
+        "tokenizer.json cannot be read",
+    ),
+    "cut config": (lambda folder: (folder / "config.json").write_text("{"), "config.json cannot be read"),
+    "other tokenizer": (lambda folder: shutil.copy(DEMO / "tokenizer.json", folder), "does not fit the model"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_folder_is_refused(folder, damage):
+    change, named = DAMAGE[damage]
+    change(folder)
+    assert named in refusal(folder)
 
 
 def test_layers_that_predict_ahead_are_left_out(folder):
@@ -216,31 +227,6 @@ def test_added_tokens_beyond_the_last_row_must_be_silent():
     vocabulary.eos_token_id = 100
     with pytest.raises(BackendError, match="1 tokens have ids beyond them"):
         refuse_foreign_tokenizer(vocabulary, 100, None, Path("m"))
-
-
-def test_another_models_tokenizer_in_a_folder(folder):
-    shutil.copy(DEMO / "tokenizer.json", folder)
-    assert "does not fit the model" in refusal(folder)
-
-
-def test_pickled_weights_are_refused(folder):
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    assert "only pickled ones" in refusal(folder)
-
-
-def test_a_folder_without_tokenizer(folder):
-    (folder / "tokenizer.json").unlink()
-    assert "has no tokenizer" in refusal(folder)
-
-
-def test_a_damaged_tokenizer(folder):
-    (folder / "tokenizer.json").write_text('{"version": "1.0"')
-    assert "tokenizer.json cannot be read" in refusal(folder)
-
-
-def test_a_damaged_config(folder):
-    (folder / "config.json").write_text("{")
-    assert "config.json cannot be read" in refusal(folder)
 
 
 def test_code_in_the_folder_is_not_run(folder, tmp_path):

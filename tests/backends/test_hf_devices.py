@@ -33,6 +33,8 @@ from lbx.base.records import Request, SampleKey
 from lbx.inference.completing import complete
 from lbx.inference.model import Extend
 
+SCORES = attention._ScoreOptions(0.3)
+
 
 def card_for(folder, tmp_path, **options):
     card = tmp_path / "card.toml"
@@ -68,7 +70,7 @@ def states(tokens, cells, value_size=SIZE, dtype=torch.float32):
 def test_a_part_is_attention_by_its_definition(kernel, value_size, tokens, kind, monkeypatch):
     """With query heads that share keys, values of another size than keys, cells in a span or scattered."""
     if kernel == "hand":
-        monkeypatch.setattr(attention, "_computed", attention._by_hand)
+        monkeypatch.setattr(attention, "_run_kernel", attention._by_hand)
         monkeypatch.setattr(attention, "_WEIGHTS_AT_ONCE", 50 * CELLS)
     query, key, value = states(tokens, max(CELLS, tokens), value_size)
     cells, hidden, mask = torch.randperm(CELLS), torch.zeros(tokens, CELLS, dtype=torch.bool), None
@@ -78,7 +80,7 @@ def test_a_part_is_attention_by_its_definition(kernel, value_size, tokens, kind,
         hidden = torch.rand(tokens, CELLS) < 0.5
         hidden[:, 3] = False
         mask = attention.make_mask(hidden, torch.float32)
-    ours, sums = attention._over(query, key, value, Part(cells, mask, kind == "causal"), attention._How(0.3))
+    ours, sums = attention._attend_part(query, key, value, Part(cells, mask, kind == "causal"), SCORES)
     theirs, expected = plain(query, key[:, :, cells], value[:, :, cells], hidden, 0.3)
     assert ours.shape == (1, HEADS, tokens, value_size)
     assert (ours - theirs).abs().max() < 1e-5
@@ -114,13 +116,13 @@ def test_parts_together_are_attention_over_all_of_them(dtype, tolerance):
 def test_tokens_with_cells_of_their_own_are_each_one_alone(kernel, monkeypatch):
     """Of different numbers, some shared; what stands behind a row's last cell is hidden."""
     if kernel == "hand":
-        monkeypatch.setattr(attention, "_computed", attention._by_hand)
+        monkeypatch.setattr(attention, "_run_kernel", attention._by_hand)
     query, key, value = states(3, CELLS, SIZE - 4)
     own = [[5], [7, 80, 3, 2], [2, 50]]
     cells = torch.tensor([one + [0] * (4 - len(one)) for one in own])
     hidden = torch.arange(4) >= torch.tensor([len(one) for one in own])[:, None]
     mask = attention.make_mask(hidden, torch.float32).transpose(0, 2)
-    ours, sums = attention._over(query, key, value, Part(cells, mask), attention._How(0.3))
+    ours, sums = attention._attend_part(query, key, value, Part(cells, mask), SCORES)
     for token, seen in enumerate(own):
         theirs, expected = plain(query[:, :, [token]], key[:, :, seen], value[:, :, seen], False, 0.3)
         assert (ours[:, :, [token]] - theirs).abs().max() < 1e-5
@@ -179,7 +181,7 @@ def test_cudas_kernels_are_called_with_what_they_take(dtype, masked, value_size,
         query = torch.empty(1, 20, HEADS, SIZE, **on).transpose(1, 2)
         key, value = torch.empty(1, KV_HEADS, CELLS, SIZE, **on), torch.empty(1, KV_HEADS, CELLS, value_size, **on)
         mask = torch.empty(1, 1, 20, CELLS, **on) if masked else None
-        out, sums = attention._computed(attention._Heads(query, key, value, mask, False, attention._How(0.3)))
+        out, sums = attention._run_kernel(attention._Heads(query, key, value, mask, False, SCORES))
     assert (out.shape, out.dtype) == ((1, HEADS, 20, value_size), dtype)
     assert (sums.shape, sums.dtype) == ((1, HEADS, 20), torch.float32)
     assert out.device == sums.device == torch.device("cuda:1")

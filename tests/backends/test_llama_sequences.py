@@ -16,8 +16,8 @@ from plain import PlainLlama
 
 from lbx.backends import load, resolve_model
 from lbx.backends.llama.layout import GRAIN, Blocks, PassSize, pass_size
-from lbx.backends.llama.loose import LooseCells
 from lbx.backends.llama.options import LlamaOptions
+from lbx.backends.llama.plain_cells import PlainCells
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.batching import DecodeBatch
@@ -63,7 +63,7 @@ def free_cells(memory) -> int:
 @given(st.data())
 def test_cells_in_use_are_the_distinct_tokens(data):
     """Against sets: each token that was added is a name, and a fork's tokens are the source's names."""
-    cells, names = LooseCells(40, 5), itertools.count()
+    cells, names = PlainCells(40, 5), itertools.count()
     held: list[list[int]] = [[] for _ in range(5)]
     for _ in range(data.draw(st.integers(1, 40))):
         sequence = data.draw(st.integers(0, 4))

@@ -179,7 +179,7 @@ def test_variants_that_do_not_compute_rightly_are_passed_over(sound, tiny_gguf, 
         assert re.search(f"{name} {said}", hardware["variants_refused"])
         assert any(name in note and hardware["variant"] in note for note in notes)
     assert len(list(memory.iterdir())) == 1 + len(expected)
-    monkeypatch.setattr(under_test, "_tried", lambda *_: pytest.fail("it is remembered"))
+    monkeypatch.setattr(under_test, "_run_trial", lambda *_: pytest.fail("it is remembered"))
     chosen, refused = choose(libraries()[0], sorted(folder.iterdir()))
     assert chosen.file == hardware["file"]
     assert sorted(one.variant for one in refused) == sorted(expected)
@@ -240,7 +240,7 @@ def test_what_another_script_found_out_is_not_taken_over(sound, memory, tmp_path
     script = tmp_path / "trial.py"
     script.write_text(Path(trial.__file__).read_text() + "# of another version\n")
     monkeypatch.setattr(under_test, "_TRIAL", script)
-    monkeypatch.setattr(under_test, "_tried", lambda *_: (under_test.Trial("tried again", "", "", 0.0), True))
+    monkeypatch.setattr(under_test, "_run_trial", lambda *_: (under_test.Trial("tried again", "", "", 0.0), True))
     outcomes += [next(trials(library, [sound])).variant]
     assert outcomes == [under_test.VARIANT.fullmatch(sound.name)[1], "tried again"]
 

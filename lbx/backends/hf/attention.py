@@ -1,8 +1,8 @@
-"""Attention over a memory of cells, part by part. Imported only where transformers already is.
+"""Attention over a memory of cells, part by part. Imported only with transformers.
 
-What many sequences share is seen whole by each of their new tokens: no mask is needed there, and query heads that
-share keys stand in one matrix. Only what is a sequence's own takes a mask, or is causal. The parts' results are put
-together by their log-sum-exps, which gives the softmax over all of them. A sink is one more term of that sum.
+Cells that sequences share are visible to all their new tokens: they need no mask, and query heads that share keys are
+one matrix. Only private cells need a mask or are causal. The results of the parts are combined by their log-sum-exps,
+which gives the softmax over all cells. A sink is one more term of that sum.
 """
 
 from __future__ import annotations
@@ -23,21 +23,20 @@ if TYPE_CHECKING:
 PLAIN_ATTENTION, PACKED_ATTENTION = "sdpa", "lbx_packed"
 LAYOUT = "lbx_layout"
 
-# On a CPU, up to so many rows a mask is repeated for the query heads that share keys, which are then read once.
+# On a CPU, a mask of at most this many rows is repeated for query heads that share keys, which are then read once.
 _PACKED_ROWS = 512
 
-# Weights that attention by hand holds at once, a head.
+# Attention weights in memory at once, per head.
 _WEIGHTS_AT_ONCE = 1 << 24
 
 
 class Part(NamedTuple):
-    """Some cells, and how new tokens look at them.
+    """Cells that new tokens attend to in one way.
 
     Attributes:
-        cells: a slice, or indices of shape (columns,); or of shape (tokens, columns): each token has its own.
-        mask: shape (1, 1, tokens, columns), added to the scores; None: nothing is hidden. Of tokens that have their own
-            cells (tokens, 1, 1, columns).
-        causal: the cells are the tokens themselves in their order; each sees those up to itself.
+        cells: a slice, or indices of shape (columns,), or of shape (tokens, columns) for private cells.
+        mask: added to the scores, of shape (1, 1, tokens, columns), or (tokens, 1, 1, columns) for private cells.
+        causal: whether the cells are those of the new tokens, in order, each visible to the later ones.
     """
 
     cells: slice | torch.Tensor
@@ -50,21 +49,21 @@ class Part(NamedTuple):
 
 
 class QueryRows(NamedTuple):
-    """New tokens side by side, and the parts of the memory that they see."""
+    """Adjacent new tokens, and the parts of the memory that they attend to."""
 
     rows: slice
     parts: Sequence[Part]
 
 
 class Layout:
-    """What all new tokens of one pass see, on whichever device a layer lies."""
+    """Parts of all new tokens of a pass, on every device."""
 
     def __init__(self, rows: Sequence[QueryRows]) -> None:
         self._rows = rows
         self._on: dict[torch.device, Sequence[QueryRows]] = {}
 
     def on(self, device: torch.device) -> Sequence[QueryRows]:
-        """The layout with its tensors there; copied once a pass, not once a layer."""
+        """The layout with its tensors on a device, copied at most once per pass."""
         if device not in self._on:
             self._on[device] = [QueryRows(rows, [part.on(device) for part in parts]) for rows, parts in self._rows]
         return self._on[device]
@@ -114,9 +113,13 @@ def _attention(
     s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """As transformers' own: query (batch, heads, tokens, size), key and value (1, key heads, cells, size).
+    """Attention with the signature of transformers' own.
 
-    The rows of a batch are computed as if they stood side by side in one.
+    The rows of a batch are computed as adjacent tokens of one row.
+
+    Args:
+        query: shape (batch, heads, tokens, size).
+        key, value: shape (1, key heads, cells, size).
 
     Returns:
         Shape (batch, tokens, heads, value size), and no weights.
@@ -127,24 +130,24 @@ def _attention(
     batch, heads, tokens, size = query.shape
     query = query.transpose(0, 1).reshape(1, heads, batch * tokens, size)
     groups = layout.on(query.device)
-    how = _How(size**-0.5 if scaling is None else scaling, softcap, s_aux)
+    how = _ScoreOptions(size**-0.5 if scaling is None else scaling, softcap, s_aux)
     if len(groups) == 1:
-        out = _seen(query, key, value, groups[0].parts, how).transpose(1, 2).contiguous()
+        out = _attend(query, key, value, groups[0].parts, how).transpose(1, 2).contiguous()
     else:
         out = query.new_empty((1, batch * tokens, heads, value.shape[-1]))
         for rows, parts in groups:
-            out[:, rows] = _seen(query[:, :, rows], key, value, parts, how).transpose(1, 2)
+            out[:, rows] = _attend(query[:, :, rows], key, value, parts, how).transpose(1, 2)
     return out.view(batch, tokens, heads, -1), None
 
 
 ALL_ATTENTION_FUNCTIONS.register(PACKED_ATTENTION, _attention)
 
 
-class _How(NamedTuple):
-    """What becomes of scores: they are multiplied, kept within a cap, and share their sum with one of no value.
+class _ScoreOptions(NamedTuple):
+    """Scale, soft cap and sinks of attention scores.
 
     Attributes:
-        sinks: shape (heads,): the scores of what has no value.
+        sinks: shape (heads,), scores without a value that are added to the softmax's denominator.
     """
 
     scale: float
@@ -152,16 +155,16 @@ class _How(NamedTuple):
     sinks: torch.Tensor | None = None
 
 
-def _seen(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, parts: Sequence[Part], how: _How
+def _attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, parts: Sequence[Part], how: _ScoreOptions
 ) -> torch.Tensor:
     """Attention of the same tokens over all parts; shape (1, heads, tokens, value size)."""
-    out, total = _over(query, key, value, parts[0], how)
+    out, total = _attend_part(query, key, value, parts[0], how)
     if len(parts) == 1 and how.sinks is None:
         return out
     outputs = out.float()
     for part in parts[1:]:
-        out, lse = _over(query, key, value, part, how)
+        out, lse = _attend_part(query, key, value, part, how)
         outputs = torch.lerp(outputs, out.float(), torch.sigmoid(lse - total)[..., None])
         total = torch.logaddexp(total, lse)
     if how.sinks is not None:
@@ -170,56 +173,56 @@ def _seen(
 
 
 class _Heads(NamedTuple):
-    """What one kernel computes: query (1, heads, tokens, size), key and value (1, key heads, cells, size)."""
+    """Arguments of a kernel: query (1, heads, tokens, size), key and value (1, key heads, cells, size)."""
 
     query: torch.Tensor
     key: torch.Tensor
     value: torch.Tensor
     mask: torch.Tensor | None
     causal: bool
-    how: _How
+    how: _ScoreOptions
 
 
-def _over(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: Part, how: _How
+def _attend_part(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: Part, how: _ScoreOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention over one part, and the log-sum-exp of its scores, shape (1, heads, tokens), in float32."""
     if isinstance(part.cells, torch.Tensor) and part.cells.ndim == 2:
-        return _over_own(query, key, value, part, how)
-    key, value = _selected(key, part.cells), _selected(value, part.cells)
+        return _attend_private(query, key, value, part, how)
+    key, value = _select_cells(key, part.cells), _select_cells(value, part.cells)
     _, heads, tokens, size = query.shape
     kv_heads, mask = key.shape[1], part.mask
     shared = heads // kv_heads
     apart = mask is not None and (query.device.type != "cpu" or tokens * shared > _PACKED_ROWS)
     if part.causal or shared == 1 or apart:
-        return _computed(_Heads(query, key, value, mask, part.causal, how))
+        return _run_kernel(_Heads(query, key, value, mask, part.causal, how))
     # The query heads that share keys become rows of one head: each key is read once for all of them.
     if mask is not None:
         mask = mask.repeat(1, 1, shared, 1)
     rows = query.reshape(1, kv_heads, shared * tokens, size)
-    out, lse = _computed(_Heads(rows, key, value, mask, False, how))
+    out, lse = _run_kernel(_Heads(rows, key, value, mask, False, how))
     return out.reshape(1, heads, tokens, -1), lse.reshape(1, heads, tokens)
 
 
-def _over_own(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: Part, how: _How
+def _attend_private(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: Part, how: _ScoreOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same where each token has cells of its own: the tokens become a batch."""
+    """Attention over private cells, with the tokens as a batch."""
     assert isinstance(part.cells, torch.Tensor) and part.mask is not None
     _, heads, tokens, size = query.shape
     kv_heads = key.shape[1]
-    key, value = _copied(key, part.cells), _copied(value, part.cells)
+    key, value = _gather_private(key, part.cells), _gather_private(value, part.cells)
     rows = query[0].transpose(0, 1).reshape(tokens, kv_heads, heads // kv_heads, size)
     mask = part.mask.expand(-1, -1, heads // kv_heads, -1)
-    out, lse = _computed(_Heads(rows, key, value, mask, False, how))
+    out, lse = _run_kernel(_Heads(rows, key, value, mask, False, how))
     return out.reshape(tokens, heads, -1).transpose(0, 1)[None], lse.reshape(tokens, heads).T[None]
 
 
-def _copied(states: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
+def _gather_private(states: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
     """Cells of each token, shape (tokens, heads, columns, size), from states of shape (1, heads, cells, size).
 
-    Head by head: a head's cells lie side by side, and torch copies each as a whole there, which is three times as fast
-    as a selection of all heads at once.
+    Cells of one head are adjacent, so that torch copies each in one piece: selecting by heads is three times as fast
+    as selecting from all heads at once.
     """
     copies = states.new_empty((states.shape[1], *cells.shape, states.shape[-1]))
     for head, copy in zip(states[0], copies, strict=True):
@@ -227,12 +230,12 @@ def _copied(states: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
     return copies.transpose(0, 1)
 
 
-def _selected(cells: torch.Tensor, which: slice | torch.Tensor) -> torch.Tensor:
+def _select_cells(cells: torch.Tensor, which: slice | torch.Tensor) -> torch.Tensor:
     return cells[:, :, which] if isinstance(which, slice) else cells.index_select(2, which)
 
 
-def _computed(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
-    """By the fastest kernel that gives log-sum-exps, too; torch offers them below its public functions only."""
+def _run_kernel(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention and log-sum-exps by the fastest kernel that returns both; torch has no public one."""
     size, value_size, device = heads.query.shape[-1], heads.value.shape[-1], heads.query.device.type
     if value_size > size or heads.how.softcap or device not in ("cpu", "cuda"):
         return _by_hand(heads)

@@ -1,8 +1,7 @@
-"""Many sequences, each with a cache of its own, where cells cannot be shared. Imported only with transformers.
+"""Sequences with a cache each, for models whose cells cannot be shared. Imported only with transformers.
 
-For what no other memory takes (see ``lbx.backends.hf.check``): a sequence begins as a copy of another one as it stands,
-because what it holds may say nothing of how it was at an earlier token. What a copy can take along without computing or
-copying it, it does: keys and values that are only ever added to.
+The fallback of ``lbx.backends.hf.check``: a fork copies the whole cache, because it may not be possible to cut it back
+to an earlier token. Tensors that are only ever appended to are shared by the copies.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 SEQUENCES = 8
 _ADDED_TO = (DynamicLayer, DynamicSlidingWindowLayer, GrowingLayer)
-"""Layers whose new tokens leave what was there as it is, for whoever else holds it."""
+"""Layers that only append, so that copies can share their tensors."""
 
 
 class HfCopies:
@@ -42,11 +41,11 @@ class HfCopies:
 
     Args:
         model: a causal language model of transformers.
-        max_cells: tokens of all sequences together; what two have in common counts twice.
-        max_step: tokens of a pass.
-        pieces: whether several tokens may follow others in one pass; otherwise they follow one by one.
-        single_reason: why prompts cannot share what is computed, a clause; None: they can.
-        name: the model's, for messages.
+        max_cells: tokens of all sequences together; shared prefixes count for each.
+        max_step: tokens per pass.
+        pieces: whether a sequence can be extended by several tokens in one pass.
+        single_reason: why prompts cannot share prefixes, a clause; None if they can.
+        name: of the model, for messages.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class HfCopies:
             cheap_cells=6 * int(getattr(model.config.get_text_config(), "hidden_size", 0)),
             pass_price=NO_CROSS_ATTENTION,
             forks_anywhere=False,
-            trunks=self.max_sequences - 1,  # an answer's copy of a whole sequence is dear, and nothing is won by it
+            trunks=self.max_sequences - 1,  # copies for further answers cost memory and save nothing
             copies=True,
             follow_limit=NEVER_EXTENDS if single_reason else NO_LIMIT if pieces else ONE_BY_ONE_LIMIT,
             long_from=long_from(model) or NO_LIMIT,
@@ -83,7 +82,7 @@ class HfCopies:
         return sum(len(tokens) for _, tokens in self._held.values())
 
     def fit(self, cells: int) -> None:
-        """Nothing is to be done: each sequence's store grows as it is used."""
+        """No effect: caches grow on demand."""
 
     def length(self, sequence: int) -> int:
         check_number(sequence, self.max_sequences)
@@ -100,14 +99,14 @@ class HfCopies:
             self.drop(target)
             if length:
                 cache, tokens = self._held[source]
-                self._held[target] = (_copied(cache), tokens.copy())
+                self._held[target] = (_copy_cache(cache), tokens.copy())
 
     def drop(self, sequence: int) -> None:
         check_number(sequence, self.max_sequences)
         self._held.pop(sequence, None)
 
     def close(self) -> None:
-        """Forget the model and all sequences."""
+        """Free the model and all sequences."""
         self._held.clear()
         self._model = self._forward = None  # type: ignore[assignment]
 
@@ -125,7 +124,7 @@ class HfCopies:
             )
         try:
             return [self._grow(item) for item in items]
-        except BaseException as exc:  # an interruption, too: some layers have the new tokens, others not
+        except BaseException as exc:  # also an interruption, after which only some layers have the new tokens
             for item in items:
                 self.drop(item.sequence)
             if isinstance(exc, (RuntimeError, TypeError, ValueError, IndexError, MemoryError)):
@@ -155,29 +154,29 @@ class HfCopies:
         return row
 
 
-def _copied(cache: DynamicCache | OwnCache) -> DynamicCache | OwnCache:
-    """A cache that holds the same and can grow in another way."""
+def _copy_cache(cache: DynamicCache | OwnCache) -> DynamicCache | OwnCache:
+    """Copy of a cache that grows independently."""
     if isinstance(cache, OwnCache):
         return OwnCache(copy.deepcopy(cache.held))
-    made = copy.copy(cache)
-    made.layers = [_copied_layer(layer) for layer in cache.layers]
-    return made
+    result = copy.copy(cache)
+    result.layers = [_copy_layer(layer) for layer in cache.layers]
+    return result
 
 
-def _copied_layer(layer: Any) -> Any:
-    made = copy.copy(layer)
+def _copy_layer(layer: Any) -> Any:
+    result = copy.copy(layer)
     if type(layer) is GrowingLayer and layer.is_initialized:
-        made._buffers = (layer.keys, layer.values)  # the room behind them is the other one's
+        result._buffers = (layer.keys, layer.values)  # their spare capacity belongs to the original
     if type(layer) not in _ADDED_TO:
-        vars(made).update({name: _cloned(value) for name, value in vars(layer).items()})
-    return made
+        vars(result).update({name: _clone(value) for name, value in vars(layer).items()})
+    return result
 
 
-def _cloned(value: Any) -> Any:
+def _clone(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, dict):
-        return {key: _cloned(one) for key, one in value.items()}
+        return {key: _clone(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_cloned(one) for one in value)
+        return type(value)(_clone(item) for item in value)
     return value

@@ -1,4 +1,4 @@
-"""A llama.cpp context: how large its window and its cache are, and what they are made with."""
+"""llama.cpp contexts: sizes of window and cache, and their parameters."""
 
 from __future__ import annotations
 
@@ -15,37 +15,34 @@ from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.inference.model import MIN_SEQUENCES
 
 _TIP_ANSWERS = 8
-"""Answers that grow at once where sequences are copied as they stand: each takes a whole state, or a window of every
-layer that slides."""
+"""Answers decoded together if sequences cannot be cut back: each takes a state, or a window of every sliding layer."""
 
 # Bytes of 32 numbers in each cache type; the quantised ones hold scales beside them.
 _BLOCK_BYTES = {"f32": 128, "f16": 64, "bf16": 64, "q8_0": 34, "q5_1": 24, "q5_0": 22, "q4_1": 20, "q4_0": 18}
 
 _UNLIKE = ("kv_lora_rank", "shared_kv_layers")
-"""Marks of caches that do not hold keys and values of every head in every layer."""
+"""Metadata of caches that do not store keys and values of every head in every layer."""
 
 
 _FULL_LAYER_EVERY = {"gemma3": 6, "gemma3n": 5, "plamo3": 8} | dict.fromkeys(
     ("afmoe", "cohere2", "cohere2moe", "exaone4", "exaone-moe", "llama4", "mellum", "olmo2"), 4
 )
-"""Which layer keeps everything where attention slides in the others, from llama.cpp's source; each second at most."""
+"""Period of the full-attention layers of sliding models, from llama.cpp's source; 2 for others."""
 
 
 class ContextSize(NamedTuple):
-    """What a context is made for.
+    """Sizes of a context.
 
     Attributes:
-        cells: tokens in its cache.
-        context_cells: the same with the spare ones that laying them out takes.
-        sequences: how many may share it.
-        keeps_prefix: whether a sequence can be cut back; one with a recurrent state, or with layers that keep the last
-            window only, can be copied as it stands.
-        pass_size: what passes are padded to, so that a sequence gets the same numbers alone and among others; None
-            where it cannot.
-        slides: whether some layers keep little more than the window that their attention sees. They keep everything
-            where that takes no more cells.
-        stacked: whether llama.cpp holds one sequence alone, of which those of the engine are first parts.
-        shrinks: whether a smaller cache gives the same numbers, sooner.
+        cells: tokens in the cache.
+        context_cells: cells, and spare ones for their layout.
+        sequences: number of sequences.
+        keeps_prefix: whether a sequence can be cut back; with recurrent states or sliding layers, it can only be
+            copied as a whole.
+        pass_size: padding of passes for batch-invariant numbers; None if they are not to be had.
+        slides: whether sliding layers store little more than their window; they store everything if that is smaller.
+        stacked: whether llama.cpp holds a single sequence, of which all others are prefixes.
+        shrinks: whether a smaller cache gives the same numbers, faster.
     """
 
     cells: int
@@ -58,21 +55,21 @@ class ContextSize(NamedTuple):
     shrinks: bool = False
 
     def cells_for(self, cells: int) -> int:
-        """``context_cells`` of a cache for so many tokens only; llama.cpp makes no others than multiples of 256."""
+        """``context_cells`` of a cache for fewer tokens; llama.cpp rounds up to multiples of 256."""
         spare = self.context_cells - self.cells
         return min(self.context_cells, -(-(cells + spare) // 256) * 256) if self.shrinks else self.context_cells
 
     @property
     def all_sequences(self) -> int:
-        """How many llama.cpp must know."""
+        """Number of llama.cpp's sequences."""
         if self.stacked:
             return 1
-        # llama.cpp keeps a window for each. What answers share when their own windows have passed it is kept besides.
+        # llama.cpp stores a window for each, and those of prefixes that answers share.
         return self.sequences + (EXTRA_SEQUENCES if self.keeps_prefix else (self.sequences - TRUNKS + 1) // 2)
 
 
 def short_context(llama_cpp: Any, model: Any) -> int:
-    """Tokens of the largest cache in which a model with two sets of rotary factors uses the short one; 0 for others.
+    """Largest cache in which a model with two sets of rotary factors uses the short ones; 0 for other models.
 
     llama.cpp chooses by the size of the cache, a multiple of 256, whatever the length of a prompt.
     """
@@ -85,10 +82,10 @@ def short_context(llama_cpp: Any, model: Any) -> int:
 def room_for(
     llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, window: int, *, padding: PassSize
 ) -> ContextSize:
-    """How large a cache to make.
+    """Sizes of the context for a model and its card.
 
     Args:
-        padding: what the model's passes are padded to where they are.
+        padding: pass size for batch-invariant numbers.
 
     Raises:
         BackendError: kv_cells is smaller than the window, or larger than what the model's numbers hold for.
@@ -124,10 +121,9 @@ def room_for(
 
 
 def is_batch_invariant(llama_cpp: Any, model: Any, options: LlamaOptions, padding: PassSize) -> bool:
-    """Whether cells are laid out and passes padded for that; where the card leaves it open, if an answer that grows
-    alone takes little longer for it.
+    """Whether cells and passes are laid out for batch invariance; by default if that hardly slows single answers.
 
-    On a GPU neither is done whatever this says; it is part of a run's name there, which must not move.
+    On a GPU it is never done, but the value is a part of the run's identity there.
     """
     if on_gpu(llama_cpp, options):
         return options.batch_invariant is not False
@@ -139,10 +135,10 @@ def is_batch_invariant(llama_cpp: Any, model: Any, options: LlamaOptions, paddin
 
 
 def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:
-    """Whether a token sees its own sequence alone, wherever other sequences' cells lie between.
+    """Whether other sequences' cells are masked.
 
-    Sparse attention picks the tokens or blocks that it sees by an indexer. In a cache that sequences share llama.cpp
-    computes MiniMax M3's as dense attention, which gives other numbers; none of that kind was tried.
+    Sparse attention selects tokens or blocks by an indexer. In a shared cache llama.cpp computes MiniMax M3's as dense
+    attention, which gives other numbers; other models of that kind were not tried.
     """
     architecture = metadata(llama_cpp, model, "general.architecture")
     indexer = metadata(llama_cpp, model, f"{architecture}.attention.indexer.head_count")
@@ -150,17 +146,17 @@ def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:
 
 
 def cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, room: ContextSize) -> int:
-    """Size of the KV cache; 0 where that is not known."""
+    """Size of the KV cache; 0 if unknown."""
     return kv_cache_bytes(llama_cpp, model, options, room.cells, _windows(llama_cpp, model, options, room))
 
 
 def _windows(llama_cpp: Any, model: Any, options: LlamaOptions, room: ContextSize) -> int:
-    """Tokens that layers keep whose attention slides; 0: all."""
+    """Tokens that sliding layers store; 0: all."""
     return llama_cpp.llama_model_n_swa(model) * room.all_sequences + options.prefill_chunk if room.slides else 0
 
 
 def check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: ContextSize) -> None:
-    """Raise DoesNotFitError where the cache exceeds the memory of this machine."""
+    """Raise DoesNotFitError if the cache exceeds the free memory."""
     if cache_on_gpu(llama_cpp, options):
         return  # the driver refuses what it does not have
     cells, needed, available = room.cells, cache_bytes(llama_cpp, model, options, room), available_bytes()
@@ -174,17 +170,16 @@ def check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpti
 
 
 def on_gpu(llama_cpp: Any, options: LlamaOptions) -> bool:
-    """Whether some layers may lie on one."""
+    """Whether some layers may be on a GPU."""
     return bool(options.n_gpu_layers and llama_cpp.llama_supports_gpu_offload())
 
 
 def cache_on_gpu(llama_cpp: Any, options: LlamaOptions) -> bool:
-    """Whether the KV cache lies on a GPU."""
     return options.offload_kqv and on_gpu(llama_cpp, options)
 
 
 def gpu_share(llama_cpp: Any, model: Any, options: LlamaOptions) -> dict[str, Any]:
-    """What a GPU computes: how many layers, the output's counted as one, and whether it holds the cache."""
+    """Settings of a GPU's share: its layers, the output layer included, and whether it holds the cache."""
     layers = int(llama_cpp.llama_model_n_layer(model)) + 1
     wanted = options.n_gpu_layers if 0 <= options.n_gpu_layers < layers else layers
     return {
@@ -194,10 +189,10 @@ def gpu_share(llama_cpp: Any, model: Any, options: LlamaOptions) -> dict[str, An
 
 
 def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: ContextSize) -> Any:
-    """A context, which the caller frees.
+    """Make a context, which the caller frees.
 
     Raises:
-        BackendError: llama.cpp cannot make one of that size.
+        BackendError: llama.cpp cannot make a context of that size.
     """
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = room.context_cells
@@ -239,12 +234,12 @@ def _number_type(llama_cpp: Any, name: str) -> int:
 
 
 def kv_cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, cells: int, sliding_cells: int = 0) -> int:
-    """Size of a KV cache of so many tokens; 0 where that is not known.
+    """Size of a KV cache of ``cells`` tokens; 0 if unknown.
 
-    It is not of recurrent and hybrid models, of compressed or shared caches, and where layers differ in their heads.
+    It is unknown for recurrent and hybrid models, compressed or shared caches, and layers with different heads.
 
     Args:
-        sliding_cells: tokens that layers keep whose attention slides; 0: as many.
+        sliding_cells: tokens that sliding layers store; 0: all.
     """
     if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
         return 0

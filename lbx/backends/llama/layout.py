@@ -1,7 +1,4 @@
-"""What a context is made for, so that its cells can be laid out (``lbx.backends.llama.aligned``), and whose they are.
-
-Loads nothing big.
-"""
+"""Sizes of passes and blocks of llama.cpp's cache, and the owners of blocks. Imports no heavy package."""
 
 from __future__ import annotations
 
@@ -16,35 +13,34 @@ if TYPE_CHECKING:
 
 
 GRAIN = 32
-"""Cells of a block: a multiple of every vector's lanes that llama.cpp sums 16 or 32-bit values in."""
+"""Cells of a block: a multiple of the lanes of every vector in which llama.cpp sums 16 or 32-bit values."""
 
 SPARE_BLOCKS = 4
-"""Two for the ends of trunks (a block that is not full is nobody else's), one to overshoot, one for padding."""
+"""Two for the partial blocks at the ends of trunks, one for overshoot, one for padding."""
 
 FILLER, CARRIER, PADDING, EXTRA_SEQUENCES = 0, 1, 2, 3
-"""Sequences besides those of the engine, counted from the engine's last: occupied cells, cells on their way, tokens
-that only make a pass larger."""
+"""Sequences after those of the memory: of filled cells, of cells that are moved, of padding."""
 
 
 TRUNKS = 4
-"""Sequences that hold beginnings of prompts where these can be copied as they stand only."""
+"""Sequences that hold prefixes of prompts if sequences cannot be cut back."""
 
 
 class PassSize(NamedTuple):
-    """How many tokens, and rows of logits, a pass must have for its numbers not to depend on how many there are.
+    """Numbers of tokens, and rows of logits, for which a pass is batch-invariant.
 
-    llama.cpp has other kernels for few tokens than for many, whose sums are rounded otherwise.
+    llama.cpp has different kernels for few tokens, which round sums differently.
 
     Attributes:
-        least: that the kernels for many take.
-        multiple: that is computed as one; those left over would go one by one.
+        least: least number of tokens for the kernels for many.
+        multiple: number of tokens that a kernel computes together.
     """
 
     least: int = 1
     multiple: int = 1
 
     def padding(self, tokens: int) -> int:
-        """How many tokens more a pass of so many needs; none if it is empty."""
+        """Number of padding tokens of a pass; 0 if it is empty."""
         return max(self.least, -(-tokens // self.multiple) * self.multiple) - tokens if tokens else 0
 
     def padded(self, tokens: int) -> int:
@@ -70,13 +66,13 @@ def pass_size(types: Iterable[str]) -> PassSize:
 
 
 class Blocks:
-    """Cells in blocks of ``grain``: token p of a sequence lies in cell p modulo ``grain`` of a block.
+    """Blocks of ``grain`` cells: token p of a sequence is in cell p modulo ``grain`` of a block.
 
-    A sequence's blocks lie in rising order. Full blocks may be shared; the last one, while it grows, is its own.
+    A sequence's blocks are in rising order. Full blocks may be shared; a partial last block has one owner.
 
     Args:
-        count: blocks.
-        sequences: how many there may be.
+        count: number of blocks.
+        sequences: number of sequences.
     """
 
     def __init__(self, count: int, sequences: int, grain: int) -> None:
@@ -87,31 +83,30 @@ class Blocks:
 
     @property
     def free(self) -> int:
-        """Blocks that nobody holds."""
+        """Number of blocks without an owner."""
         return int(np.count_nonzero(self._users == 0))
 
     @property
     def used(self) -> int:
-        """Blocks that some sequence holds."""
         return len(self._users) - self.free
 
     @property
     def end(self) -> int:
-        """The first cell behind the highest block in use."""
+        """End of the highest block in use, a cell."""
         return (int(np.flatnonzero(self._users)[-1]) + 1) * self.grain if self._users.any() else 0
 
     def length(self, sequence: int) -> int:
         return self._lengths[sequence]
 
     def missing(self, sequence: int, tokens: int) -> int:
-        """How many blocks a sequence needs besides its own, to grow by so many tokens."""
+        """Number of new blocks that a sequence needs for these tokens."""
         return -(-(self._lengths[sequence] + tokens) // self.grain) - len(self._blocks[sequence])
 
     def assign(self, items: Iterable[tuple[int, int]]) -> list[list[int]] | None:
-        """The lowest free blocks above each sequence's last one; None where there are not enough above one of them.
+        """Choose the lowest free blocks above each sequence's last one; None if there are too few.
 
         Args:
-            items: (sequence, by how many tokens it is to grow); nothing has changed until ``grow``.
+            items: (sequence, number of new tokens); ``grow`` makes the change.
         """
         free, assigned = self._users == 0, []
         for sequence, tokens in items:
@@ -125,7 +120,7 @@ class Blocks:
         return assigned
 
     def grow(self, sequence: int, tokens: int, blocks: Sequence[int]) -> NDArray[np.int64]:
-        """Let a sequence grow into its last block and these; the cells of its new tokens, shape (tokens,)."""
+        """Append tokens in a sequence's last block and these; returns their cells, shape (tokens,)."""
         start = self._lengths[sequence]
         self._users[list(blocks)] += 1
         self._blocks[sequence].extend(blocks)
@@ -135,14 +130,14 @@ class Blocks:
         return held[places // self.grain] * self.grain + places % self.grain
 
     def share(self, source: int, length: int, target: int) -> None:
-        """Let an empty sequence hold the source's first tokens, a multiple of ``grain``, too."""
+        """Share the source's first tokens, a multiple of ``grain``, with an empty sequence."""
         blocks = self._blocks[source][: length // self.grain]
         self._blocks[target] = list(blocks)
         self._users[blocks] += 1
         self._lengths[target] = length
 
     def drop(self, sequence: int) -> list[int]:
-        """Forget a sequence; the blocks that nobody holds now, in rising order."""
+        """Remove a sequence; returns the blocks that became free, in rising order."""
         blocks, self._blocks[sequence] = self._blocks[sequence], []
         self._lengths[sequence] = 0
         self._users[blocks] -= 1
@@ -152,16 +147,16 @@ class Blocks:
         for sequence in range(len(self._blocks)):
             self.drop(sequence)
 
-    def holders(self) -> dict[int, tuple[int, list[int]]]:
-        """For each block in use, in rising order: its place in a sequence, and who holds it there."""
-        holders: dict[int, tuple[int, list[int]]] = {}
+    def owners(self) -> dict[int, tuple[int, list[int]]]:
+        """{block: (its index in a sequence, owners)} of the blocks in use, in rising order."""
+        owners: dict[int, tuple[int, list[int]]] = {}
         for sequence, blocks in enumerate(self._blocks):
             for place, block in enumerate(blocks):
-                holders.setdefault(block, (place, []))[1].append(sequence)
-        return dict(sorted(holders.items()))
+                owners.setdefault(block, (place, []))[1].append(sequence)
+        return dict(sorted(owners.items()))
 
-    def move(self, block: int, place: int, holders: Sequence[int], target: int) -> None:
-        """Let those who hold a block at that place hold a free one instead."""
-        for sequence in holders:
+    def move(self, block: int, place: int, owners: Sequence[int], target: int) -> None:
+        """Replace a block by a free one in all its owners."""
+        for sequence in owners:
             self._blocks[sequence][place] = target
-        self._users[target], self._users[block] = len(holders), 0
+        self._users[target], self._users[block] = len(owners), 0

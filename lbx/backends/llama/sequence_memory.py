@@ -1,4 +1,4 @@
-"""The sequences of a llama.cpp context: the tokens that they share lie in its KV cache once."""
+"""Sequences of a llama.cpp context, whose shared tokens are stored once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lbx.backends.llama.aligned import AlignedCells
+from lbx.backends.llama.batch_invariant_cells import AlignedCells
 from lbx.backends.llama.layout import PADDING, TRUNKS, PassSize
 from lbx.backends.llama.library import StepBatch, compute, log
-from lbx.backends.llama.loose import LooseCells, SlidingCells, StackedCells
+from lbx.backends.llama.plain_cells import PlainCells, SlidingCells, StackedCells
 from lbx.base.errors import BackendError
 from lbx.inference.model import Extend, MemoryFullError, MemoryTraits, check_items, check_number
 
@@ -22,24 +22,23 @@ if TYPE_CHECKING:
     from lbx.inference.model import Logits
 
 
-# Reading all weights takes as long as computing so many tokens with them: on a CPU (measured: 2 to 7), on a GPU.
+# Cost of a pass, in tokens: on a CPU (measured: 2 to 7), on a GPU.
 _PASS_TOKENS = {False: 4, True: 256}
 
 
 class LlamaSequences:
     """``SequenceMemory`` in a llama.cpp context with one cache for all sequences (``kv_unified``).
 
-    An ``extend``, ``fork`` or ``drop`` that is interrupted (Ctrl-C) drops every sequence: how far llama.cpp came is
-    not known. So does a result that is no number, since attention spreads it through the cache to all sequences.
+    An interrupted ``extend``, ``fork`` or ``drop`` (Ctrl-C) drops every sequence, because the state of llama.cpp
+    is then unknown. So does a NaN, which attention spreads through the cache to all sequences.
 
     Args:
-        make: a context of so many cells.
-        room: what a context is made for. Where the same numbers alone and among others are not to be had, cells
-            need not be laid out for them either.
-        max_step: the context's batch size.
-        vocabulary: logits of a token.
-        on_gpu: whether the model's layers lie on a GPU.
-        filler: a token of the vocabulary, to pad with.
+        make: makes a context of a number of cells.
+        room: sizes of the context.
+        max_step: batch size of the context.
+        vocabulary: number of logits of a token.
+        on_gpu: whether the model's layers are on a GPU.
+        filler: a token of the vocabulary, for padding.
     """
 
     def __init__(
@@ -62,14 +61,14 @@ class LlamaSequences:
         self._row_type = ctypes.c_float * vocabulary
         self._pass_size, self._filler = room.pass_size or PassSize(), filler
         self._batch = StepBatch(llama_cpp, self._pass_size.padded(max_step))
-        self._cells: AlignedCells | LooseCells
+        self._cells: AlignedCells | PlainCells
         self._stacked = room.stacked
         if room.stacked:
             self._cells = StackedCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory)
         elif room.slides:
             self._cells = SlidingCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, context=context)
         elif room.pass_size is None:
-            self._cells = LooseCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory)
+            self._cells = PlainCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory)
         else:
             self._cells = AlignedCells(
                 llama_cpp,
@@ -86,10 +85,10 @@ class LlamaSequences:
         self.traits = MemoryTraits(
             cheap_cells, price, self._cells.grain, forks_anywhere=room.keeps_prefix, trunks=trunks
         )
-        self._wanted = self._size
+        self._requested_size = self._size
         self._closed = False
-        self._started = False  # whether it is laid out
-        self._unsure = False  # whether a change was begun and never ended
+        self._started = False  # whether the cells are laid out
+        self._unsure = False  # whether a change did not complete
 
     @property
     def used_cells(self) -> int:
@@ -153,7 +152,7 @@ class LlamaSequences:
     def fit(self, cells: int) -> None:
         self._settle()
         if not self.used_cells:
-            self._wanted = self._room.cells_for(min(cells, self.max_cells))
+            self._requested_size = self._room.cells_for(min(cells, self.max_cells))
 
     def close(self) -> None:
         self._closed = True
@@ -166,37 +165,37 @@ class LlamaSequences:
             self._lib.llama_free(context)
 
     def _make_anew(self) -> None:
-        """A context of the size that is wanted now, where nothing is in use."""
+        """Replace the context of an empty memory by one of the requested size."""
         self._free_context()
-        self._context = self._make(self._wanted)
-        self._memory, self._size = self._lib.llama_get_memory(self._context), self._wanted
+        self._context = self._make(self._requested_size)
+        self._memory, self._size = self._lib.llama_get_memory(self._context), self._requested_size
         self._cells.move_to(self._context, self._size)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """A change that leaves all sequences dropped if it does not come to its end."""
+        """A change after which all sequences are dropped unless it completes."""
         self._unsure = True
         yield
         self._unsure = False
 
     def _settle(self) -> None:
-        """After an interruption: drop everything."""
+        """Drop all sequences after an interruption."""
         if self._unsure:
             self._forget()
 
     def _forget(self) -> None:
         self._unsure = True
         if self._context is not None:
-            self._lib.llama_memory_clear(self._memory, True)  # the data, too: NaN times a weight of 0 is NaN
+            self._lib.llama_memory_clear(self._memory, True)  # also the data: NaN times a weight of 0 is NaN
         self._cells.clear()
         self._started = self._unsure = False
 
     def _begin(self) -> None:
-        """Make the cache fit for a change."""
+        """Prepare the context for a change."""
         if self._closed:
             raise BackendError("The model is closed.")
         self._settle()
-        if self._context is None or self._size != self._wanted:
+        if self._context is None or self._size != self._requested_size:
             self._make_anew()
         if not self._started:
             with self._changing():
@@ -213,7 +212,7 @@ class LlamaSequences:
             )
 
     def _fill(self, items: Sequence[Extend]) -> list[int | None]:
-        """Fill the batch; for each item the row of its last token, None where its logits are not wanted."""
+        """Fill the batch; returns the row of each item's last token, None if its logits are not wanted."""
         counts = [len(item.tokens) for item in items]
         tokens = list(chain.from_iterable(item.tokens for item in items))
         starts = [self._cells.length(item.sequence) for item in items]
@@ -225,31 +224,31 @@ class LlamaSequences:
             [np.arange(start, start + count) for start, count in zip((*starts, 0), (*counts, padding), strict=True)]
         )
         order = np.arange(len(positions))
-        if cells is not None:  # llama.cpp takes them in rising order, and then those behind all others
+        if cells is not None:  # llama.cpp takes empty cells in rising order
             order[: len(tokens)] = np.argsort(cells)
         row_of = np.empty(len(order), np.int64)
         row_of[order] = np.arange(len(order))
         last = row_of[np.cumsum(counts) - 1]
         rows = [int(row) if item.wants_logits else None for row, item in zip(last, items, strict=True)]
         wanted = [row for row in rows if row is not None]
-        if more := self._pass_size.padding(len(wanted)):  # the last layers compute only rows that are wanted
+        if more := self._pass_size.padding(len(wanted)):  # the last layers compute only these rows
             wanted += [row for row in range(len(order)) if row not in wanted][:more]
         padded = np.array([*tokens, *[self._filler] * padding])
         self._batch.fill(padded[order], positions[order], sequences[order], wanted)
         return rows
 
     def _logits(self, row: int) -> Logits:
-        """A copy of a batch row's logits, shape (vocabulary,); empty where llama.cpp has none."""
+        """Copy of a batch row's logits, shape (vocabulary,); empty if llama.cpp has none."""
         pointer = self._lib.llama_get_logits_ith(self._context, row)
         if not pointer:
             return np.empty(0, np.float32)
         row_data = self._row_type.from_address(ctypes.addressof(pointer.contents))
         return np.frombuffer(memoryview(row_data).cast("B"), np.float32).copy()
 
-    def _fault(self, found: Sequence[Logits | None]) -> str:
-        """What is wrong with logits; "" where nothing is. One NaN in the hidden state makes all of them NaN."""
-        if any(logits is not None and not len(logits) for logits in found):
+    def _fault(self, rows: Sequence[Logits | None]) -> str:
+        """Problem of the logits, or "". A NaN in the hidden state makes all logits NaN."""
+        if any(logits is not None and not len(logits) for logits in rows):
             return f"no logits: {log.said()}"
-        if any(logits is not None and np.isnan(logits[0]) for logits in found):
+        if any(logits is not None and np.isnan(logits[0]) for logits in rows):
             return "the model produced NaN logits; every sequence is dropped"
         return ""

@@ -58,12 +58,12 @@ def trials(library: Path, files: Sequence[Path] | None) -> Iterator[Trial]:
         files: the variants; None where the CPU's code is linked in.
     """
     if files is None:
-        yield _remembered(library, None)
+        yield _cached_trial(library, None)
         return
     scores = _scores(library, files)
     for file in sorted(files, key=lambda file: -scores[str(file)]):
         if scores[str(file)] > 0:
-            yield _remembered(library, file)
+            yield _cached_trial(library, file)
 
 
 def choose(library: Path, files: Sequence[Path] | None) -> tuple[Trial, list[Trial]]:
@@ -98,7 +98,7 @@ def _scores(library: Path, files: Sequence[Path]) -> dict[str, int]:
     if not files:
         return {}
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in (library, *files)]
-    place = _memory("cpu-scores", repr(stats).encode())
+    place = _cache_path("cpu-scores", repr(stats).encode())
     try:
         known = json.loads(read_input(place, _LIMIT))
         return {str(file): int(known[str(file)]) for file in files}
@@ -106,29 +106,29 @@ def _scores(library: Path, files: Sequence[Path]) -> dict[str, int]:
         done = _run("scores", library, *files)
     if done is not None and done.returncode == 0:
         scores_by_file: dict[str, int] = json.loads(done.stdout)
-        _remember(place, scores_by_file)
+        _cache_result(place, scores_by_file)
         return scores_by_file
     if len(files) == 1:
         return {str(files[0]): 0}
     return {name: score for file in files for name, score in _scores(library, [file]).items()}
 
 
-def _remembered(library: Path, file: Path | None) -> Trial:
+def _cached_trial(library: Path, file: Path | None) -> Trial:
     parts = (_TRIAL, library, *library.parent.glob("libggml-base.so"), *([file] if file else []))
-    place = _memory("cpu-variants", *(read_input(part, LARGE) for part in parts))
+    place = _cache_path("cpu-variants", *(read_input(part, LARGE) for part in parts))
     try:
         known = Trial(**{**json.loads(read_input(place, _LIMIT)), "file": str(file or "")})
         if [type(one) for one in (known.variant, known.problem, known.tokens_per_s)] == [str, str, float]:
             return known
     except (OSError, ValueError, TypeError, RecursionError):
         pass  # not there, or of another version: found out again
-    trial, lasting = _tried(library, file)
+    trial, lasting = _run_trial(library, file)
     if lasting:
-        _remember(place, asdict(trial))
+        _cache_result(place, asdict(trial))
     return trial
 
 
-def _remember(place: Path, found: Mapping[str, object]) -> None:
+def _cache_result(place: Path, found: Mapping[str, object]) -> None:
     """Where nothing can be written, the next process finds it out again."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ def _remember(place: Path, found: Mapping[str, object]) -> None:
         return
 
 
-def _tried(library: Path, file: Path | None) -> tuple[Trial, bool]:
+def _run_trial(library: Path, file: Path | None) -> tuple[Trial, bool]:
     """What became of it, and whether that says something about it rather than about this moment."""
     match = VARIANT.fullmatch(file.name) if file else None
     name, path = (match and match[1]) or NATIVE, str(file or "")
@@ -175,7 +175,7 @@ def _run(job: str, *paths: Path) -> CompletedProcess[str] | None:
         return None
 
 
-def _memory(kind: str, *parts: bytes) -> Path:
+def _cache_path(kind: str, *parts: bytes) -> Path:
     """A file named by all that an outcome hangs on: the code, the processor, and the kernel that grants its state."""
     digest = hashlib.sha256()
     for part in (*parts, f"{_processor()}{platform.machine()}{platform.release()}".encode()):

@@ -1,11 +1,10 @@
-"""Cells of llama.cpp's cache chosen so that a sequence's logits do not depend on its neighbours, to the bit.
+"""Layout of llama.cpp's cache in which a sequence's logits do not depend on other sequences, to the bit.
 
-On a CPU llama.cpp adds up attention in as many partial sums as the processor's vectors have lanes: which cell goes
-into which sum depends on the cell's number. Alone, token p lies in cell p. Among others a sequence gets the same sums
-if every token lies in a cell of the same lane, every vector holds tokens of that sequence alone, and they follow each
-other in the same order: sums of zeros change nothing. llama.cpp itself takes the first empty cells. So that those are
-the right ones, all others below are occupied by a sequence of fillers that nobody looks at, token p of which lies in
-cell p: the cells that a pass is to take are freed one by one.
+On a CPU llama.cpp computes attention in as many partial sums as the processor's vectors have lanes, and the number of a
+cell selects its sum. Alone, token p is in cell p. In a batch a sequence gets the same sums if every token is in a cell
+of the same lane, every vector holds tokens of one sequence only, and they keep their order: zeros do not change sums.
+llama.cpp always takes the first empty cells, so all other cells below are filled by a sequence of fillers that no
+sequence attends to, token p in cell p; the cells of a pass are freed before it.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
 
 
 class AlignedCells:
-    """The cells of sequences in a context on a CPU.
+    """Batch-invariant cells of the sequences of a context on a CPU.
 
     Args:
-        cells: of the context's cache.
-        sequences: how many of the engine's there are; ``EXTRA_SEQUENCES`` more belong to this object.
-        batch: to compute the first fillers with.
+        cells: size of the context's cache.
+        sequences: number of sequences of the memory; ``EXTRA_SEQUENCES`` more belong to this object.
+        batch: computes the first fillers.
         filler: a token of the vocabulary.
     """
 
@@ -52,7 +51,7 @@ class AlignedCells:
     grain = GRAIN
 
     def move_to(self, context: Any, cells: int) -> None:
-        """Be the cells of a new context, in which nothing is yet."""
+        """Start over in a new, empty context."""
         self._context, self._memory = context, self._lib.llama_get_memory(context)
         self._blocks = Blocks(cells // GRAIN - 2, self._sequences, GRAIN)
         self.count = (cells // GRAIN - SPARE_BLOCKS) * GRAIN
@@ -60,36 +59,36 @@ class AlignedCells:
 
     @property
     def free(self) -> int:
-        """Cells in blocks that nobody holds."""
+        """Cells of free blocks."""
         return self._blocks.free * GRAIN
 
     @property
     def used(self) -> int:
-        """Cells in blocks that some sequence holds."""
+        """Cells of blocks in use."""
         return self._blocks.used * GRAIN
 
     def length(self, sequence: int) -> int:
         return self._blocks.length(sequence)
 
     def needed(self, items: Sequence[tuple[int, int]]) -> int:
-        """Cells that (sequence, tokens) take besides those of blocks that are theirs already."""
+        """Cells of new blocks that (sequence, tokens) need."""
         return sum(self._blocks.missing(*item) for item in items) * GRAIN
 
     def start(self) -> None:
-        """Begin in an empty cache.
+        """Fill the first block of an empty cache.
 
         Raises:
-            BackendError: this llama.cpp writes its state in a way that is not known here.
+            BackendError: the format of this llama.cpp's state is unknown.
         """
         self.clear()
         if len(self._state):
-            self._occupy(0)
+            self._fill_block(0)
         else:
             self._first_fillers()
         self._edge = GRAIN
 
     def place(self, items: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-        """Make room for (sequence, tokens); the cells of all tokens, which the next to come occupy in rising order."""
+        """Free the cells of (sequence, tokens) for the next pass; returns the cells of all tokens."""
         blocks = self._blocks.assign(items)
         if blocks is None:
             self._move_down()
@@ -98,23 +97,23 @@ class AlignedCells:
         cells = np.concatenate(
             [self._blocks.grow(*item, mine) for item, mine in zip(items, blocks, strict=True)], dtype=np.int64
         )
-        self._vacate(np.sort(cells))
+        self._free_cells(np.sort(cells))
         return cells
 
     def settle(self) -> None:
-        """What was placed has been computed, and padding, which the first cells behind all others took."""
+        """Remove the padding of the pass that was computed."""
         self._remove(self._padding, 0, -1)
 
     def share(self, source: int, length: int, target: int) -> None:
-        """Let an empty sequence begin as another: full blocks are held by both, of the last one it gets a copy."""
+        """Fork a sequence into an empty one, which shares full blocks and gets a copy of the last one."""
         whole = length - length % GRAIN
         if whole:
             self._copy(source, target, 0, whole)
         self._blocks.share(source, whole, target)
         if length > whole:
-            state = self._carried(source, whole, length)
+            state = self._export_state(source, whole, length)
             self.place([(target, length - whole)])
-            self._land(state, [target])
+            self._import_state(state, [target])
 
     def drop(self, sequence: int) -> None:
         if not self._blocks.length(sequence):
@@ -124,23 +123,23 @@ class AlignedCells:
         self._lower_edge()
         for block in freed:
             if block * GRAIN < self._edge:
-                self._refill(block)
-        # Every pass looks at all cells up to the edge. To copy what is in use costs less than to look at as much again.
+                self._refill_block(block)
+        # Every pass attends to all cells up to the edge; to move the used ones costs less than twice their attention.
         if self._edge > 2 * (self.used + GRAIN):
             self._move_down()
 
     def clear(self) -> None:
-        """The cache was emptied; ``start`` begins anew."""
+        """Forget all cells after the cache was cleared; call ``start`` next."""
         self._blocks.clear()
         self._edge = 0
 
-    def _vacate(self, cells: NDArray[np.int64]) -> None:
-        """Leave these cells, in rising order, the only empty ones up to the last of them."""
+    def _free_cells(self, cells: NDArray[np.int64]) -> None:
+        """Make these cells, in rising order, the only empty ones up to the last of them."""
         end = int(cells[-1]) + 1
         beyond = len(cells) - int(np.searchsorted(cells, self._edge))
         if beyond and beyond < end - self._edge:
             while self._edge < end:
-                self._occupy(self._edge)
+                self._fill_block(self._edge)
                 self._edge += GRAIN
         inside = cells[cells < self._edge]
         for run in np.split(inside, np.flatnonzero(np.diff(inside) != 1) + 1):
@@ -149,44 +148,44 @@ class AlignedCells:
         self._edge = max(self._edge, end)
 
     def _lower_edge(self) -> None:
-        """Free the fillers behind all sequences: every cell up to the edge costs time in every pass."""
+        """Free the fillers after the last used block: every cell up to the edge costs time in every pass."""
         end = self._blocks.end
         if end < self._edge:
             self._remove(self._filler, end, -1)
             self._edge = end
 
-    def _refill(self, block: int) -> None:
-        """Let fillers occupy a block below the edge, whatever part of it they have."""
+    def _refill_block(self, block: int) -> None:
+        """Fill a block below the edge, of which a part may be filled."""
         start = block * GRAIN
         self._remove(self._filler, start, start + GRAIN)
-        self._occupy(start)
+        self._fill_block(start)
         self._edge = max(self._edge, start + GRAIN)
 
     def _move_down(self) -> None:
-        """Let all blocks in use lie side by side, in the order they have: what is free is above all of them then."""
-        for target, (block, (place, holders)) in enumerate(self._blocks.holders().items()):
+        """Compact the used blocks in their order, so that all free ones are above them."""
+        for target, (block, (place, owners)) in enumerate(self._blocks.owners().items()):
             if target == block:
                 continue
             start = place * GRAIN
-            state = self._carried(holders[0], start, start + GRAIN)
-            for sequence in holders:
+            state = self._export_state(owners[0], start, start + GRAIN)
+            for sequence in owners:
                 self._remove(sequence, start, start + GRAIN)
-            self._refill(block)
-            tokens = min(self._blocks.length(holders[0]) - start, GRAIN)
+            self._refill_block(block)
+            tokens = min(self._blocks.length(owners[0]) - start, GRAIN)
             self._remove(self._filler, target * GRAIN, target * GRAIN + tokens)
-            self._land(state, holders)
-            self._blocks.move(block, place, holders, target)
+            self._import_state(state, owners)
+            self._blocks.move(block, place, owners, target)
         self._lower_edge()
 
     def _first_fillers(self) -> None:
-        """Compute a block of fillers, and keep their state: it is loaded wherever fillers are needed later."""
+        """Compute a block of fillers and export its state, which later fills other blocks."""
         step = min(GRAIN, self._batch.capacity)
         for at in range(0, GRAIN, step):
             count = min(step, GRAIN - at)
             self._batch.fill([self._token] * count, range(at, at + count), self._carrier, [])
             if compute(self._lib.llama_decode, self._context, self._batch.native):
                 raise BackendError("llama.cpp cannot compute a first few tokens of its vocabulary.")
-        self._state = self._carried(self._carrier, 0, GRAIN, there=True)
+        self._state = self._export_state(self._carrier, 0, GRAIN, there=True)
         self._positions = _positions(self._state, self._carrier)
         if not self._positions:
             self._state = np.empty(0, np.uint8)
@@ -198,17 +197,17 @@ class AlignedCells:
         self._copy(self._carrier, self._filler, 0, GRAIN)
         self._remove(self._carrier, 0, -1)
 
-    def _occupy(self, start: int) -> None:
-        """Let fillers occupy the first GRAIN empty cells, which begin at this one."""
+    def _fill_block(self, start: int) -> None:
+        """Fill the first GRAIN empty cells, which begin at ``start``."""
         for positions in self._positions:
             positions[:] = np.arange(start, start + GRAIN)
-        self._land(self._state, [self._filler])
+        self._import_state(self._state, [self._filler])
 
-    def _carried(self, source: int, start: int, end: int, *, there: bool = False) -> NDArray[np.uint8]:
-        """The state of some of a sequence's tokens, at most GRAIN of them, as bytes.
+    def _export_state(self, source: int, start: int, end: int, *, there: bool = False) -> NDArray[np.uint8]:
+        """Export the state of at most GRAIN tokens of a sequence.
 
         Args:
-            there: they are the carrier's already.
+            there: the carrier holds the tokens already.
         """
         if not there:
             self._lib.llama_memory_seq_cp(self._memory, source, self._carrier, start, end)
@@ -221,8 +220,8 @@ class AlignedCells:
             self._lib.llama_memory_seq_rm(self._memory, self._carrier, -1, -1)
         return state
 
-    def _land(self, state: NDArray[np.uint8], targets: Sequence[int]) -> None:
-        """Write tokens into the first empty cells, as these sequences'."""
+    def _import_state(self, state: NDArray[np.uint8], targets: Sequence[int]) -> None:
+        """Import tokens into the first empty cells for these sequences."""
         pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
         if not self._lib.llama_state_seq_set_data(self._context, pointer, len(state), self._carrier):
             raise BackendError("llama.cpp cannot write the keys and values of a sequence.")
@@ -238,10 +237,10 @@ class AlignedCells:
 
 
 def _positions(state: NDArray[np.uint8], sequence: int) -> list[NDArray[np.int32]]:
-    """Where the bytes of a sequence's state say that its GRAIN tokens have positions 0, 1, 2 ...: views of them.
+    """Views of the positions 0, 1, 2 ... of GRAIN tokens in a sequence's exported state; empty if not recognised.
 
-    A token's record is its position, the number 1, what else the model needs to know, and the sequence. A model with
-    two caches, one of which slides, has two lists of them. None where the bytes are of another form.
+    The record of a token is its position, the number 1, model-specific values, and the sequence. A model with two
+    caches, one of them sliding, has two lists of records.
     """
     numbers = state[: len(state) // 4 * 4].view(np.int32)
     starts = np.flatnonzero((numbers[:-1] == 0) & (numbers[1:] == 1))

@@ -1,7 +1,7 @@
-"""Cells of llama.cpp's cache wherever llama.cpp puts them.
+"""Counts of the cells of llama.cpp's cache if llama.cpp chooses them.
 
-It knows which cell holds what; how many are free it does not tell. They are counted here, so that a batch that would
-not fit is refused before anything is computed.
+llama.cpp does not report how many cells are free. They are counted here, so that a batch that does not fit is refused
+before it is computed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ import numpy as np
 from lbx.base.errors import BackendError
 
 
-class LooseCells:
-    """The cells of sequences in a context, of which only the count matters.
-
-    The numbers that cells have here are not llama.cpp's: only which sequences share a cell counts.
+class PlainCells:
+    """Counted cells of the sequences of a context. Their numbers are not llama.cpp's.
 
     Args:
-        count: cells.
-        sequences: how many there may be.
-        memory: llama.cpp's of the context; None only counts.
+        count: number of cells.
+        sequences: number of sequences.
+        memory: llama.cpp's memory of the context; None: only count.
     """
 
     grain = 1
@@ -36,13 +34,13 @@ class LooseCells:
         self._count(count)
 
     def move_to(self, context: Any, count: int) -> None:
-        """Be the cells of a new context, in which nothing is yet."""
+        """Start over in a new, empty context."""
         self._memory = self._lib.llama_get_memory(context)
         self._count(count)
 
     def _count(self, count: int) -> None:
         self.count = count
-        self._users = np.zeros(count, np.int32)  # sequences that hold a cell
+        self._users = np.zeros(count, np.int32)  # number of sequences that own each cell
         self._free = np.empty(count, np.int32)  # a stack: the first ``free`` are free
         self.clear()
 
@@ -54,15 +52,14 @@ class LooseCells:
         return len(self._held[sequence])
 
     def needed(self, items: Sequence[tuple[int, int]]) -> int:
-        """Cells that (sequence, tokens) take."""
+        """Cells that (sequence, tokens) need."""
         return sum(tokens for _, tokens in items)
 
     def start(self) -> None:
-        """Begin in an empty cache."""
         self.clear()
 
     def place(self, items: Sequence[tuple[int, int]]) -> None:
-        """Count (sequence, tokens), which fit; llama.cpp will find cells for them."""
+        """Count (sequence, tokens), for which there is room."""
         for sequence, tokens in items:
             taken = self._free[self.free - tokens : self.free]
             self._users[taken] = 1
@@ -70,10 +67,10 @@ class LooseCells:
             self.free -= tokens
 
     def settle(self) -> None:
-        """What was placed has been computed."""
+        """Called after the pass."""
 
     def share(self, source: int, length: int, target: int) -> None:
-        """Let an empty sequence hold another's first cells, too."""
+        """Share a sequence's first cells with an empty one."""
         self._held[target] = self._held[source][:length]
         if not length:
             return
@@ -94,24 +91,24 @@ class LooseCells:
             self._lib.llama_memory_seq_rm(self._memory, sequence, -1, -1)
 
     def clear(self) -> None:
-        """The cache was emptied."""
+        """Forget all cells after the cache was cleared."""
         self._users[:] = 0
         self._free[:] = np.arange(self.count, dtype=np.int32)
         self._held = [array("i") for _ in self._held]
         self.free = self.count
 
 
-class SlidingCells(LooseCells):
-    """The cells of a context some of whose layers keep little more than the window that their attention sees.
+class SlidingCells(PlainCells):
+    """Cells of a context with sliding layers that store little more than their window.
 
-    There llama.cpp writes over cells that one sequence alone holds and its window has passed. What such a sequence is
-    about to share is forgotten but for the window first: it would stay as long as anybody holds it.
+    llama.cpp reuses cells outside the window of their only sequence. Before a fork, those of the source are freed: they
+    would stay as long as a fork owns them.
     """
 
     def __init__(self, count: int, sequences: int, *, llama_cpp: Any, context: Any) -> None:
         super().__init__(count, sequences, llama_cpp=llama_cpp, memory=llama_cpp.llama_get_memory(context))
         self._context = context
-        self._trimmed: dict[int, int] = {}  # how long sequences were when they held no more than their window
+        self._trimmed: dict[int, int] = {}  # length of each sequence when it was last trimmed
 
     def share(self, source: int, length: int, target: int) -> None:
         if self._trimmed.get(source) != length:
@@ -129,7 +126,7 @@ class SlidingCells(LooseCells):
         super().clear()
 
     def _trim(self, sequence: int) -> None:
-        """llama.cpp writes down of a sequence what it still sees, and forgets the rest when it reads that again."""
+        """Export the window of a sequence and import it again, which frees the other cells."""
         windows = self._lib.LLAMA_STATE_SEQ_FLAGS_SWA_ONLY
         size = self._lib.llama_state_seq_get_size_ext(self._context, sequence, windows)
         state = (ctypes.c_uint8 * size)()
@@ -138,10 +135,10 @@ class SlidingCells(LooseCells):
             raise BackendError("llama.cpp cannot copy what the layers see whose attention slides.")
 
 
-class StackedCells(LooseCells):
-    """The cells of a context that can hold one sequence, number 0: all of the engine's are first parts of that one.
+class StackedCells(PlainCells):
+    """Cells of a context with a single sequence, of which all sequences of the memory are prefixes.
 
-    Only the longest of them can grow. When it is dropped, the context's sequence is cut back to what is left.
+    Only the longest one can be extended. When it is dropped, the context's sequence is cut back to the next longest.
     """
 
     def __init__(self, count: int, sequences: int, *, llama_cpp: Any, memory: Any) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.loading import load_by_kind, not_installed
+from lbx.backends.kinds import load_by_kind, not_installed
 from lbx.backends.weights import refuse_generation, weights_path
 from lbx.base.errors import BackendError
 from lbx.base.records import canonical_json

@@ -45,8 +45,8 @@ from lbx.prompting.chat_template import conversation
 from lbx.prompting.prompter import Tokenizer
 
 Results = queue.Queue[tuple[int, RequestResult | BaseException]]
-LOST_AFTER = 3
-"""So many requests one after another without an answer, and the server is asked no more, even if it is there."""
+MAX_UNANSWERED = 3
+"""Requests in a row without an answer after which a run ends, even if the server is there."""
 
 _TOO_LONG = re.compile(r"context|too long|max(imum)?[ _-]?(model[ _-]?)?(len|token)|exceeds? the limit", re.IGNORECASE)
 
@@ -190,7 +190,7 @@ class EndpointBackend:
         return {"messages": messages, **kwargs}
 
     def _ask(self, request: Request, prompt: Mapping[str, Any], *, with_stop: bool) -> Reply:
-        self._refuse_when_lost()
+        self._check_answering()
         kind = self._facts.kind
         payload = {"model": self._facts.model, **prompt, **parameters(request, kind, with_stop=with_stop)}
         start = time.perf_counter()
@@ -215,11 +215,11 @@ class EndpointBackend:
                 fix="It truncates prompts, or runs another model than the one that the card's tokenizer belongs to.",
             )
 
-    def _refuse_when_lost(self) -> None:
+    def _check_answering(self) -> None:
         """Raises EndpointError: the server is there, and answers nothing. What it did not answer is stored as failed
         by now, so that a run that goes on does not meet the same requests first.
         """
-        if self._unanswered >= LOST_AFTER:
+        if self._unanswered >= MAX_UNANSWERED:
             raise EndpointError(
                 f"The model server {self._server.url} is there, but gave no answer {self._unanswered} times in a row.",
                 fix="Read its log; raise timeout_s or lower concurrency in the card. Then the same command continues; "
@@ -228,7 +228,7 @@ class EndpointBackend:
 
     def _unreachable(self, request: Request, exc: UnreachableError, start: float) -> LbxError:
         if not self._server.is_alive():
-            return self._server.explain(exc)
+            return self._server.to_error(exc)
         with self._lock:
             if start >= self._unanswered_at:  # requests that waited together are one sign, not several
                 self._unanswered += 1
@@ -240,8 +240,8 @@ class EndpointBackend:
 
     def _refused(self, request: Request, exc: RefusedError) -> LbxError:
         if exc.status in (401, 403, 404):
-            return self._server.explain(exc)
-        if exc.status == 413 or (exc.status in (400, 422) and _TOO_LONG.search(exc.said)):
+            return self._server.to_error(exc)
+        if exc.status == 413 or (exc.status in (400, 422) and _TOO_LONG.search(exc.message)):
             return PromptError(
                 f"The prompt of {request.key} does not fit the server's context window ({exc}).",
                 fix="Start the server with a larger one, or let lbx cut prompts: [tokenizer] and context_window in the "

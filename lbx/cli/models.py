@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from lbx.backends.listing import Listed, list_models
+from lbx.backends.listing import ListedModel, list_models
 from lbx.base.layout import Bundle
 from lbx.base.units import size
 from lbx.cli.measure_options import Models
@@ -34,7 +34,7 @@ def show_models(options: Models) -> None:
         note(f"Their weights come from a bundle, and none is given (--bundle DIR): {', '.join(waiting)}.")
 
 
-def _row(one: Listed) -> tuple[str, ...]:
+def _row(one: ListedModel) -> tuple[str, ...]:
     window = "unknown" if one.context_window is None else f"{one.context_window:,}"
     backend = f"{one.backend} (embeds)" if one.embeds else one.backend or "unknown"
     return one.name, backend, window, "-" if one.size_bytes is None else size(one.size_bytes), one.state

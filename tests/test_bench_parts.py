@@ -1,6 +1,8 @@
 """The benchmarks' own arithmetic, and that what they compare answers the same prompts with the same model."""
 
+import importlib
 import random
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -182,3 +184,19 @@ def test_costs_are_those_of_the_child_process():
 def test_every_report_is_measured(tmp_path):
     commands = bench_report.report_commands(tmp_path / "results.duckdb", list(REPORTS))
     assert set(REPORTS) - {"reference", "expected"} == set(commands) - {"one screen", "the page"}
+
+
+COMMANDS = [
+    " ".join(command.replace("[", "").replace("]", "").split())
+    for page in ("speed.md", "bundling.md")
+    for command in re.findall(r"`just (bench-[^`]+)`", (REPOSITORY / "docs" / page).read_text("utf-8"))
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_of_the_pages_are_understood(command, monkeypatch):
+    recipe, *arguments = command.split()
+    module = importlib.import_module(f"bench.{recipe.removeprefix('bench-')}")
+    monkeypatch.setattr(sys, "argv", [recipe, *arguments])
+    if arguments:
+        module._arguments()

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from lbx.backends.cards import NOTHING, Chat, ModelCard, Weights, read_card
 from lbx.backends.embedding import Embedder, EmbedderInfo, load_embedder
-from lbx.backends.kinds import KINDS
-from lbx.backends.loading import load_by_kind
+from lbx.backends.kinds import KINDS, load_by_kind
 from lbx.backends.weights import refuse_embedding, resolve_embedder, resolve_model, weights_path
 from lbx.inference.model import Backend, BackendInfo
 

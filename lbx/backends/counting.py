@@ -1,4 +1,4 @@
-"""A model that is loaded to count tokens only, where its whole cache does not fit into memory."""
+"""A model loaded only to count tokens, if its whole cache does not fit into memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def with_small_cache(card: ModelCard) -> ModelCard:
 
 
 class CountingBackend:
-    """A backend of ``with_small_cache``, with the window and the cache that the card means.
+    """A backend with a small cache that reports the window and the cache of its card.
 
     Args:
         small: the loaded backend; closed with this one.
@@ -49,7 +49,7 @@ class CountingBackend:
         self.info = replace(info, context_window=window, kv_cells=cells)
 
     def generate_many(self, requests: Sequence[Request], *, one_by_one: bool = False) -> NoReturn:
-        """Never: there is no room.
+        """Refuse to answer.
 
         Raises:
             DoesNotFitError: always.

@@ -4,8 +4,8 @@
     vectors = embedder.embed(texts)                 # float32, (texts, dimensions), rows of length 1
     cosines = vectors[:1] @ vectors[1:].T
 
-LongBench Pro compares summaries by it, and retrieval ranks chunks by it. What reads such a model is never what writes
-text: a card is for one or the other.
+LongBench Pro compares summaries by it, and retrieval ranks chunks by it. A card is for an embedding model or for one
+that writes text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.loading import load_by_kind, not_installed
+from lbx.backends.kinds import load_by_kind, not_installed
 from lbx.backends.weights import refuse_generation, weights_path
 from lbx.base.errors import BackendError
 from lbx.base.records import canonical_json
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderInfo:
-    """What made the vectors.
+    """An embedding model, and what its vectors depend on.
 
     Attributes:
         name: the card's name.
@@ -42,7 +42,7 @@ class EmbedderInfo:
         fingerprint: hex digest of the weights and of every setting that changes a vector. Vectors of equal
             fingerprints may be compared and kept; the device and the library's version only move their rounding.
         dimensions: of a vector.
-        max_tokens: longer texts are cut at their end, special tokens counted; 0: the server's affair.
+        max_tokens: longer texts are cut at their end, special tokens counted; 0 leaves that to the server.
     """
 
     name: str
@@ -103,7 +103,7 @@ def load_embedder(card: ModelCard, *, bundle: Bundle | None = None, debug: bool 
 
 
 def check_embedder(card: ModelCard, bundle: Bundle | None = None) -> None:
-    """Raise now what loading would raise later, as far as that can be seen without loading anything.
+    """Check what can be checked of an embedding model without loading it.
 
     Raises:
         UsageError: the card is for a model that writes text, or needs a bundle and none was given.
@@ -149,7 +149,7 @@ def unit_rows(vectors: Vectors, name: str) -> Vectors:
     """The vectors scaled to length 1; zero ones stay.
 
     Raises:
-        BackendError: a number is infinite or none at all.
+        BackendError: a number is infinite or NaN.
     """
     import numpy as np
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from lbx.backends.endpoint.options import EndpointEmbeddingOptions, EndpointOptions
 from lbx.backends.hf.options import HfOptions, SentenceTransformersOptions
 from lbx.backends.llama.options import LlamaEmbeddingOptions, LlamaOptions
 from lbx.backends.options import BackendOptions, ScriptedOptions
+from lbx.base.commands import as_command
+from lbx.base.errors import BackendError
 from lbx.base.tables import nearest
+
+if TYPE_CHECKING:
+    from lbx.backends.cards import ModelCard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +75,29 @@ OPTIONS = {name: kind.options for name, kind in KINDS.items() if not kind.embeds
 
 
 def known_backends(name: str, known: Collection[str]) -> str:
-    """What to write instead of the name of no backend: people name servers, which are asked through a card."""
+    """A fix for an unknown backend's name: people name servers, which need a card."""
     server = 'A server (vLLM, SGLang, an API) is asked through a card with backend = "endpoint" (docs/models.md).'
     return f"{nearest(name, known, cutoff=0.6)} {server}"
+
+
+def load_by_kind(card: ModelCard, weights: Path | None, *, debug: bool) -> Any:
+    """The card's model, loaded by its backend: the only place that imports a backend's module.
+
+    Raises:
+        BackendError: the weights are damaged, or the library is not installed.
+    """
+    module, _, function = card.kind.load.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)(card, weights, debug=debug)
+    except ImportError as exc:
+        raise not_installed(card, str(exc)) from exc
+
+
+def not_installed(card: ModelCard, reason: str) -> BackendError:
+    """The error of a backend whose library is missing."""
+    extra = card.kind.extra or card.backend
+    return BackendError(
+        f"The backend {card.backend} needs a library that is not installed ({reason}).",
+        fix=f"Install lbx[{extra}].",
+        command=as_command("pip", "install", f"lbx[{extra}]"),
+    )

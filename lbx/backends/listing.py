@@ -1,4 +1,4 @@
-"""What ``--model`` can name here: cards, weights, and what the bundle holds; found without loading any."""
+"""Models that ``--model`` can name: cards, weights, and models of the bundle, found without loading any."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from lbx.base.layout import Bundle
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedModel:
     """One model.
 
     Attributes:
         name: as ``--model`` (or, of an embedding model, ``--embedding`` and ``--retriever``) takes it.
         kind: "card" or "weights".
-        backend: "" where a card cannot be read.
-        embeds: whether it turns texts into vectors.
-        context_window: tokens, by its card or else by its files; None where neither says.
-        size_bytes: of its weights' files; None where they are not there, or elsewhere by design.
-        stored_as: the format of few bits that its files store it in; "" where it is plain, or another's affair.
-        there: whether it can be named now; None for a server's model, whose weights are its own affair.
-        problem: what is missing or wrong, a sentence.
-        needs_bundle: whether that is the bundle of its weights, as none is given.
+        backend: "" if a card cannot be read.
+        embeds: whether it is an embedding model.
+        context_window: tokens, by its card or else its files; None if neither has it.
+        size_bytes: of its weights' files; None if they are missing or on a server.
+        stored_as: its quantised format; "" if it has none or it is unknown.
+        there: whether its files are there; None for a server's model.
+        problem: a sentence about a missing or damaged part.
+        needs_bundle: whether the problem is that no bundle was given.
     """
 
     name: str
@@ -47,7 +47,6 @@ class Listed:
 
     @property
     def state(self) -> str:
-        """Whether it is there, and its format of few bits."""
         state = {True: "present", False: "missing", None: "on a server"}[self.there]
         return f"{state}, {self.stored_as}" if self.stored_as else state
 
@@ -55,7 +54,7 @@ class Listed:
         return asdict(self)
 
 
-def list_models(bundle: Bundle | None = None) -> list[Listed]:
+def list_models(bundle: Bundle | None = None) -> list[ListedModel]:
     """Cards and weights in models/ and beside the bundle (without one in this folder), then weights in the bundle."""
     return [
         _card(name, place, bundle) if place.suffix == ".toml" else _weights(name, place)
@@ -63,26 +62,26 @@ def list_models(bundle: Bundle | None = None) -> list[Listed]:
     ]
 
 
-def _card(name: str, path: Path, bundle: Bundle | None) -> Listed:
+def _card(name: str, path: Path, bundle: Bundle | None) -> ListedModel:
     try:
         card = read_card(path)
     except LbxError as error:
-        return Listed(name, "card", problem=error.cause)
+        return ListedModel(name, "card", problem=error.cause)
     return _listed(name, "card", card, bundle)
 
 
-def _weights(name: str, place: Path) -> Listed:
+def _weights(name: str, place: Path) -> ListedModel:
     """Weights that were named directly: a folder may hold either kind of model, or none that lbx can run."""
     embeds = (place / "modules.json").is_file()
     try:
         card = (resolve_embedder if embeds else resolve_model)(str(place))
     except LbxError as error:
-        return Listed(name, "weights", problem=error.cause)
+        return ListedModel(name, "weights", problem=error.cause)
     return _listed(name, "weights", card, None)
 
 
-def _listed(name: str, kind: str, card: ModelCard, bundle: Bundle | None) -> Listed:
-    listed = Listed(name, kind, card.backend, card.embeds, card.context_window)
+def _listed(name: str, kind: str, card: ModelCard, bundle: Bundle | None) -> ListedModel:
+    listed = ListedModel(name, kind, card.backend, card.embeds, card.context_window)
     if bundle is None and card.weights != NOTHING and card.weights.path is None:
         listed = replace(listed, needs_bundle=True)
     if card.weights == NOTHING:

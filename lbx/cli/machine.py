@@ -17,7 +17,7 @@ from rich.text import Text
 
 from lbx.backends.hf.dtypes import MULTIPLIED_BY, multiplied_by
 from lbx.backends.hf.library import processor_features
-from lbx.backends.listing import Listed, list_models
+from lbx.backends.listing import ListedModel, list_models
 from lbx.backends.llama.library import cpu_variant, libraries, library, variants_tried
 from lbx.backends.llama.variants import trials
 from lbx.backends.memory import available_bytes
@@ -290,7 +290,7 @@ def show_models(options: Models) -> None:
         note(f"Their weights come from a bundle, and none is given (--bundle DIR): {', '.join(waiting)}.")
 
 
-def _row(one: Listed) -> tuple[str, ...]:
+def _row(one: ListedModel) -> tuple[str, ...]:
     window = "unknown" if one.context_window is None else f"{one.context_window:,}"
     backend = f"{one.backend} (embeds)" if one.embeds else one.backend or "unknown"
     return one.name, backend, window, "-" if one.size_bytes is None else size(one.size_bytes), one.state

@@ -19,6 +19,7 @@ from lbx.base.records import Sampling
 
 MODELS = Path(__file__).parents[2] / "models"
 GOOD = 'backend = "llamacpp"\n[weights]\npath = "m.gguf"\n'
+VECTORS = GOOD.replace("llamacpp", "sentence_transformers")
 SERVED = 'backend = "endpoint"\n[options]\n'
 EMBEDS = 'backend = "endpoint_embedding"\n[options]\n'
 URL = 'url = "http://h/v1"\n'
@@ -141,6 +142,15 @@ BAD_CARDS = [
     (SERVED + URL + 'modle = "x"', "no setting 'modle'. Did you mean model"),
     (SERVED + URL + '[weights]\npath = "x"', "an endpoint has no [weights]"),
     (SERVED + URL + '[tokenizer]\nfile = "x"', "[tokenizer] needs exactly one of path, bundle, repo"),
+    ("context_window = 5\n" + VECTORS, "an embedding model has no context_window"),
+    (VECTORS + "[chat]\nenabled = false", "an embedding model has no chat"),
+    (VECTORS + "[sampling]\ntemperature = 1", "an embedding model has no sampling"),
+    (VECTORS + '[options]\npooling = "max"', "pooling must be '', mean, last, cls, not 'max'"),
+    (VECTORS + '[options]\ndtype = "auto"', "dtype must be float32"),
+    (VECTORS + '[options]\npadding_side = "middle"', "padding_side must be auto, left, right, not 'middle'"),
+    (VECTORS + "[options]\nbatch_tokens = 0", "batch_tokens = 0"),
+    (VECTORS + '[options]\nquery_prefx = "q"', "no setting 'query_prefx'. Did you mean query_prefix"),
+    (VECTORS + "[options]\nmax_length = -1", "max_length = -1"),
     (EMBEDS + 'url = "ftp://x"', "url = 'ftp://x'"),
     (EMBEDS + URL + "batch_texts = 0", "batch_texts = 0"),
     (EMBEDS + URL + "concurrency = 2", "concurrency"),

@@ -133,7 +133,7 @@ def test_a_failure_that_passes_is_tried_again(serve: Any, status: int) -> None:
 def test_a_server_in_trouble_is_no_wrong_address(status: int, advice: str) -> None:
     server = endpoint_http.Server(EndpointOptions(url="http://127.0.0.1:1/v1"))
     try:
-        error = server.explain(endpoint_http.RefusedError(status, "CUDA out of memory"))
+        error = server.to_error(endpoint_http.RefusedError(status, "CUDA out of memory"))
     finally:
         server.close()
     assert "CUDA out of memory" in error.cause and advice in error.fix

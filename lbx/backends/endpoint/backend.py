@@ -45,8 +45,8 @@ from lbx.prompting.chat_template import conversation
 from lbx.prompting.prompter import Tokenizer
 
 Results = queue.Queue[tuple[int, RequestResult | BaseException]]
-LOST_AFTER = 3
-"""So many requests one after another without an answer, and the server is asked no more, even if it is there."""
+MAX_UNANSWERED = 3
+"""Requests in a row without an answer after which a run ends, even if the server is there."""
 
 _TOO_LONG = re.compile(r"context|too long|max(imum)?[ _-]?(model[ _-]?)?(len|token)|exceeds? the limit", re.IGNORECASE)
 
@@ -190,7 +190,7 @@ class EndpointBackend:
         return {"messages": messages, **kwargs}
 
     def _ask(self, request: Request, prompt: Mapping[str, Any], *, with_stop: bool) -> Reply:
-        self._refuse_when_lost()
+        self._check_answering()
         kind = self._facts.kind
         payload = {"model": self._facts.model, **prompt, **parameters(request, kind, with_stop=with_stop)}
         start = time.perf_counter()
@@ -215,11 +215,12 @@ class EndpointBackend:
                 fix="It truncates prompts, or runs another model than the one that the card's tokenizer belongs to.",
             )
 
-    def _refuse_when_lost(self) -> None:
-        """Raises EndpointError: the server is there, and answers nothing. What it did not answer is stored as failed
-        by now, so that a run that goes on does not meet the same requests first.
+    def _check_answering(self) -> None:
+        """Raise EndpointError for a server that leaves requests unanswered.
+
+        Those are stored as failed by then, so that the next run does not begin with them.
         """
-        if self._unanswered >= LOST_AFTER:
+        if self._unanswered >= MAX_UNANSWERED:
             raise EndpointError(
                 f"The model server {self._server.url} is there, but gave no answer {self._unanswered} times in a row.",
                 fix="Read its log; raise timeout_s or lower concurrency in the card. Then the same command continues; "
@@ -228,7 +229,7 @@ class EndpointBackend:
 
     def _unreachable(self, request: Request, exc: UnreachableError, start: float) -> LbxError:
         if not self._server.is_alive():
-            return self._server.explain(exc)
+            return self._server.to_error(exc)
         with self._lock:
             if start >= self._unanswered_at:  # requests that waited together are one sign, not several
                 self._unanswered += 1
@@ -240,8 +241,8 @@ class EndpointBackend:
 
     def _refused(self, request: Request, exc: RefusedError) -> LbxError:
         if exc.status in (401, 403, 404):
-            return self._server.explain(exc)
-        if exc.status == 413 or (exc.status in (400, 422) and _TOO_LONG.search(exc.said)):
+            return self._server.to_error(exc)
+        if exc.status == 413 or (exc.status in (400, 422) and _TOO_LONG.search(exc.message)):
             return PromptError(
                 f"The prompt of {request.key} does not fit the server's context window ({exc}).",
                 fix="Start the server with a larger one, or let lbx cut prompts: [tokenizer] and context_window in the "
@@ -251,28 +252,27 @@ class EndpointBackend:
 
 
 class RequestQueue:
-    """Hands out requests to threads: those that begin alike one after the other, the first of them alone.
+    """Order of requests for several threads: prompts with a common beginning follow each other, the first alone.
 
-    A server's prefix cache serves a prompt only once another with the same beginning has been read. So of each group
-    of prompts with a common beginning one is handed out first; when it is answered, its followers come before any
-    other group.
+    A server's prefix cache serves a prompt only after another with the same beginning was read. So the first prompt of
+    each group goes alone; once it is answered, its followers come before any other group.
 
     Args:
         prompts: token ids of each.
-        one_by_one: of one group never more than one at a time, for servers whose cache serves one request at once.
+        one_by_one: at most one prompt of a group at a time, for servers whose cache serves a single request.
     """
 
     def __init__(self, prompts: Sequence[Sequence[int]], *, one_by_one: bool) -> None:
         self._groups = [deque(group) for group in group_by_prefix(prompts)]
-        self._of = {index: number for number, group in enumerate(self._groups) for index in group}
+        self._group_of = {index: number for number, group in enumerate(self._groups) for index in group}
         self._fresh = deque(range(len(self._groups)))
-        self._warm: deque[int] = deque()  # groups that may be handed out from; once for each request there is
+        self._warm: deque[int] = deque()  # groups with an answered prompt, once for each request that may go
         self._one_by_one = one_by_one
-        self._waiting = len(self._of)
+        self._waiting = len(self._group_of)
         self._change = threading.Condition()
 
     def take(self) -> int | None:
-        """The next request; waits where there is one, but not now. None: there is none any more, or ``stop`` came."""
+        """The next request, after a wait if none may go now; None if all are taken, or after ``stop``."""
         with self._change:
             while self._waiting:
                 if self._warm:
@@ -283,16 +283,16 @@ class RequestQueue:
             return None
 
     def done(self, index: int) -> None:
-        """The request is over, however it ended."""
+        """Let the followers of an answered or failed request go."""
         with self._change:
-            number = self._of[index]
+            number = self._group_of[index]
             group = self._groups[number]
             followers = min(len(group), 1) if self._one_by_one else len(group) - self._warm.count(number)
             self._warm.extendleft([number] * followers)
             self._change.notify_all()
 
     def stop(self) -> None:
-        """Hand out nothing any more."""
+        """End the queue for all threads."""
         with self._change:
             self._waiting = 0
             self._change.notify_all()

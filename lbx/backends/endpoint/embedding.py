@@ -83,10 +83,10 @@ class EndpointEmbedder:
         try:
             reply = self._server.post("/embeddings", payload)
         except UnreachableError as exc:
-            raise self._server.explain(exc) from exc
+            raise self._server.to_error(exc) from exc
         except RefusedError as exc:
             if exc.status in (401, 403, 404):
-                raise self._server.explain(exc) from exc
+                raise self._server.to_error(exc) from exc
             raise BackendError(
                 f"The embedding server {self._server.url} refuses {len(texts)} texts ({exc}).",
                 fix="If one is too long for the model, set max_characters in its card or take smaller chunks; if they "

@@ -1,4 +1,4 @@
-"""One HTTP server: asked patiently, its failures sorted by what can be done about them."""
+"""HTTP requests to one server, with retries, and its failures sorted by their remedy."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from lbx.backends.endpoint.bounded import BoundedTransport, EndlessError, fetch
+from lbx.backends.endpoint.deadline_transport import DeadlineTransport, EndlessError, fetch
 from lbx.backends.endpoint.options import EndpointOptions
 from lbx.base.errors import BackendError, EndpointError, UsageError
 
 if TYPE_CHECKING:
-    from lbx.backends.endpoint.bounded import HttpResponse
+    from lbx.backends.endpoint.deadline_transport import HttpResponse
 
 FIRST_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
@@ -29,24 +29,24 @@ CONNECT_S = 15.0
 _SHORT_S = 30.0
 _UNAVAILABLE = frozenset((408, 429, 502, 503, 504))
 _PASSING = frozenset((408, 409, 425, 429))
-_SAID = 300
+_MAX_MESSAGE = 300
 
 
 class RefusedError(Exception):
     """The server answered with an error status, and would again.
 
     Args:
-        said: its own message, one line.
+        message: the server's own, one line.
     """
 
-    def __init__(self, status: int, said: str) -> None:
-        super().__init__(f"{status}: {said}" if said else str(status))
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}" if message else str(status))
         self.status = status
-        self.said = said
+        self.message = message
 
 
 class UnreachableError(Exception):
-    """There was no answer, or only that the server is not ready, as often as it was tried."""
+    """No answer after all attempts, or only that the server is not ready."""
 
 
 class Server:
@@ -72,7 +72,7 @@ class Server:
         self._client = httpx2.Client(
             headers={"User-Agent": "lbx"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
             timeout=httpx2.Timeout(options.timeout_s, connect=min(CONNECT_S, options.timeout_s), pool=None),
-            transport=BoundedTransport(
+            transport=DeadlineTransport(
                 httpx2.create_ssl_context(),
                 httpx2.Limits(max_connections=None, max_keepalive_connections=options.concurrency),
             ),
@@ -80,17 +80,17 @@ class Server:
         )
 
     def get(self, path: str, *, root: bool = False) -> Any:
-        """What lies at a path, from JSON; None where that is nothing, or no JSON.
+        """JSON document at a path; None if there is none.
 
         Args:
             path: with its leading slash.
-            root: counted from the server's root, not from ``url``.
+            root: relative to the server's root, not to ``url``.
 
         Raises:
             UnreachableError, RefusedError: as ``post``; a status of 404, 405 or 501 is None.
         """
         try:
-            response = self._patiently("GET", (self._root if root else self.url) + path, None, unready_only=True)
+            response = self._with_retries("GET", (self._root if root else self.url) + path, None, unready_only=True)
             return response.json()
         except RefusedError as exc:
             if exc.status in (404, 405, 501):
@@ -102,11 +102,11 @@ class Server:
     def post(
         self, path: str, payload: Mapping[str, Any], *, root: bool = False, unready_only: bool = False
     ) -> Mapping[str, Any]:
-        """What the server answers, an object.
+        """The JSON object that the server answers.
 
         Args:
             path, root: as in ``get``.
-            unready_only: try again only where the server is not ready, not after every failure of its own.
+            unready_only: retry only if the server is not ready, not after its other failures.
 
         Raises:
             UnreachableError: no connection, or 429, 502, 503, 504, time after time; or no answer in ``timeout_s``.
@@ -115,7 +115,7 @@ class Server:
         """
         url = (self._root if root else self.url) + path
         body = payload if root else {**self._extra, **payload}
-        response = self._patiently("POST", url, body, unready_only=unready_only)
+        response = self._with_retries("POST", url, body, unready_only=unready_only)
         try:
             document = response.json()
         except ValueError as exc:
@@ -129,7 +129,7 @@ class Server:
         return document
 
     def is_alive(self) -> bool:
-        """Whether it answers anything at all now, asked once."""
+        """Whether the server answers a single request now."""
         try:
             status = fetch(self._client, "GET", self.url + "/models", seconds=_SHORT_S).status
         except (httpx2.ReadTimeout, EndlessError):
@@ -139,15 +139,15 @@ class Server:
         return bool(status not in _UNAVAILABLE or status in (408, 429))
 
     def stop(self) -> None:
-        """Let nobody wait for another attempt any more."""
+        """End the waits between attempts."""
         self._stopping.set()
 
     def close(self) -> None:
         self.stop()
         self._client.close()
 
-    def explain(self, exc: RefusedError | UnreachableError) -> EndpointError:
-        """The failure of a request that any other would share."""
+    def to_error(self, exc: RefusedError | UnreachableError) -> EndpointError:
+        """The error of a failure that every request would have."""
         if isinstance(exc, UnreachableError):
             return EndpointError(
                 f"The model server {self.url} does not answer ({exc}).",
@@ -170,14 +170,14 @@ class Server:
             fix="Check the card's url and model: the url of most servers ends in /v1.",
         )
 
-    def _patiently(self, method: str, url: str, payload: Any, *, unready_only: bool) -> HttpResponse:
-        """Ask until the server answers, or has failed too often."""
+    def _with_retries(self, method: str, url: str, payload: Any, *, unready_only: bool) -> HttpResponse:
+        """Send a request until the server answers, at most ``retries`` more times."""
         failed = 0
         while True:
             wait = 0.0
             self._wait_for_turn()
             try:
-                # Without allow_nan: a number that is none would make no JSON.
+                # allow_nan would write NaN, which is not JSON.
                 content = None if payload is None else json.dumps(payload, ensure_ascii=False, allow_nan=False)
                 response = fetch(self._client, method, url, seconds=self._seconds, content=content)
             except EndlessError as exc:
@@ -207,7 +207,7 @@ class Server:
                 raise problem
 
     def _wait_for_turn(self) -> None:
-        """Until the pause after the request before is over; several threads queue up for it."""
+        """Wait for the pause after the previous request; several threads queue up for it."""
         with self._turn:
             now = time.monotonic()
             start = max(now, self._next_at)
@@ -216,7 +216,7 @@ class Server:
             raise UnreachableError("the run has ended")
 
     def _problem(self, status: int, response: HttpResponse) -> Exception:
-        message = self._said(response)
+        message = self._error_message(response)
         if status in _UNAVAILABLE:
             return UnreachableError(f"{status}: {message}" if message else str(status))
         return RefusedError(status, message)
@@ -225,8 +225,8 @@ class Server:
     def _may_pass(status: int, unready_only: bool) -> bool:
         return status in _PASSING or (status >= 500 and status != 501 and not unready_only)
 
-    def _said(self, response: HttpResponse) -> str:
-        """The message in an error's body, wherever the server puts it."""
+    def _error_message(self, response: HttpResponse) -> str:
+        """The message in the body of an error, under any of the usual names."""
         try:
             body = response.json()
         except ValueError:
@@ -239,7 +239,7 @@ class Server:
         line = re.sub(r"\s+", " ", text).strip()
         if self._key:
             line = line.replace(self._key, "***")
-        return line if len(line) <= _SAID else line[: _SAID - 1] + "…"
+        return line if len(line) <= _MAX_MESSAGE else line[: _MAX_MESSAGE - 1] + "…"
 
 
 def _key(variable: str) -> str:
@@ -272,7 +272,7 @@ def _status(response: HttpResponse) -> int:
 
 
 def _asked_delay(response: HttpResponse) -> float:
-    """How long the server asks to wait (Retry-After, seconds or a date), up to five minutes; 0 where it does not."""
+    """Seconds of a Retry-After header (a number or a date), up to five minutes; 0 without one."""
     text = response.headers.get("Retry-After", "").strip()
     if not text:
         return 0.0

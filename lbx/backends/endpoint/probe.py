@@ -60,7 +60,7 @@ def read_facts(server: Server, card: ModelCard, options: EndpointOptions) -> Ser
             return ServerFacts(kind, str(props.get("build_info", "")), model, window or 0)
         return ServerFacts(kind, _version(server, kind, title), model, count_of(entry.get("max_model_len")) or 0)
     except (RefusedError, UnreachableError) as exc:
-        raise server.explain(exc) from exc
+        raise server.to_error(exc) from exc
 
 
 def _models(listed: Any) -> dict[str, Mapping[str, Any]]:
@@ -190,7 +190,7 @@ def takes_system(server: Server, facts: ServerFacts) -> bool:
     except RefusedError:
         return False
     except UnreachableError as exc:
-        raise server.explain(exc) from exc
+        raise server.to_error(exc) from exc
     return True
 
 
@@ -205,7 +205,7 @@ def _check_same_tokens(server: Server, facts: ServerFacts, bare: Sequence[int]) 
     except RefusedError:
         return
     except UnreachableError as exc:
-        raise server.explain(exc) from exc
+        raise server.to_error(exc) from exc
     if isinstance(tokens, list) and tokens != bare and tokens[1:] != bare:  # the first may be a BOS
         raise _other_tokens(server, len(bare), len(tokens))
 
@@ -224,7 +224,7 @@ def _read_tokens(
     except (RefusedError, UnreachableError) as exc:
         if refusable and isinstance(exc, RefusedError):
             raise
-        raise server.explain(exc) from exc
+        raise server.to_error(exc) from exc
     return read_reply(reply, 0.0).prompt_tokens
 
 

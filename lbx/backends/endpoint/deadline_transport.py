@@ -1,4 +1,4 @@
-"""Answers that have an end: in bytes, and by the clock. A server may send one byte a minute, or without end.
+"""HTTP transport with a deadline and a size limit for each answer: a server may send one byte a minute, or forever.
 
 httpx counts its timeouts from one byte to the next and reads whatever comes; here a deadline holds for a whole answer,
 and a limit for its size. Compressed answers are not taken: what they unpack to has no bound.
@@ -26,7 +26,7 @@ LIMIT = 64 << 20
 
 
 class EndlessError(Exception):
-    """An answer is larger than any, or compressed; its message is the end of a sentence ("it ...")."""
+    """An answer is too large, or compressed; the message is the end of a sentence ("it ...")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,11 @@ class HttpResponse:
         return self.body.decode("utf-8", "replace")
 
     def json(self) -> Any:
-        """Raises ValueError for what is no JSON, or too deep to read."""
+        """The body's document.
+
+        Raises:
+            ValueError: it is not JSON, or nested too deeply.
+        """
         try:
             return json.loads(self.body)
         except RecursionError as exc:
@@ -50,11 +54,11 @@ class HttpResponse:
 
 
 def fetch(client: httpx2.Client, method: str, url: str, *, seconds: float, content: str | None = None) -> HttpResponse:
-    """Ask once.
+    """Send one request.
 
     Args:
-        client: made with a ``BoundedTransport``.
-        seconds: until the last byte of the answer must be there; then it is a ``httpx2.ReadTimeout``.
+        client: made with a ``DeadlineTransport``.
+        seconds: deadline of the last byte of the answer.
 
     Raises:
         EndlessError: the answer has more than ``LIMIT`` bytes, or is compressed.
@@ -73,8 +77,8 @@ def fetch(client: httpx2.Client, method: str, url: str, *, seconds: float, conte
         return HttpResponse(response.status_code, response.headers, bytes(body))
 
 
-class BoundedTransport(httpx2.HTTPTransport):
-    """httpx's own, whose connections keep to the deadline of the request that they serve."""
+class DeadlineTransport(httpx2.HTTPTransport):
+    """httpx's own transport with connections that keep the deadline of their request."""
 
     def __init__(self, ssl_context: Any, limits: httpx2.Limits) -> None:
         super().__init__(verify=ssl_context, limits=limits, trust_env=False)

@@ -20,6 +20,9 @@ from lbx.base.visible import one_line
 _HANDED = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/([0-9]{1,9})")
 _BLOCK = 1 << 16
 _MAGIC = slice(8, 12)
+_DEVICES = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)
+"""Devices on Windows, in every folder and with every ending."""
+_LONGEST_NAME = 255
 
 
 def open_input(path: Path, buffering: int = -1) -> BufferedReader:
@@ -97,11 +100,6 @@ def too_large(path: Path, limit: int) -> OSError:
     return OSError(errno.EFBIG, f"it has more than {limit:,} bytes, too large for what it is", str(path))
 
 
-_RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)
-"""Devices on Windows, in every folder and with every ending."""
-_LONGEST = 255
-
-
 def inside(folder: Path, name: str) -> Path:
     """``folder / name``, which lies in the folder.
 
@@ -112,7 +110,7 @@ def inside(folder: Path, name: str) -> Path:
         ValueError: it leads elsewhere, or is no name of a plain file on every system; says why, as "it ...".
     """
     for part in name.split("/"):
-        if problem := _problem(part):
+        if problem := _name_problem(part):
             raise ValueError(problem)
     return folder / PurePosixPath(name)
 
@@ -125,13 +123,13 @@ def expanded(path: Path) -> Path:
         return path
 
 
-def _problem(part: str) -> str:
+def _name_problem(part: str) -> str:
     if part in ("", "."):
         return "it is absolute, or has an empty part"
     if part == "..":
         return "it leads out of the folder"
     if "\\" in part or one_line(part) != part:
         return "it has a backslash or invisible characters"
-    if _RESERVED.fullmatch(part):
+    if _DEVICES.fullmatch(part):
         return "it is the name of a device on some systems"
-    return "it is too long" if len(os.fsencode(part)) > _LONGEST else ""
+    return "it is too long" if len(os.fsencode(part)) > _LONGEST_NAME else ""

@@ -19,6 +19,8 @@ from lbx.bundle.names import why_unsafe
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TYPES = ("dataset", "model")
+_INDEX_LIMIT = 4 << 20
+_IMAGE_NAME = "org.opencontainers.image.ref.name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +171,6 @@ def _check_to(to: str) -> None:
         raise ValueError(f'to = "{to}" cannot be a place in the bundle: {reason}.')
 
 
-_INDEX_LIMIT = 4 << 20
-_NAME = "org.opencontainers.image.ref.name"
-
-
 def read_image(path: Path) -> list[dict[str, str]]:
     """The images in an OCI archive, by its index; nothing but that small file is read into memory.
 
@@ -193,7 +191,9 @@ def read_image(path: Path) -> list[dict[str, str]]:
                     config[name] = json.load(content)
         manifests = config["index.json"]["manifests"]
         config["oci-layout"]["imageLayoutVersion"]
-        images = [{"name": str((m.get("annotations") or {}).get(_NAME, "")), "digest": m["digest"]} for m in manifests]
+        images = [
+            {"name": str((m.get("annotations") or {}).get(_IMAGE_NAME, "")), "digest": m["digest"]} for m in manifests
+        ]
     except OSError as exc:
         raise UsageError(f"The image {path} cannot be read: {exc.strerror}.", fix="Check the path.") from exc
     except (tarfile.TarError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:

@@ -27,6 +27,8 @@ from lbx.bundle.receiving.received import VolumeResult
 from lbx.bundle.receiving.trusted_archive import allowed_files, damage, discard, opened, require_safe, unsafe_files
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 
+_UNPACK_AGAIN = "Unpack the archive again, to another folder; `lbx verify` of this one names all that changed."
+
 
 @dataclass(frozen=True)
 class VerifyReport(Evidence):
@@ -233,9 +235,6 @@ def _report(
     )
 
 
-_FIX = "Unpack the archive again, to another folder; `lbx verify` of this one names all that changed."
-
-
 def check_unchanged(root: Path, progress: Progress | None = None, *, hashes: bool = False) -> str:
     """Hold an unpacked bundle against its manifest: every name, size and time; and the bytes of what looks younger.
 
@@ -271,6 +270,6 @@ def check_unchanged(root: Path, progress: Progress | None = None, *, hashes: boo
     except OSError as exc:
         raise BundleError(f"{root} cannot be read: {exc}.") from exc
     if problems:
-        raise damage(root, problems, _FIX)
+        raise damage(root, problems, _UNPACK_AGAIN)
     hashed = f", and hashes of the {len(younger):,} younger than the manifest" if younger else ""
     return f"sizes and times of {counted(len(entries), 'file')}{hashed}"

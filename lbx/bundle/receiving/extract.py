@@ -35,6 +35,7 @@ from lbx.bundle.receiving.trusted_archive import TrustedArchive, opened
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 
 _CLONE = 0x40049409  # FICLONE of linux/fs.h: a copy that shares its blocks until one of the two is changed
+_INCOMING = ".incoming"
 
 
 class Base:
@@ -126,9 +127,6 @@ def _clone(source: Path, target: Path) -> bool:
             target.unlink()
             return False
     return True
-
-
-_INCOMING = ".incoming"
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from lbx.bundle.progress import Progress, Tally, in_parallel
 from lbx.bundle.volumes import SUMS, split_name, volume_name
 
 _SUMS_LIMIT = 1 << 20
+_ZIP_READ_LIMIT = 64 << 20
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 _AGAIN = "Copy {} again from where the archive was made; the other volumes may stay."
 
@@ -280,9 +281,6 @@ def describe_volume(result: VolumeResult, results: Sequence[VolumeResult]) -> st
     if len(results) > 1 and result is not results[-1] and result.size != usual:
         return f"{result.name} ({result.size:,} bytes instead of {usual:,})"
     return result.name
-
-
-_ZIP_READ_LIMIT = 64 << 20
 
 
 class Proven:

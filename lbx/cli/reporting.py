@@ -21,7 +21,7 @@ from lbx.report import latex, papers, render, reports
 from lbx.report import overview as overviews
 from lbx.report.cells import sheet
 from lbx.report.comparing import mark_ties
-from lbx.report.headings import headed, progress
+from lbx.report.labels import progress, with_progress
 from lbx.report.shapes import ALL, BOARD, ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.scoring.reading import read_added_up
@@ -175,7 +175,7 @@ def _page(results: Path | None, names: Sequence[str], query: ReportQuery, chars:
 
 def _overview(results: Path, query: ReportQuery) -> Sequence[Sheet]:
     with read_added_up(results) as store:
-        return headed(overviews.sheets(store, query, results), progress(store, query.runs))
+        return with_progress(overviews.sheets(store, query, results), progress(store, query.runs))
 
 
 def _export(results: Path | None, names: Sequence[str], query: ReportQuery, output: Path) -> int:
@@ -203,7 +203,7 @@ def _write(tables: Tables, output_format: ReportFormat, output: Path | None, *, 
     sheets = (
         one
         for name, table in shown.items()
-        for one in headed(_sheets(name, table, tables.failures, curves=in_text), tables.progress)
+        for one in with_progress(_sheets(name, table, tables.failures, curves=in_text), tables.progress)
     )
     if in_text:
         show_sheets(sheets, output, ascii_only=ascii_only)

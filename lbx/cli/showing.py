@@ -18,8 +18,7 @@ from lbx.cli.pages import of_web, open_site
 from lbx.cli.read_options import Browse, Show
 from lbx.cli.tables import show_table
 from lbx.report import render
-from lbx.report.headings import headline, progress
-from lbx.report.labels import labels
+from lbx.report.labels import headline, labels, progress
 from lbx.report.sheets import plain_columns
 from lbx.running.judge_spec import spec_of
 from lbx.running.sent_prompts import SentPrompt, rebuilt

@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lbx.base.number_key import ALL, NumberKey
+from lbx.report.sheets import Sheet
 from lbx.scoring.scored import named
 from lbx.store import Store, Table
+from lbx.store.sessions import progress_of_runs
 from lbx.store.views import RUN_COVERAGE
 
 Row = Mapping[str, Any]
@@ -153,3 +156,28 @@ def labelled_models(store: Store, table: Table) -> Table:
 def _with(table: Table, rows: Sequence[Row], more: Sequence[str]) -> Table:
     columns = [*table.columns, *more]
     return Table(columns, [tuple(row.get(name) for name in columns) for row in rows])
+
+
+def progress(store: Store, runs: Collection[str] = ()) -> str:
+    """Progress of running runs, as "running, 212 of 643", with labels where the file holds others; or "".
+
+    Args:
+        runs: only these; () for all.
+    """
+    going_on = progress_of_runs(store)
+    if not going_on:
+        return ""
+    rows = [row for row in named(store).values() if not runs or row["run_id"] in runs]
+    if len(rows) == 1:
+        return going_on.get(rows[0]["run_id"], "")
+    label_of = labels(rows)
+    return "; ".join(f"{label_of[run]} {how_far}" for run, how_far in going_on.items() if run in label_of)
+
+
+def with_progress(sheets: Iterable[Sheet], progress: str) -> list[Sheet]:
+    """The sheets with the progress of runs in their titles."""
+    return [replace(sheet, title=headline(sheet.title, progress)) for sheet in sheets]
+
+
+def headline(title: str, progress: str) -> str:
+    return f"{title}: {progress}" if title and progress else title

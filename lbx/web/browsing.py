@@ -19,7 +19,7 @@ from lbx.base.errors import LbxError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.benchmarks import BENCHMARKS
-from lbx.report.headings import headline, progress
+from lbx.report.labels import headline, progress
 from lbx.store import Store
 from lbx.store.answers import (
     LISTED,

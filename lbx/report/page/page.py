@@ -16,7 +16,7 @@ from pathlib import PurePath
 from lbx.base.commands import as_command
 from lbx.base.version import __version__
 from lbx.base.visible import one_line
-from lbx.report.headings import headline
+from lbx.report.labels import headline
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
 from lbx.report.page.findings import failures, findings, settings

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lbx.base.errors import UsageError
-from lbx.report.headings import progress
-from lbx.report.labels import labels
+from lbx.report.labels import labels, progress
 from lbx.report.page.html import cut
 from lbx.report.pairs import MOST_RUNS
 from lbx.report.reports import REPORTS, read

@@ -1,4 +1,4 @@
-"""What is asked of which model and how, as one value: checked when it is made, and the same in a JSON file."""
+"""The spec of a run as a value: checked when it is made, and stored as JSON."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""What the field of a spec says of its option: the command line, its help and the check of values are made of that.
+"""An option of a spec's field. The command line, its help and the checks of values are made of it.
 
 A module of such fields does without ``from __future__ import annotations``: made texts, they would have to be compiled
 at each start.

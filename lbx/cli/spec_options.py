@@ -76,7 +76,7 @@ def run_options(spec: type[RunSpec]) -> Several:
     def make(values: Mapping[str, Any], context: typer.Context) -> RunSpec:
         typed = given(options, values, context)
         if (file := values["spec_file"]) is not None:
-            read: Callable[[Path, str | None], RunSpec] = resolve("running.stored_specs:read_any_spec")
+            read: Callable[[Path, str | None], RunSpec] = resolve("running.resolved:read_any_spec")
             return dataclasses.replace(read(file, values["stored"]), **typed)
         if values["stored"]:
             raise UsageError("--run names a run of --spec RESULTS.", fix="To name a new run, give --name.")

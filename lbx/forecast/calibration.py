@@ -1,4 +1,4 @@
-"""What a token and a decode step cost on this machine, measured in a few seconds on the plan's own prompts."""
+"""Costs of prefill and decode steps on this machine, measured in a few seconds on the plan's own prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a plan would take, from what a token and a decode step cost: pure arithmetic.
+"""The time of a plan, from the costs of prefill and decode steps: pure arithmetic.
 
 A prompt's token costs more the more tokens it attends to; a decode step costs something however many answers grow in
 it, something for each of them, and more the more tokens they attend to. How many answers grow together follows from

@@ -1,4 +1,4 @@
-"""What memory there is, what a model needs of it, and what the processes of a run hold."""
+"""Free memory, memory that a model needs, and memory that the processes of a run hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run would read, counted before any model computes: pure arithmetic on token ids.
+"""Prompt tokens of a run, counted before any model computes: pure arithmetic on token ids.
 
 Prompts are counted in the pieces in which a run asks them (``lbx.spec.jobs``), so that token ids of one piece are
 held at a time, and what is counted as shared is what the run can share.

@@ -104,7 +104,11 @@ _WORD = re.compile(r"[\u4e00-\u9fa5]|[^\W\u4e00-\u9fa5]+")
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """(start, end) of each word, in characters."""
+    """(start, end) of each word, in characters.
+
+    A word is a Chinese character, or a run of letters, digits and underscores between other characters: the rule of
+    ``get_word_list`` in ``LongBench/retrieval/splitter.py`` of THUDM/LongBench.
+    """
     return [match.span() for match in _WORD.finditer(text)]
 
 

@@ -15,32 +15,30 @@ What the authors of the benchmarks do:
 
 from __future__ import annotations
 
+import logging
+import math
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from lbx.base.errors import UsageError
 from lbx.base.records import Chunk
 from lbx.retrieval import BM25, BM25_CHARACTERS, BM25_ELASTICSEARCH
-from lbx.retrieval.chunks import split, split_as_published
-from lbx.retrieval.ranking import best, bm25, bm25_characters, bm25_elasticsearch, cosine
+from lbx.retrieval.chunks import split, split_as_published, words
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from lbx.retrieval.ranking import Scores
+    Scores = NDArray[np.float64]
 
 BM25_SIZE = 500
 EMBEDDING_SIZE = 200
 
 Index = Callable[[Sequence[str]], Callable[[str], "Scores"]]
-
-_INDICES: dict[str, Index] = {
-    BM25: bm25,
-    BM25_CHARACTERS: bm25_characters,
-    BM25_ELASTICSEARCH: bm25_elasticsearch,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +142,152 @@ def embedding_retriever(embed: Embed, name: str, fingerprint: str, cut: int | Cu
         return score
 
     return Retriever(f"embedding:{name}:{fingerprint}", cut_words(cut) if isinstance(cut, int) else cut, index)
+
+
+Tokenize = Callable[[str], list[str]]
+K1, B = 1.5, 0.75
+
+
+def bm25(texts: Sequence[str], tokenize: Tokenize = words) -> Callable[[str], Scores]:
+    """Index texts; the function that comes back scores each of them by a question.
+
+    Lucene's BM25 with k1 = 1.5 and b = 0.75, as the library bm25s computes it, in float64. A word that a question
+    repeats counts each time. A text without a word of the question scores 0.
+
+    Args:
+        texts: the chunks.
+        tokenize: a text's terms, the same for chunks and questions.
+    """
+    import numpy as np
+
+    terms = [tokenize(text) for text in texts]
+    index = _bm25_index(terms) if any(terms) else None  # the library cannot divide by an average length of 0
+
+    def score(question: str) -> Scores:
+        terms = tokenize(question)
+        if index is None or not terms:
+            return np.zeros(len(texts))
+        scores: Scores = index.get_scores(terms)
+        return scores
+
+    return score
+
+
+def _bm25_index(terms: list[list[str]]) -> Any:
+    import bm25s  # type: ignore[import-untyped, unused-ignore]
+
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it asks for its own debug lines
+    index = bm25s.BM25(k1=K1, b=B, method="lucene", dtype="float64", backend="numpy", csc_backend="numpy")
+    index.index(terms, show_progress=False)
+    return index
+
+
+def bm25_characters(texts: Sequence[str]) -> Callable[[str], Scores]:
+    """The same by single characters, as LongBench v1's ``retrieval/BM25/generate_BM25.py`` ranks.
+
+    It hands strings to ``BM25Okapi`` of rank_bm25, which expects lists of words. Scores are that library's to the bit:
+    k1 = 1.5, b = 0.75, and a quarter of the mean idf where a character stands in more than half of the chunks.
+    """
+    import numpy as np
+
+    counted = [Counter(text) for text in texts]
+    lengths = np.array([len(text) for text in texts])
+    idf = _okapi_idf(counted)
+    norm = K1 * (1 - B + B * lengths / (lengths.sum() / max(1, len(texts)) or 1))
+
+    def score(question: str) -> Scores:
+        terms: dict[str, Scores] = {}
+        for term in dict.fromkeys(question):
+            scores = np.array([one[term] for one in counted])
+            terms[term] = idf.get(term, 0.0) * (scores * (K1 + 1) / (scores + norm))
+        total = np.zeros(len(texts))
+        for term in question:  # one after the other: float sums depend on their order, and ties on the last bit
+            total += terms[term]
+        return total
+
+    return score
+
+
+def _okapi_idf(counted: Sequence[Counter[str]]) -> dict[str, float]:
+    having = Counter(term for one in counted for term in one)
+    idf = {term: math.log(len(counted) - n + 0.5) - math.log(n + 0.5) for term, n in having.items()}
+    floor = 0.25 * (sum(idf.values()) / max(1, len(idf)))
+    return {term: floor if value < 0 else value for term, value in idf.items()}
+
+
+_UNICODE_WORD = re.compile(
+    r"[\u3400-\u9fff\u3040-\u309f]|(?:(?![\u3400-\u9fff\u3040-\u309f])\w)+"
+    r"(?:(?:(?<=[^\W\d])['’.:](?=[^\W\d])|(?<=\d)[.,'’;](?=\d))(?:(?![\u3400-\u9fff\u3040-\u309f])\w)+)*"
+)
+
+
+def bm25_elasticsearch(texts: Sequence[str]) -> Callable[[str], Scores]:
+    """The same as Elasticsearch ranks for langchain's ``ElasticSearchBM25Retriever``, which L-Eval's baseline uses.
+
+    k1 = 2, b = 0.75, over words by Unicode's rules ("3.5" and "don't" are one, a Chinese character is one), and with
+    lengths that Lucene keeps in a byte, above 40 rounded down to four binary digits. So ranked, the published BM25 rows
+    come out (see ``tests/retrieval/test_leval_retrieval.py``).
+    """
+    import numpy as np
+
+    def terms(text: str) -> list[str]:
+        return _UNICODE_WORD.findall(text.lower())
+
+    counted = [Counter(terms(text)) for text in texts]
+    lengths = [one.total() for one in counted]
+    mean = sum(lengths) / max(1, len(lengths)) or 1
+    having = Counter(term for one in counted for term in one)
+    norm = np.array([2 * (0.25 + 0.75 * _kept_length(length) / mean) for length in lengths])
+
+    def score(question: str) -> Scores:
+        total = np.zeros(len(texts))
+        for term, times in Counter(terms(question)).items():
+            scores = np.array([one[term] for one in counted])
+            idf = math.log(1 + (len(texts) - having[term] + 0.5) / (having[term] + 0.5))
+            total += times * idf * (scores / (scores + norm))
+        return total
+
+    return score
+
+
+def _kept_length(length: int) -> int:
+    """A field's length as Lucene's ``SmallFloat.intToByte4`` keeps it."""
+    beyond = length - 24
+    shift = max(0, beyond.bit_length() - 4) if beyond > 0 else 0
+    return 24 + (beyond >> shift << shift)
+
+
+def cosine(question: NDArray[np.float32], vectors: NDArray[np.float32]) -> Scores:
+    """Cosine between a question's vector, shape (d,), and chunks' vectors, shape (n, d); 0 where one is zero."""
+    import numpy as np
+
+    left, right = question.astype(np.float64), vectors.astype(np.float64)
+    lengths = np.linalg.norm(left) * np.linalg.norm(right, axis=1)
+    scores: Scores = right @ left / np.where(lengths > 0, lengths, 1)
+    return scores
+
+
+def best(texts: Sequence[str], scores: Sequence[float] | Scores, n: int, *, later_first: bool = False) -> list[Chunk]:
+    """The n chunks with the largest scores, in the document's order. Fewer chunks than n are all returned.
+
+    Args:
+        texts: all chunks of the document.
+        later_first: of equal ones the later ranks first, as rank_bm25 has it; otherwise the earlier.
+
+    Raises:
+        UsageError: n is less than 1.
+    """
+    if n < 1:
+        raise UsageError(f"{n} chunks cannot be retrieved.", fix="Ask for at least 1.")
+    if len(texts) != len(scores):
+        raise ValueError(f"{len(scores)} scores for {len(texts)} chunks")
+    by_score = sorted(range(len(texts)), key=lambda i: (-scores[i], -i if later_first else i))[:n]
+    chunks = [Chunk(i, rank, float(scores[i]), texts[i]) for rank, i in enumerate(by_score)]
+    return sorted(chunks, key=lambda chunk: chunk.index)
+
+
+_INDICES: dict[str, Index] = {
+    BM25: bm25,
+    BM25_CHARACTERS: bm25_characters,
+    BM25_ELASTICSEARCH: bm25_elasticsearch,
+}

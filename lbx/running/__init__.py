@@ -1,1 +1,1 @@
-"""A run is a value: what a ``RunSpec`` says is planned, run into a results file, or dealt out into shards."""
+"""Running a spec: a forecast, a results file, or shards."""

@@ -1,4 +1,4 @@
-"""A sample from its prompt to its answer, in one step or two, with the marks that say what may have spoilt it.
+"""A sample from its prompt to its answer, in one step or two, with the flags of things that may have spoilt it.
 
 Who asks is an ``Asker``: this process, or several others (``lbx.running.workers.pool.WorkerPool``).
 """

@@ -1,4 +1,4 @@
-"""Who watches a run: a bar on a terminal, a cell of a notebook, nobody."""
+"""Listeners of a run, for a bar on a terminal or a cell of a notebook."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from lbx.backends import Backend, ModelCard, load, load_embedder, resolve_embedd
 from lbx.backends.counting import CountingBackend, with_small_cache
 from lbx.backends.endpoint.options import EndpointEmbeddingOptions, EndpointOptions
 from lbx.backends.options import ScriptedOptions
-from lbx.base.errors import UsageError
+from lbx.base.errors import DoesNotFitError, UsageError
 from lbx.base.run_options import ASKING, EFFORTS, MODES
 from lbx.benchmarks import BENCHMARKS, select
 from lbx.inference.model import AnsweringBackend
@@ -101,6 +101,20 @@ def load_to_count(card: ModelCard, bundle: Bundle) -> Backend:
         DoesNotFitError: its weights do not fit either.
     """
     return CountingBackend(load_model(with_small_cache(card), bundle), card)
+
+
+def load_to_forecast(card: ModelCard, bundle: Bundle) -> tuple[Backend, bool]:
+    """A model, and whether it can be measured: one that does not fit is loaded to count tokens.
+
+    Raises:
+        BackendError: it cannot be loaded at all.
+    """
+    try:
+        return load_model(card, bundle), True
+    except DoesNotFitError as error:
+        backend = load_to_count(card, bundle)
+        log.info(f"{error} Its tokens are counted anyway.")
+        return backend, False
 
 
 def load_embedding_model(name: str, bundle: Bundle | None, threads: int | None = None) -> Embedder:

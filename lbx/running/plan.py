@@ -14,7 +14,7 @@ from pathlib import Path
 from lbx.backends import ModelCard
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.options import AUTO
-from lbx.base.errors import BackendError, DoesNotFitError, EndpointError
+from lbx.base.errors import BackendError, EndpointError
 from lbx.base.records import SampleKey
 from lbx.base.run_options import OF_LENGTH
 from lbx.forecast.estimate import Costs, costs_from
@@ -22,7 +22,7 @@ from lbx.forecast.memory_use import Free
 from lbx.forecast.outlook import Outlook, look_ahead, summary_lines
 from lbx.running.answering import Asker
 from lbx.running.listening import Listener
-from lbx.running.models import card_of, load_model, load_to_count
+from lbx.running.models import card_of, load_to_forecast
 from lbx.running.preparing import make_works, resolve, retrieving
 from lbx.running.resolved import ResolvedRun, check_samples
 from lbx.running.workers.devices import share_out
@@ -113,11 +113,7 @@ def _plan(
     listener: Listener,
 ) -> Outlook:
     workers = run.spec.workers
-    try:
-        backend = load_model(card, run.bundle)
-    except DoesNotFitError as error:
-        backend, calibrate = load_to_count(card, run.bundle), False
-        log.info(f"{error} Its tokens are counted anyway.")
+    backend, measurable = load_to_forecast(card, run.bundle)
     try:
         works = make_works(run, card, backend)
         return look_ahead(
@@ -125,7 +121,7 @@ def _plan(
             free=free,
             workers=workers,
             known=_known(results, works[0].row, workers),
-            measure=calibrate,
+            measure=calibrate and measurable,
             progress=functools.partial(listener.counted, "counted"),
             measuring=functools.partial(listener.counted, _MEASURED),
         )

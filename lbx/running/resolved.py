@@ -1,4 +1,4 @@
-"""A run with its tasks and samples looked up in the bundle, and the comparison of its samples with a results file."""
+"""A run looked up in its bundle, its check against a results file, and the specs of stored runs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from lbx.base.errors import UsageError
+from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Sample, Task
 from lbx.benchmarks import beside
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.judging.same_family import JudgedModel
+from lbx.running.judge_spec import read_spec, spec_of
 from lbx.running.retrieving import Finder
 from lbx.spec.jobs import Agenda, nothing_retrieved
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import Selection
 from lbx.spec.settings import RunSettings
 from lbx.store import SampleRow, Store
+from lbx.store.runs import named_in
 from lbx.store.same_samples import refuse_other_samples
+from lbx.store.sessions import newest_spec
 
 Chunks = Callable[[Benchmark, Sample], Sequence[Chunk]]
 """A sample's retrieved chunks, in document order."""
@@ -92,3 +97,21 @@ def check_samples(run: ResolvedRun, results: Path, shown_as: Path | None = None)
         return
     with Store(results, read_only=True) as store:
         refuse_other_samples(store, samples, shown_as or results)
+
+
+_FIX = "To name a new run, give --name."
+
+
+def read_any_spec(file: Path, run: str | None) -> RunSpec:
+    """A spec from its own file, or that of a results file's run.
+
+    Raises:
+        UsageError: it is neither, or ``run`` is given for a spec's own file.
+    """
+    if not is_results_file(file):
+        if run:
+            raise UsageError(f"--run {run} names a run of a results file, and {file} is none.", fix=_FIX)
+        return read_spec(file)
+    names = named_in(file, [run]) if run else ()
+    spec = spec_of(newest_spec(file, *(names or [None])), str(file))
+    return replace(spec, name=names[0]) if names else spec

@@ -1,4 +1,4 @@
-"""Finding the chunks that stand in place of a document, before a language model takes the memory."""
+"""Search for the chunks that replace a document, before a language model takes the memory."""
 
 from __future__ import annotations
 

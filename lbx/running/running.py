@@ -1,4 +1,4 @@
-"""A run into a results file: what is checked before, what is asked, and what is scored behind it."""
+"""A run into a results file: checks, questions, scores."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Self
 from lbx.backends import Backend, ModelCard
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.options import AUTO, MOST_THREADS
-from lbx.base.errors import BackendError, DoesNotFitError, UsageError
+from lbx.base.errors import BackendError, UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
 from lbx.forecast.calibration import calibrate, room_of
@@ -30,7 +30,7 @@ from lbx.forecast.shards import (
     make_shards,
 )
 from lbx.running.listening import Listener
-from lbx.running.models import card_of, load_model, load_to_count
+from lbx.running.models import card_of, load_to_count, load_to_forecast
 from lbx.running.plan import known_costs, share_of_one
 from lbx.running.preparing import make_works, resolve, retrieving
 from lbx.running.resolved import ResolvedRun, check_samples
@@ -179,10 +179,7 @@ def _load(run: ResolvedRun, how: Counting) -> tuple[ModelCard, Backend, bool] | 
     try:
         card = card_of(run.spec, run.bundle)
         if how.calibrate and how.like is None:
-            try:
-                return card, load_model(card, run.bundle), True
-            except DoesNotFitError as error:
-                log.info(f"{error} Its tokens are counted anyway.")
+            return card, *load_to_forecast(card, run.bundle)
         return card, load_to_count(card, run.bundle), False
     except BackendError as error:
         log.info(f"{error.cause} So shards are made equal by characters; this only affects how even they are.")

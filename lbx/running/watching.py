@@ -1,4 +1,4 @@
-"""A run while it goes on: how far it is, its pace and memory, its log, and its sessions in the results file."""
+"""A run in progress: pace, memory, log, and its sessions in the results file."""
 
 from __future__ import annotations
 

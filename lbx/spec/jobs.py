@@ -1,4 +1,4 @@
-"""What a run asks, the loaded model that answers it, and its samples in jobs.
+"""The questions of a run, the loaded model that answers them, and jobs of samples.
 
 A job is large enough to find what prompts share, and holds all questions on a document.
 """

@@ -1,4 +1,4 @@
-"""What is asked of which model and how, as one value: checked when it is made, and the same in a JSON file."""
+"""The spec of a run as a value: checked when it is made, and stored as JSON."""
 
 import functools
 import json
@@ -17,9 +17,6 @@ from lbx.base.run_options import ASKING, AskingOptions
 from lbx.base.tables import nearest
 from lbx.retrieval import BM25
 from lbx.spec.settings import Retrieval, RunSettings, SampleChoice
-
-if TYPE_CHECKING:
-    from lbx.spec.settings import RunSettings
 
 FORMAT = 1
 _MARK = "lbx_run"
@@ -165,12 +162,12 @@ class RunSpec(AskingOptions, ChoosingOptions):
         _ = self.choice, self.kinds  # each is checked as it is made
 
     @property
-    def settings(self) -> "RunSettings":
+    def settings(self) -> RunSettings:
         """Settings without the retriever's name and the model's own sampling, which are not known yet."""
         return RunSettings(**{name: getattr(self, name) for name in ASKING})
 
     @property
-    def kinds(self) -> list[tuple[str | None, "RunSettings"]]:
+    def kinds(self) -> list[tuple[str | None, RunSettings]]:
         """Name and settings of each of the runs that are made together."""
         if not self.both_kinds:
             return [(self.name, self.settings)]

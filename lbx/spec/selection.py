@@ -1,4 +1,4 @@
-"""Which of the tasks' samples are asked: what the command line says of it, and what that means in a bundle's data.
+"""The selected samples of each task, from the options that select them.
 
 A document is named by the SHA-256 of its text, and ``--sample`` draws documents in the order of the SHA-256 of seed and
 name. So what is drawn is the same on every machine and Python, a smaller N draws a part of what a larger one does, and

@@ -15,8 +15,15 @@ from hypothesis import strategies as st
 
 from lbx.base.errors import UsageError
 from lbx.retrieval.chunks import split, split_as_published, words
-from lbx.retrieval.ranking import best, bm25, bm25_characters, bm25_elasticsearch, cosine
-from lbx.retrieval.retriever import bm25_retriever, embedding_retriever
+from lbx.retrieval.retriever import (
+    best,
+    bm25,
+    bm25_characters,
+    bm25_elasticsearch,
+    bm25_retriever,
+    cosine,
+    embedding_retriever,
+)
 
 DOCUMENT = (
     "The lighthouse keeper counted seven ships. "
@@ -137,7 +144,7 @@ def test_bm25_says_nothing(capfd, caplog):
 
 def test_bm25_does_not_depend_on_the_order_of_sets():
     code = (
-        "from lbx.retrieval.ranking import bm25\n"
+        "from lbx.retrieval.retriever import bm25\n"
         "texts = [f'ship {i} tea {i % 7} sea {i % 3} maps and rivers' for i in range(60)]\n"
         "print(bm25(texts)('tea 3 sea 2 rivers 17').tobytes().hex())"
     )

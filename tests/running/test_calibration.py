@@ -148,32 +148,27 @@ def test_a_model_with_time_for_little_is_taken_at_its_first_tokens(clock: Clock)
     assert costs.answers == {}
 
 
-def test_prices_of_one_prompt_after_the_other(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    backend = TimedBackend(clock, TimedMemory(clock, 1.0))
-    costs = calibrate(backend, plan(), batching=False)
+WHOLE = {"max_sequences": 2, "max_cells": 24_000, "max_step": 6000, "forks_anywhere": False,
+         "follow_limit": NOTHING_FOLLOWS}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("limits", "batching", "room"), [({}, False, (1, 1)), (WHOLE, True, (1, 0))], ids=["one by one", "whole prompts"]
+)
+def test_prices_without_batches(
+    clock: Clock, limits: dict[str, int], batching: bool, room: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    memory = TimedMemory(clock, 1.0, **limits)
+    backend = TimedBackend(clock, memory)
+    costs = calibrate(backend, plan(), batching=batching)
     assert costs is not None
     assert caplog.messages == ["Measuring the model's speed: at most 3 s, or 2% of the run's time."]
     assert costs.token_s == pytest.approx(TOKEN_S, rel=0.02)
     assert costs.seen_s == pytest.approx(SEEN_S, rel=0.05)
-    one_answer = costs.step_s + costs.answer_s
-    assert one_answer == pytest.approx(STEP_S + ANSWER_S, rel=0.05)
-    assert room_of(backend, batching=False).answers == 1
-    assert room_of(backend, batching=True).answers == 6
-
-
-def test_prices_where_every_prompt_is_computed_whole(clock: Clock) -> None:
-    memory = TimedMemory(
-        clock, 1.0, max_sequences=2, max_cells=24_000, max_step=6000, forks_anywhere=False, follow_limit=NEVER_EXTENDS
-    )
-    backend = TimedBackend(clock, memory)
-    costs = calibrate(backend, plan(), batching=True)
-    assert costs is not None
-    assert all(not before for before in memory.begun), "no prompt follows another"
-    assert costs.token_s == pytest.approx(TOKEN_S, rel=0.02)
-    assert costs.seen_s == pytest.approx(SEEN_S, rel=0.02)
     assert costs.step_s + costs.answer_s == pytest.approx(STEP_S + ANSWER_S, rel=0.05)
-    room = room_of(backend, batching=True)
-    assert (room.answers, room.step) == (1, 0)
+    capacity = room_of(backend, batching=batching)
+    assert (capacity.answers, capacity.step) == room
+    assert not limits or not any(memory.begun), "no prompt follows another"
 
 
 def test_answers_are_tried_out(clock: Clock) -> None:

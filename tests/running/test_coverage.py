@@ -45,14 +45,9 @@ def work(tmp_path: Path) -> Work:
     return work_of(bundle, BENCHMARKS["longbench"].tasks(bundle), backend, RunSettings())
 
 
-def ask(store: Store, work: Work, selection: Selection = EVERYTHING, *, counted: bool = True) -> Outcome:
-    """As ``lbx run`` does; ``counted`` False as an lbx did that did not store how many samples there are."""
-    work = dataclasses.replace(work, selection=selection)
-    known = {task.full_name: task.samples for task in work.tasks} if counted else None
-    beside = {task.full_name: task.unscored for task in work.tasks if task.unscored} if counted else None
-    row = dataclasses.replace(work.row, task_samples=known, unscored_samples=beside)
-    work = dataclasses.replace(work, row=row)
-    runner = Runner([work.run_id], [work], store, [store.begin_run(row)], Watcher(), LocalAsker(lambda: [work]))
+def ask(store: Store, work: Work, selection: Selection = EVERYTHING) -> Outcome:
+    work = dataclasses.replace(work, selection=selection, row=work.row.counting(work.tasks))
+    runner = Runner([work.run_id], [work], store, [store.begin_run(work.row)], Watcher(), LocalAsker(lambda: [work]))
     return runner.run()[0]
 
 
@@ -106,17 +101,6 @@ def test_a_failed_sample_leaves_a_part(store: Store, work: Work, tmp_path: Path)
     assert (outcome.failed, outcome.samples, outcome.bundle_samples) == (1, 7, 8)
     assert official(store)["qasper"] == (None, True)
     assert official(store)["hotpotqa"] == (62.5, False)
-
-
-def test_of_older_files_nobody_knows(store: Store, work: Work) -> None:
-    """Their numbers stay as they were; what goes on is known from then on."""
-    ask(store, work, EVERYTHING.first(work.tasks, 1), counted=False)
-    assert store.query("SELECT DISTINCT bundle_samples, coverage, partial FROM task_scores").rows == [
-        (None, None, False)
-    ]
-    assert {row["run"] for row in read(store, "paper").dicts()} == {"scripted"}
-    ask(store, work, EVERYTHING.first(work.tasks, 2))
-    assert store.query("SELECT DISTINCT coverage, partial FROM task_scores").rows == [("2 of 4", True)]
 
 
 def test_iterations_count_as_one_sample(store: Store, work: Work) -> None:

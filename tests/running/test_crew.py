@@ -8,8 +8,9 @@ import pickle
 import random
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crew_calls import boom, loaded, names_of
@@ -167,6 +168,17 @@ def test_errors_survive_the_way_between_processes() -> None:
 # --- processes
 
 
+@pytest.fixture
+def crew(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerPool]:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    with WorkerPool(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1) as pool:
+        yield pool
+
+
+def ask_all(pool: WorkerPool, bundle: Bundle, size: JobSize | None = None, count: Any = lambda _: None) -> Any:
+    return pool.ask(make_jobs([agenda(bundle)], [set()], size or JobSize()), count)
+
+
 def order(bundle: Bundle, folder: Path, answers: dict[str, object]) -> ResolvedRun:
     scripted(folder, answers)
     spec = RunSpec(bundle=str(bundle.root), model=str(folder / "model.toml"), tasks=("longbench_v2",))
@@ -182,9 +194,7 @@ def test_killed_workers_cost_no_answer(bundle: Bundle, tmp_path: Path, caplog: p
     got: list[tuple[str, str | None]] = []
     moments = set(chance.sample(range(QUESTIONS - 5), 2 * kills(13)))
     with caplog.at_level("INFO", "lbx"), WorkerPool(prepare, 2) as crew:
-        size = JobSize(questions=10)
-        jobs = make_jobs([agenda(bundle)], [set()], size)
-        for item, row in crew.ask(jobs, lambda _: None):
+        for item, row in ask_all(crew, bundle, JobSize(questions=10)):
             got.append((item.sample.sample_id, row.output))
             assert row.error is None
             if len(got) in moments:
@@ -195,38 +205,27 @@ def test_killed_workers_cost_no_answer(bundle: Bundle, tmp_path: Path, caplog: p
     assert all("SIGKILL" in one for one in said)
 
 
-def test_calls_reach_a_worker_and_errors_come_back(
-    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    with WorkerPool(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1) as crew:
-        assert [row.run_id for row in crew.rows] == ["r1"]
-        assert not {"lbx.cli", "rich", "typer"} & set(crew.call(loaded)), "a worker needs no command line"
-        os.kill(crew.process_ids[0], signal.SIGKILL)
-        assert crew.call(names_of) == ["r1"]
-        with pytest.raises(UsageError, match="no such thing"):
-            crew.call(boom)
+def test_calls_reach_a_worker_and_errors_come_back(crew: WorkerPool) -> None:
+    assert [row.run_id for row in crew.rows] == ["r1"]
+    assert not {"lbx.cli", "rich", "typer"} & set(crew.call(loaded)), "a worker needs no command line"
+    os.kill(crew.process_ids[0], signal.SIGKILL)
+    assert crew.call(names_of) == ["r1"]
+    with pytest.raises(UsageError, match="no such thing"):
+        crew.call(boom)
 
 
 @pytest.mark.parametrize("asks", [False, True])
-def test_a_worker_with_another_model_ends_the_run(bundle: Bundle, tmp_path: Path, asks: bool) -> None:
-    """Its answers would stand under the first one's name: the file has changed, or it computes elsewhere."""
-    with WorkerPool(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1) as crew:
-        scripted(tmp_path, {"*": "y"})
-        os.kill(crew.process_ids[0], signal.SIGKILL)
-        with pytest.raises(BackendError, match=r"another model than the first one: backend\.weights is"):
-            if asks:
-                jobs = make_jobs([agenda(bundle)], [set()], JobSize())
-                list(crew.ask(jobs, lambda _: None))
-            else:
-                crew.call(names_of)
+def test_a_worker_with_another_model_ends_the_run(crew: WorkerPool, bundle: Bundle, tmp_path: Path, asks: bool) -> None:
+    """Its answers would get the first one's name: the file has changed, or it computes elsewhere."""
+    scripted(tmp_path, {"*": "y"})
+    os.kill(crew.process_ids[0], signal.SIGKILL)
+    with pytest.raises(BackendError, match=r"another model than the first one: backend\.weights is"):
+        list(ask_all(crew, bundle)) if asks else crew.call(names_of)
 
 
-def test_tokens_are_counted(bundle: Bundle, tmp_path: Path) -> None:
+def test_tokens_are_counted(crew: WorkerPool, bundle: Bundle) -> None:
     counted: list[int] = []
-    with WorkerPool(functools.partial(prepare_worker, order(bundle, tmp_path, {"*": "x"})), 1) as crew:
-        jobs = make_jobs([agenda(bundle)], [set()], JobSize())
-        rows = [row for _, row in crew.ask(jobs, counted.append)]
+    rows = [row for _, row in ask_all(crew, bundle, count=counted.append)]
     assert sum(counted) == sum((row.prompt_tokens or 0) + (row.output_tokens or 0) for row in rows) > 0
 
 

@@ -91,19 +91,16 @@ def _pair(costs: list[float], count: int) -> float:
 
 def test_a_document_goes_whole_with_all_its_questions(tmp_path: Path) -> None:
     rows = [v2_row(number, context=f"document {number // 3} " * 50) for number in range(9)]
-    agenda = Agenda(
-        v2_bundle(tmp_path, rows), [Task("longbench_v2", "v2", ("accuracy",), 9)], BENCHMARKS, RunSettings()
-    )
-    tasks = BENCHMARKS["longbench_v2"].tasks(agenda.bundle)
-    agenda = Agenda(agenda.bundle, tasks, BENCHMARKS, RunSettings())
-    found = documents_in_characters([agenda])
+    bundle = v2_bundle(tmp_path, rows)
+    tasks = BENCHMARKS["longbench_v2"].tasks(bundle)
+    found = documents_in_characters([Agenda(bundle, tasks, BENCHMARKS, RunSettings())])
     assert [[place.position for place in one.places] for one in found] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     (walk,) = found[0].walks
     assert len(walk.length) == 3
     assert walk.kept[0] == 0 and all(
         kept > 0.9 * (length - 40) for kept, length in zip(walk.kept[1:], walk.length[1:], strict=True)
     )
-    alone = Agenda(agenda.bundle, tasks, BENCHMARKS, RunSettings(no_context=True))
+    alone = Agenda(bundle, tasks, BENCHMARKS, RunSettings(no_context=True))
     assert [len(one.places) for one in documents_in_characters([alone])] == [1] * 9, "nothing is shared without it"
 
 

@@ -1,4 +1,4 @@
-"""Which cores and GPUs each of several worker processes gets."""
+"""Cores and GPUs of each of several worker processes."""
 
 from __future__ import annotations
 

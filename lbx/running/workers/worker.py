@@ -1,4 +1,4 @@
-"""A worker process: a model, and nothing else. It asks what it is told to ask, and holds no file.
+"""A worker process: a loaded model without a results file, which answers jobs.
 
 Its only tie is one pipe to the process that writes. When that one ends, however it ends, so does this one.
 """

@@ -21,6 +21,8 @@ from lbx.web.pages import number_in, page, saving
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _VERDICTS = {"a": "A is better", "b": "B is better", "tie": "a tie", "both_bad": "both bad"}
 _VERDICT_KEYS = {"a": "a", "b": "b", "tie": "t", "both_bad": "x"}
+_Rated = tuple[int, int | str]
+"""Place of an answer, and its value."""
 
 
 class RatingPages:
@@ -142,61 +144,63 @@ class RatingPages:
     def _save(self, request: Request, fields: Mapping[str, str]) -> str:
         rater = request.state.person
         item = self._session.item(rater, request.path_params["number"])
-        done = fields.get("do", "save")
+        button = fields.get("do", "save")
+        rated = self._parse_button(button)
         was_done = self._session.is_done(rater, item)
-        typed = self._changed_comments(rater, item, fields)
-        undone = self._undo(rater, item) if done == "undo" else ""  # before what came along becomes the last
-        opinions = self._opinions(rater, item, typed, done)
+        comments = self._changed_comments(rater, item, fields)
+        undone = self._undo(rater, item) if button == "undo" else ""  # before the comments become the last opinion
+        opinions = self._opinions(rater, item, rated, comments, skipped=button == "skip")
         since = self._opened_at.get((rater, item.number))
         new = self._session.save(rater, item, opinions, seconds=None if since is None else time.monotonic() - since)
         if undone:
             return undone
-        if done in ("next", "skip"):
-            self._messages[rater] = f"Question {self._number_of(rater, item)} is left open." if done == "skip" else ""
+        if button in ("next", "skip"):
+            self._messages[rater] = f"Question {self._number_of(rater, item)} is left open." if button == "skip" else ""
             return self._after(rater, item)
-        if done == "back":
+        if button == "back":
             return self._before(rater, item)
-        self._messages[rater] = self._saved_message(rater, item, done) if new or done != "save" else ""
-        if self._session.is_done(rater, item) and not was_done and done != "save":
+        self._messages[rater] = self._saved_message(rater, item, rated) if new or button != "save" else ""
+        if self._session.is_done(rater, item) and not was_done and button != "save":
             return self._after(rater, item)
-        return f"{_item_path(item)}?at={self._next_answer(rater, item, done)}"
+        return f"{_item_path(item)}?at={self._next_answer(rater, item, rated)}"
 
     def _changed_comments(self, rater: str, item: Item, fields: Mapping[str, str]) -> dict[int, str]:
-        held = [(row.comment if row else None) or "" for row in self._session.latest(rater, item)]
-        comments = {place: fields.get(f"comment-{place}", comment) for place, comment in enumerate(held)}
-        return {place: comment for place, comment in comments.items() if comment.strip() != held[place]}
+        """{place: its comment} where that was changed on the page."""
+        saved = [(row.comment if row else None) or "" for row in self._session.latest(rater, item)]
+        comments = {place: fields.get(f"comment-{place}", comment) for place, comment in enumerate(saved)}
+        return {place: comment for place, comment in comments.items() if comment.strip() != saved[place]}
 
-    def _opinions(self, rater: str, item: Item, typed: Mapping[int, str], done: str) -> list[Opinion]:
+    def _opinions(
+        self, rater: str, item: Item, rated: _Rated | None, comments: Mapping[int, str], *, skipped: bool
+    ) -> list[Opinion]:
         """The button's opinion, and each comment that was changed."""
-        rated = self._parse_button(done)
         opinions = []
         for place, value in enumerate(self._session.values(rater, item)):
             if rated and rated[0] == place:
-                opinions.append(Opinion(place, rated[1], typed.get(place)))
-            elif place in typed or (done == "skip" and value is None):
-                opinions.append(Opinion(place, int(value) if isinstance(value, float) else value, typed.get(place)))
+                opinions.append(Opinion(place, rated[1], comments.get(place)))
+            elif place in comments or (skipped and value is None):
+                opinions.append(Opinion(place, int(value) if isinstance(value, float) else value, comments.get(place)))
         if rated and rated[0] not in {opinion.place for opinion in opinions}:
             raise UsageError("There is no such answer.")
         return opinions
 
-    def _parse_button(self, done: str) -> tuple[int, int | str] | None:
+    def _parse_button(self, button: str) -> _Rated | None:
         """Place and value of a rating button; None for a button of another kind."""
         if self._session.set.kind == SCORE:
-            match = re.fullmatch(r"rate-([0-9]{1,3})-(-?[0-9]{1,6})", done)
+            match = re.fullmatch(r"rate-([0-9]{1,3})-(-?[0-9]{1,6})", button)
             value: int | str = int(match[2]) if match else 0
         else:
-            match = re.fullmatch(r"rate-(0)-(a|b|tie|both_bad)", done)
+            match = re.fullmatch(r"rate-(0)-(a|b|tie|both_bad)", button)
             value = match[2] if match else ""
-        if match is None and done not in ("save", "next", "skip", "undo", "back"):
+        if match is None and button not in ("save", "next", "skip", "undo", "back"):
             raise UsageError("No page of lbx sends such a form.", fix="Nothing was saved.")
         return (int(match[1]), value) if match else None
 
-    def _saved_message(self, rater: str, item: Item, done: str) -> str:
-        rated, place = self._parse_button(done), self._number_of(rater, item)
+    def _saved_message(self, rater: str, item: Item, rated: _Rated | None) -> str:
         if rated is None:
             return "Saved."
         what = f"{letter(rated[0])}: {rated[1]}" if self._session.set.kind == SCORE else _VERDICTS[str(rated[1])]
-        return f"Saved: question {place}, {what}. u undoes it."
+        return f"Saved: question {self._number_of(rater, item)}, {what}. u undoes it."
 
     def _undo(self, rater: str, item: Item) -> str:
         undone = self._session.undo(rater)
@@ -211,15 +215,14 @@ class RatingPages:
     def _number_of(self, rater: str, item: Item) -> int:
         return self._session.queue(rater).index(item) + 1
 
-    def _next_answer(self, rater: str, item: Item, done: str) -> int:
+    def _next_answer(self, rater: str, item: Item, rated: _Rated | None) -> int:
         """The next answer without a rating, else the one after the rated one."""
-        values, rated = self._session.values(rater, item), self._parse_button(done)
-        at = rated[0] if rated else 0
+        values = self._session.values(rater, item)
         open_ = [place for place, value in enumerate(values) if value is None]
         if rated is None:
             return open_[0] if open_ else 0
-        following = [place for place in open_ if place > at] + open_
-        return following[0] if following else min(at + 1, len(values) - 1)
+        following = [place for place in open_ if place > rated[0]] + open_
+        return following[0] if following else min(rated[0] + 1, len(values) - 1)
 
     def _after(self, rater: str, item: Item) -> str:
         following = self._session.next_open(rater, item.number)

@@ -76,6 +76,8 @@ def test_the_official_scripts_file_has_its_numbers_and_comes_back(store: Store, 
         ).rows
         assert dict(scores)["answer"] == won and dict(scores)["against"] == 2
     assert store.query("SELECT count(*) FROM scores WHERE partial = 'ambiguous'").rows == [(2,)]
+    judged = store.query("SELECT DISTINCT benchmark, task, rubric FROM judgements").rows
+    assert judged == [("leval", "judged", "leval")]
     (again,) = export_judgements(store, [first.run_id, second.run_id], tmp_path / "out").files
     assert again.name == GOLDEN.name and again.read_bytes() == GOLDEN.read_bytes()
     (alone,) = export_judgements(store, [second.run_id], tmp_path / "second").files

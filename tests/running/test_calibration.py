@@ -15,7 +15,7 @@ from lbx.base.records import Request, SampleKey
 from lbx.forecast import calibration
 from lbx.forecast.calibration import calibrate, room_of
 from lbx.forecast.run_plan import RunPlan, TaskPlan
-from lbx.inference.model import NEVER_EXTENDS, BackendInfo, Extend
+from lbx.inference.model import BackendInfo, Extend
 
 TOKEN_S, SEEN_S, STEP_S, ANSWER_S, ANSWER_SEEN_S = 1e-3, 2e-7, 5e-3, 1e-3, 1e-6
 CHUNK = 32
@@ -149,7 +149,7 @@ def test_a_model_with_time_for_little_is_taken_at_its_first_tokens(clock: Clock)
 
 
 WHOLE = {"max_sequences": 2, "max_cells": 24_000, "max_step": 6000, "forks_anywhere": False,
-         "follow_limit": NOTHING_FOLLOWS}  # fmt: skip
+         "follow_limit": NEVER_EXTENDS}  # fmt: skip
 
 
 @pytest.mark.parametrize(

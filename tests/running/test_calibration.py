@@ -15,7 +15,7 @@ from lbx.base.records import Request, SampleKey
 from lbx.forecast import calibration
 from lbx.forecast.calibration import calibrate, room_of
 from lbx.forecast.run_plan import RunPlan, TaskPlan
-from lbx.inference.model import BackendInfo, Extend
+from lbx.inference.model import NEVER_EXTENDS, BackendInfo, Extend
 
 TOKEN_S, SEEN_S, STEP_S, ANSWER_S, ANSWER_SEEN_S = 1e-3, 2e-7, 5e-3, 1e-3, 1e-6
 CHUNK = 32

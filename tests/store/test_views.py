@@ -354,7 +354,6 @@ def test_answers_has_a_row_for_each_answer_with_all_that_people_ask_for(store: S
             GenerationRow("r2", "judge", "rubric", "x", 0, output="[[A]]"),
         ],
         scores=[
-            ScoreRow("r1", *TASK, "a", 0, "f1", 1, 0.25, None, headline=True),
             ScoreRow("r1", *TASK, "a", 0, "f1", 2, 1.0, None, headline=True),
             ScoreRow("r1", *TASK, "a", 0, "other", 2, 0.5, None, headline=False),
             ScoreRow("r1", *TASK, "a", 1, "f1", 2, 0.0, None, headline=True),

@@ -11,7 +11,6 @@ from __future__ import annotations
 from lbx.base.marks import OF_ANSWERS
 from lbx.base.run_options import view_labels
 from lbx.store.judging_views import JUDGING_VIEWS
-from lbx.store.numbers import KEY_COLUMNS
 from lbx.store.rows import SURE
 
 # Reasoning that a run's answers show: 0 none; 1 a block, or a prompt that asks to reason in words; 2 a block longer
@@ -85,11 +84,13 @@ RUN_COVERAGE = f"""
 _LINE = """CASE kind WHEN 'task' THEN task || CASE metric WHEN '' THEN '' ELSE ', ' || metric END
                 ELSE "grouping" || CASE name WHEN 'all' THEN '' ELSE ' ' || name END || ': ' || metric END"""
 
-NUMBERS_OF_TASKS_AND_GROUPS = """
+NUMBERS_OF_TASKS_AND_GROUPS = f"""
     WITH heads AS (
         SELECT run_id, benchmark, task, metric AS head FROM numbers WHERE kind = 'task' AND headline
     )
-    SELECT n.* EXCLUDE (metric, official, in_paper, position, unit),
+    SELECT n.run_id, n.benchmark, n.kind, n.task, n."grouping", n.name, n.judge, n.against, n.questions, n.length_unit,
+           n.length_up_to, n.metric_version, n.n, n.score, n.partial, n.headline, n.task_position,
+           {_SURE.format(t="n")}, {_OPEN.format(t="n")},
            CASE WHEN n.headline THEN '' WHEN n.kind = 'task' AND h.head IS NOT NULL
                 THEN replace(n.metric, h.head || '/', '') ELSE n.metric END AS metric, n.official,
            CASE WHEN n.kind = 'task' THEN n.in_paper AND h.head IS NOT NULL ELSE n.official IS NOT NULL END AS in_paper,
@@ -208,7 +209,9 @@ VIEWS: dict[str, str] = {
         FROM group_results g JOIN {_RUNS} r USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
     """,
     # The papers' tables, a row a number: part 0 the tasks in the paper's order, part 1 its averages.
-    "paper": f"SELECT * EXCLUDE ({', '.join(KEY_COLUMNS)}) FROM ({PAPER_NUMBERS})",
+    "paper": f"""
+        SELECT run, run_id, benchmark, line, official, part, place, position, {", ".join(SURE)} FROM ({PAPER_NUMBERS})
+    """,
     # What may have spoilt a task's score, as counts of its n generations. An imported answer's file does not say.
     "guards": f"""
         WITH marked AS (

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.judge import Judging, Round
+from lbx.scoring.opinions import write_ratings
 from lbx.scoring.scores import add_up, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
+from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
 
 PAIR = Rubric(
     "pairs",

@@ -18,8 +18,9 @@ from lbx.cluster import slurm
 from lbx.cluster.folder import RunFolder
 from lbx.forecast.shards import ShardPlan
 from lbx.judging.journal import journal_of
+from lbx.scoring import opinions
 from lbx.scoring.adding_up import add_up, add_up_completed
-from lbx.store import Store, opinions
+from lbx.store import Store
 from lbx.store.copies import alone
 from lbx.store.merging import Merging, merge_files
 from lbx.store.opening import check_place

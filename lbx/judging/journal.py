@@ -23,8 +23,9 @@ from lbx.base.inputs import read_handed
 from lbx.base.limits import JOURNAL_BYTES
 from lbx.base.outputs import open_kept, sync_folder
 from lbx.judging.rating_lines import is_on_scale, line_of, record_of
+from lbx.scoring.opinions import write_ratings
 from lbx.store import Store
-from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
+from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
 from lbx.store.rows import as_json
 
 

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from lbx.benchmarks import official_judge
+from lbx.scoring import opinions
 from lbx.statistics.differences import difference
 from lbx.statistics.estimates import Estimate
-from lbx.store import Store, opinions
+from lbx.store import Store
 
 _MOST_ERRORS = 0.05
 _ASKS = ("orders",)

@@ -12,9 +12,10 @@ from lbx.base.number_key import ALL, NumberKey
 from lbx.report.fitness import Fitness, fitness_of
 from lbx.report.labels import labels
 from lbx.report.shapes import ReportQuery
+from lbx.scoring import opinions
 from lbx.scoring.scored import SURE, as_table, named
 from lbx.statistics.differences import mcnemar
-from lbx.store import Store, Table, opinions
+from lbx.store import Store, Table
 from lbx.store.rows import ENDS
 
 Row = dict[str, Any]

@@ -15,9 +15,10 @@ from lbx.benchmarks.base.aggregates import Average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.judge import NAME as JUDGE
+from lbx.scoring import opinions
 from lbx.scoring.scored import known, number, plain_numbers, read, told
 from lbx.statistics.estimates import Estimate, interval, labels_of
-from lbx.store import GroupRow, ResultRow, Store, opinions
+from lbx.store import GroupRow, ResultRow, Store
 from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, NumberRow, stored_sample
 
 # While answers are scored again, those of some tasks have scores of another version.

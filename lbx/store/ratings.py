@@ -16,7 +16,6 @@ from typing import Any
 import duckdb
 
 from lbx.base.errors import StoreError
-from lbx.store import opinions
 from lbx.store.inserting import as_parameter, insert, rows_of_json
 from lbx.store.rows import Table, TableRow
 from lbx.store.store import Store
@@ -104,7 +103,7 @@ def ratings_of(store: Store, set_id: str) -> Table:
     return store.query("SELECT * FROM ratings WHERE set_id = ? ORDER BY created_at, revision", [set_id])
 
 
-def write_ratings(
+def insert_ratings(
     store: Store,
     sets: Sequence[RatingSetRow],
     items: Sequence[RatingItemRow],
@@ -112,10 +111,10 @@ def write_ratings(
     *,
     replace: bool = False,
 ) -> int:
-    """Commit what was not said yet, all or none, under revisions of its own. Returns how many ratings that were.
+    """Commit new ratings, all or none, under revisions of their own. Returns the number of new ratings.
 
     Args:
-        replace: instead, each row takes the place of the one that has its key, revision included.
+        replace: replace rows of the same key, revision included, instead.
 
     Raises:
         StoreError: the disk is full or the file cannot be written; nothing of this batch is in it then.
@@ -128,9 +127,7 @@ def write_ratings(
             insert(connection, "ratings", ratings)
         elif ratings:
             _add(connection, rows_of_json(connection, "ratings"), [as_parameter(ratings)])
-        added = _count(connection) - before
-    opinions.add_up(store, {row.run_id for row in ratings})
-    return added
+        return _count(connection) - before
 
 
 def take_ratings(connection: duckdb.DuckDBPyConnection, source: str, path: Path) -> None:

@@ -337,7 +337,7 @@ class Store:
         return held
 
     def write_opinions(self, run_id: str, benchmark: str, opinions: Sequence[NumberRow]) -> None:
-        """Replace the opinions of judges and people on a run's answers; see ``lbx.store.opinions``."""
+        """Replace the opinions of judges and people on a run's answers; see ``lbx.scoring.opinions``."""
         with self.transaction() as connection:
             numbers.replace_opinions(connection, run_id, benchmark, opinions)
 

@@ -13,7 +13,8 @@ from killing import Answers
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.running.rescoring import score_with
-from lbx.store import Store, opinions
+from lbx.scoring import opinions
+from lbx.store import Store
 
 SCORES = ("scores", "numbers")
 _OF_PEOPLE = ("rating_sets", "rating_items", "ratings")

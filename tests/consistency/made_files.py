@@ -21,9 +21,10 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.judge import Round
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES
 from lbx.scoring.adding_up import add_up
+from lbx.scoring.opinions import write_ratings
 from lbx.scoring.scores import Rescoring, rescore, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
+from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
 
 Task = tuple[str, str]
 

@@ -14,8 +14,9 @@ from lbx.base.errors import UsageError
 from lbx.exchange.ratings.exporting import export_ratings
 from lbx.exchange.ratings.importing import import_ratings
 from lbx.exchange.ratings.pages import read_pages
+from lbx.scoring.opinions import write_ratings
 from lbx.store import Store
-from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
+from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
 
 PAGES = Path(__file__).parent / "leval_pages/human_eval"
 GOLD = PAGES / "claude.gpt4.ref.jsonl"

@@ -25,8 +25,9 @@ from lbx.judging.journal import Journal, collect, journal_of, read_journal
 from lbx.judging.rating_session import Opinion, RatingSession
 from lbx.judging.rating_sets import PAIR, RatingSet
 from lbx.scoring.adding_up import add_up
+from lbx.scoring.opinions import write_ratings
 from lbx.store import GenerationRow, Store
-from lbx.store.ratings import RatingRow, write_ratings
+from lbx.store.ratings import RatingRow
 
 HERE = Path(__file__).parent
 

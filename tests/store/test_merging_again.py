@@ -18,9 +18,10 @@ from profiles import examples
 from store_rows import RUN, generation, sample, score
 
 from lbx.base.errors import StoreError
+from lbx.scoring.opinions import write_ratings
 from lbx.store import GenerationRow, ResultRow, SessionRow, Store
 from lbx.store.merging import merge_files
-from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
+from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
 from lbx.store.runs import metadata, set_metadata, set_metric_version
 from lbx.store.sessions import keep_sessions
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from sites import HOSTILE
 
 from lbx.base.records import Sample
+from lbx.scoring.opinions import write_ratings
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
+from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
 
 DOCUMENT = "The kettle is blue.\n" * 2000
 TASK = ("longbench", "qasper")

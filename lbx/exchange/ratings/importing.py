@@ -27,9 +27,10 @@ from lbx.exchange.ratings.pages import (
     RatingFiles,
     means,
 )
+from lbx.scoring.opinions import write_ratings
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.imports import import_of, write_import
-from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, write_ratings
+from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
 
 NAME = "leval"
 PAGE_ROW = ""

@@ -14,9 +14,10 @@ import numpy as np
 
 from lbx.base.number_key import ALL
 from lbx.statistics.estimates import Estimate, Stratum, coded, interval
+from lbx.store import Store
+from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, insert_ratings
 from lbx.store.rows import SURE, NumberRow, OpinionRow
 from lbx.store.rows import sureness as columns_of
-from lbx.store.store import Store
 
 Row = dict[str, Any]
 
@@ -98,6 +99,27 @@ def add_up(store: Store, run_ids: Collection[str]) -> None:
     )
     for run_id, benchmark in dict.fromkeys([*rows, *held.rows]):
         store.write_opinions(run_id, benchmark, rows.get((run_id, benchmark), []))
+
+
+def write_ratings(
+    store: Store,
+    sets: Sequence[RatingSetRow],
+    items: Sequence[RatingItemRow],
+    ratings: Sequence[RatingRow],
+    *,
+    replace: bool = False,
+) -> int:
+    """Commit new ratings, and add up the numbers of the rated runs again. Returns the number of new ratings.
+
+    Args:
+        replace: replace rows of the same key, revision included, instead.
+
+    Raises:
+        StoreError: the disk is full, or the file cannot be written; no rating is in it then.
+    """
+    new = insert_ratings(store, sets, items, ratings, replace=replace)
+    add_up(store, {row.run_id for row in ratings})
+    return new
 
 
 def _compared_with(store: Store, run_ids: Collection[str]) -> list[str]:

@@ -1,8 +1,8 @@
-"""The command line. Whatever way it is started, it first closes the way of the working folder's files into it."""
+"""Command-line interface. Importing it first removes the working folder from the module search path."""
 
 import gc
 
 from lbx.base.safepath import leave_out_working_folder
 
 leave_out_working_folder()
-gc.set_threshold(10_000)  # at 700 a tenth of a start goes into looking through what imports have made
+gc.set_threshold(10_000)  # at 700, a tenth of the startup time is garbage collection of imported objects

@@ -1,4 +1,4 @@
-"""``python -P -m lbx.cli``: the same as ``lbx``. Without -P Python itself runs files of the working folder first."""
+"""Same as ``lbx``: ``python -P -m lbx.cli``. Without -P, Python would run files of the working folder first."""
 
 from lbx.cli.main import main
 

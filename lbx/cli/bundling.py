@@ -1,4 +1,4 @@
-"""``lbx bundle``, ``lbx verify`` and ``lbx unpack``."""
+"""Commands ``lbx bundle``, ``lbx verify`` and ``lbx unpack``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from lbx.cli.gap_options import Bundle, Unpack, Verify
 from lbx.cli.output import ByteProgress, answer, answer_json, note, stderr, stdout
 
 _LINKS = 5
-"""Of a source that are shown by name."""
+"""Number of links listed by name per source."""
 
 
 def make_bundle(options: Bundle) -> None:
@@ -78,7 +78,7 @@ def _announce(outline: Outline) -> None:
 
 
 def _show_outline(outline: Outline, console: Console) -> None:
-    """Sources with licence and gate, then what is fetched and written; the officer's list, before any download."""
+    """Print sources with licences and gates, then download and archive sizes: the officer's list, before downloads."""
     held = ["in base"] if any(line.held_bytes for line in outline.lines) else []
     table = Table("source", "revision", "licence", "gated", "files", "bytes", *held, box=None, pad_edge=False)
     table.columns[0].overflow = "fold"
@@ -182,7 +182,7 @@ def _evidence(checked: VerifyReport) -> Iterator[str]:
 
 @contextmanager
 def _refusals_as_json(archive: Path, as_json: bool) -> Iterator[None]:
-    """A script that reads the answer gets one in any case; people read the error as ever."""
+    """Also print a refusal as JSON, so that scripts always get an answer; people read the error message."""
     try:
         yield
     except LbxError as error:

@@ -1,4 +1,4 @@
-"""``lbx submit``, ``lbx status`` and ``lbx merge``."""
+"""Commands ``lbx submit``, ``lbx status`` and ``lbx merge``."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def submit_to_slurm(options: SubmitSlurm) -> None:
     try:
         array_id = slurm.submit(folder.root / "job.sh")
     except LbxError:
-        folder.plan_file.unlink()  # so that the same command can be given again
+        folder.plan_file.unlink()  # so that the same command can be repeated
         raise
     folder.remember(Submitted("slurm", array_id))
     merge_id = slurm.submit(folder.root / "merge.sh", after=array_id)
@@ -122,14 +122,14 @@ def write_for_kubernetes(options: SubmitKubernetes) -> None:
 
 
 def _named(options: Submit, spec: RunSpec) -> RunSpec:
-    """The spec with a name: by default its folder's."""
+    """Name a spec after its folder, unless it has a name."""
     return dataclasses.replace(spec, name=spec.name or options.output.absolute().name or "run")
 
 
 def _planned(options: Submit, named: RunSpec) -> tuple[RunFolder, RunSpec, ShardPlan]:
     folder = RunFolder(options.output.absolute())
     if folder.plan_file.exists() and not options.dry_run:
-        folder.make()  # says that it holds a run, before minutes of counting
+        folder.make()  # raises UsageError for a folder with a run, before minutes of token counting
     counting = Counting(options.calibrate, options.like, options.tokens)
     with RunBar() as bar:
         plan = deal(named, options.shards, counting, bar, folder.results_files())
@@ -142,7 +142,7 @@ def _planned(options: Submit, named: RunSpec) -> tuple[RunFolder, RunSpec, Shard
 
 
 def _flags(options: Submit) -> list[str]:
-    """What is no part of the run, for each shard's command line."""
+    """Options for each shard's command line that are not part of the run's spec."""
     flags = {
         "--retry-failed": options.retry_failed,
         "--retry-empty": options.retry_empty,
@@ -159,7 +159,7 @@ def _launch(spec: RunSpec, folder: RunFolder, options: SubmitSlurm) -> Launch:
         raise UsageError(f"--runtime {options.runtime} is none of {', '.join(Runtime)}.") from exc
     models = [Path(name) for name in (spec.model, spec.retriever, spec.embedding) if name and Path(name).is_absolute()]
     read = [Path(spec.bundle), *(path.resolve() for path in options.bind), *(model.parent for model in models)]
-    read = list(dict.fromkeys([*read, *(path.resolve().parent for path in models)]))  # podman refuses one twice
+    read = list(dict.fromkeys([*read, *(path.resolve().parent for path in models)]))  # podman refuses duplicate mounts
     scratch = expanded_by_bash(options.scratch)
     return Launch(
         _this_program(), chosen, options.container, read, [folder.root], scratch, bool(options.gpus), options.cpus
@@ -167,7 +167,7 @@ def _launch(spec: RunSpec, folder: RunFolder, options: SubmitSlurm) -> Launch:
 
 
 def _this_program() -> str:
-    """How this lbx is called, for a machine that sees the same files."""
+    """Command line of this lbx, for a machine with the same file system."""
     called = find_tool(sys.argv[0])
     if called and Path(called).name == "lbx":
         return shlex.quote(str(Path(called).absolute()))

@@ -1,4 +1,4 @@
-"""The options of the commands that run on many machines."""
+"""Options of the commands that run on many machines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What ``lbx parity`` does."""
+"""Command ``lbx parity``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What shells offer as values of options, by the values that stand before them."""
+"""Shell completions of option values, based on the preceding values."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Given = Mapping[str, Any]
 
 
 def runs(typed: Given) -> list[str]:
-    """The runs of the results file, and the models that they are of."""
+    """Runs of the results file, and their models."""
     with Store(Path(typed.get("results") or typed["spec_file"]), read_only=True) as store:
         rows = store.query("SELECT run_id, model FROM runs ORDER BY ALL").rows
     return list(dict.fromkeys([*(run for run, _ in rows), *(model for _, model in rows)]))
 
 
 def tasks(typed: Given) -> list[str]:
-    """Benchmarks and their tasks: of the results file, of the bundle, or else all that lbx knows."""
+    """Benchmarks and tasks of the results file, else of the bundle, else all known to lbx."""
     if results := typed.get("results"):
         with Store(Path(results), read_only=True) as store:
             rows = store.query("SELECT DISTINCT benchmark, task FROM generations ORDER BY ALL").rows
@@ -36,11 +36,11 @@ def tasks(typed: Given) -> list[str]:
 
 
 def models(typed: Given) -> list[str]:
-    """What --model can name, as ``lbx models`` lists it."""
+    """Models listed by ``lbx models``."""
     bundle = typed.get("bundle")
     return [one.name for one in list_models(Bundle(Path(bundle)) if bundle else None)]
 
 
 def formats(_typed: Given) -> list[str]:
-    """Whose files are imported and exported."""
+    """Formats of imported and exported files."""
     return [*format_names(), *OPINION_FORMATS]

@@ -1,4 +1,4 @@
-"""The options of the commands that take in, give out and join results."""
+"""Options of the commands that import, export and merge results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ class Import:
         bundle_option(
             "Match rows to this bundle's samples, to compare with runs of lbx; rows that it does not have are "
             "named, and taken as they stand.",
-            variable=False,  # matching rows makes another run of them
+            variable=False,  # only on request: matching rows to samples results in a different run
         ),
     ] = None
     strip_reasoning: Annotated[

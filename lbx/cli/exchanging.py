@@ -1,4 +1,4 @@
-"""``lbx import``, ``lbx export``, ``lbx score`` and ``lbx metadata``."""
+"""Commands ``lbx import``, ``lbx export``, ``lbx score`` and ``lbx metadata``."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def import_files(options: Import) -> None:
         return
     Store.check(output)
     opened = Bundle(options.bundle) if options.bundle else None
-    # Before the results file is opened, so that none is made for predictions that cannot be taken.
+    # Checked before the results file is opened, so that invalid predictions do not create a file.
     metadata = key_values("--metadata", options.metadata)
     if file_format == official_judge.JUDGEMENT_FORMAT:
         _import_judge(options, opened, metadata)
@@ -159,7 +159,7 @@ def export_files(options: Export) -> None:
 
 
 def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
-    """What a reader of a run's files must know: that it has no end yet, or not every sample."""
+    """List warnings for readers of a run's files: the run is unfinished, or lacks samples."""
     ((status,),) = store.query("SELECT status FROM runs WHERE run_id = ?", [run]).rows
     if status != "done":
         yield f"The run {run} is {status}: its files may lack rows."
@@ -176,7 +176,8 @@ def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
 def record_metadata(options: Metadata) -> None:
     results = options.results
     changes = key_values("lbx metadata", options.said)
-    only_read = not changes or not is_results_file(results)  # opening what is none for writing would make it one
+    # Opening another file for writing would turn it into a results file.
+    only_read = not changes or not is_results_file(results)
     with Store(results, read_only=only_read) as store:
         run = runs_named(store, [options.run])[0] if options.run else only_run(store)
         metadata = set_metadata(store, run, changes) if changes else held(store, run)
@@ -188,11 +189,16 @@ def record_metadata(options: Metadata) -> None:
 
 
 def import_ratings(options: Import) -> None:
-    """Raises UsageError: the path or the rater is wrong; StoreError: the results file is."""
+    """Import ratings.
+
+    Raises:
+        UsageError: The path or the rater is wrong.
+        StoreError: The results file is wrong.
+    """
     output = options.output
     Store.check(output)
     opened = Bundle(options.bundle) if options.bundle else None
-    files = read_pages(options.path, options.rater)  # before the results file is made
+    files = read_pages(options.path, options.rater)  # before the results file is created
     with Store(output) as store:
         done = importing.import_ratings(store, files, bundle=opened, set_id=options.set_id)
         add_up_completed(store, BENCHMARKS)
@@ -208,7 +214,11 @@ def import_ratings(options: Import) -> None:
 
 
 def export_ratings(options: Export) -> None:
-    """Raises UsageError: no such set or rater, a document is nowhere, a file already exists."""
+    """Export a rater's ratings.
+
+    Raises:
+        UsageError: The set or the rater does not exist, a document is missing, or a file already exists.
+    """
     opened = Bundle(options.bundle) if options.bundle else None
     with Store(options.results, read_only=True) as store:
         files = exporting.export_ratings(

@@ -1,6 +1,6 @@
-"""Failures as errors of lbx: signals, exceptions of Python, and the command to give again.
+"""Conversion of signals and exceptions to errors of lbx, and the command to repeat.
 
-Without this click would print "Aborted!" after Ctrl-C and exit with 1, and SIGTERM would end lbx without a message.
+Otherwise, click would print "Aborted!" after Ctrl-C and exit with 1, and SIGTERM would end lbx without a message.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _SAFE = "Whatever was committed before is safe."
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM, which cluster schedulers send before they kill: a command ends as for Ctrl-C."""
+    """SIGTERM, which cluster schedulers send before SIGKILL; ends a command like Ctrl-C."""
 
 
 @contextmanager
 def stoppable(*, loads_model: bool) -> Iterator[None]:
-    """A command, in which both signals become InterruptedByUserError.
+    """Run a command, and convert SIGINT and SIGTERM to InterruptedByUserError.
 
     Args:
-        loads_model: a library may crash, or memory run out: explain that, too.
+        loads_model: Whether to explain crashes of a library and lack of memory, too.
     """
     signal.signal(signal.SIGTERM, _terminate)
     explaining = explained(_SAFE) if loads_model else nullcontext()
@@ -42,7 +42,7 @@ def stoppable(*, loads_model: bool) -> Iterator[None]:
 
 @contextmanager
 def saying(what: Callable[[], str]) -> Iterator[None]:
-    """Report an interruption of the block with ``what()``: the state that it leaves."""
+    """Convert an interruption of the block to an error with the text of ``what()``, a sentence on the state left."""
     try:
         yield
     except TerminatedError:
@@ -56,10 +56,10 @@ def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 
 def as_lbx_error(error: Exception) -> LbxError:
-    """An unexpected exception with its cause and a fix for people."""
+    """Convert an unexpected exception to an error with cause and fix."""
     if isinstance(error, OSError):
         return _from_os_error(error)
-    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # from Python 3.13 on an OSError
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # an OSError since Python 3.13
         return LbxError(f"The operating system refused: {error}.")
     if isinstance(error, MemoryError):
         return LbxError(
@@ -82,10 +82,10 @@ def _from_os_error(error: OSError) -> LbxError:
 
 
 def with_other_output(words: Sequence[str]) -> str:
-    """The command line with an output that does not exist yet.
+    """Change the output in a command line to a file that does not exist yet.
 
     Args:
-        words: the program's name and its arguments.
+        words: Program name and arguments.
     """
     arguments = list(words[1:])
     for at, word in enumerate(arguments):
@@ -102,7 +102,7 @@ def with_other_output(words: Sequence[str]) -> str:
 
 
 def _unused(name: str) -> str:
-    """The name of a new file in the same folder: the given one with a number."""
+    """Append a number to a file's name that makes it new in its folder."""
     path = Path(name)
     names = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
     return str(next(one for one in names if not one.exists()))

@@ -1,4 +1,4 @@
-"""The options of the commands that carry a bundle across the gap."""
+"""Options of the commands that carry a bundle across the air gap."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What ``lbx judge`` does."""
+"""Command ``lbx judge``."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _show_plan(spec: JudgeSpec, *, as_json: bool) -> None:
 
 
 def _note_texts_without_verdict(results: Path, judge_id: str) -> None:
-    """Say how many of the judge's texts hold no verdict; those that failed are named as failed."""
+    """Note the number of the judge's texts without a verdict, except failed ones, which are reported as failed."""
     with Store(results, read_only=True) as store:
         ((count, total),) = store.query(
             "SELECT count(*) FILTER (WHERE state IN ('cut', 'none')), count(*) FROM judged_rounds WHERE judge_id = ?",
@@ -83,7 +83,7 @@ def _calibration(results: Path, judge_id: str) -> Fitness:
 
 
 def _show(fit: Fitness) -> None:
-    """The judge's win rates beside GPT-4's, in GPT-4's order, and what to think of the judge."""
+    """Print win rates by the judge and by GPT-4, in GPT-4's order, and an assessment of the judge."""
     rows = []
     for row in fit.rows:
         cells = [f"{100 * row.win_rate:.2f}", f"{100 * row.low:.2f} to {100 * row.high:.2f}"]

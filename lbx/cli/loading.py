@@ -1,7 +1,7 @@
-"""A command, made of its options: a frozen dataclass whose fields are Typer's, and a function that takes one of it.
+"""Build commands from a frozen dataclass with Typer options as fields, and a function with it as argument.
 
-Modules are named by texts here, and imported as they are needed: a command's help imports its options, and only a
-command that runs imports what does the work.
+Modules are named by strings and imported lazily: the help of a command imports its options, and only running a
+command imports the modules of its function.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ else:
 _CONTEXT = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
 REQUIRED = inspect.Parameter.empty
 Shown = tuple[Any, object]
-"""An option as Typer takes it: annotation, default."""
+"""Parameter for Typer: annotation and default."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of a command before it is called.
+    """Entry of a command in the table of commands.
 
     Attributes:
-        group: of ``lbx --help``, in which it stands.
-        line: the first paragraph of its help; the others are its options' docstring.
-        options: "cli.module:class" of its options.
-        work: "cli.module:function", which takes a value of that class.
-        loads_model: a library may crash, or memory run out: explain that, too.
-        parts: commands below it, where it is none itself.
+        group: Panel in ``lbx --help``.
+        line: First paragraph of the help; the docstring of the options has the others.
+        options: Class of the options, "cli.module:class".
+        work: Function that runs the command, "cli.module:function"; it takes an instance of ``options``.
+        loads_model: Whether to explain crashes of a library and lack of memory, too.
+        parts: Subcommands, of a command that only groups them.
     """
 
     group: str
@@ -55,11 +55,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Several:
-    """Stands in the annotation of a field that several options make.
+    """Annotation metadata of a field that is computed from several options.
 
     Attributes:
-        options: their names, as those of parameters, with what Typer takes.
-        make: the field's value, from the values of all options.
+        options: Typer parameters of the options by parameter name.
+        make: Computes the field's value from the values of all options.
     """
 
     options: Mapping[str, Shown]
@@ -67,13 +67,13 @@ class Several:
 
 
 def resolve(name: str) -> Any:
-    """What "room.module:name" means, in lbx."""
+    """Import an object of lbx by "package.module:name"."""
     module, _, own = name.partition(":")
     return getattr(importlib.import_module(f"lbx.{module}"), own)
 
 
 class PlainTypes(CommandWithHelp):
-    """Mixed in, for help without the types that say nothing: <bool> of options that are on or off, <path> of FILE."""
+    """Mixin that drops redundant types from the help: <bool> of flags, <path> of FILE."""
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         params = super().get_params(ctx)
@@ -86,18 +86,18 @@ class PlainTypes(CommandWithHelp):
 
 
 def _no_type(ctx: Context) -> None:
-    """No type, for ``PlainTypes``."""
+    """Show no type in the help of an argument."""
 
 
 class _Parts(PlainTypes, TyperGroup):
-    """A command with commands below it."""
+    """Command with subcommands."""
 
 
 class _Command(PlainTypes, TyperCommand):
-    """A command whose help shows the usual options, and with --help-all every option.
+    """Command with common options in --help, and every option in --help-all.
 
     Attributes:
-        options: the class of its options; its ``BRIEF`` has the names of the usual ones.
+        options: Class of the options; its ``BRIEF`` lists the names of common options.
     """
 
     options: type
@@ -134,7 +134,7 @@ def _show_all(context: typer.Context, wanted: bool) -> None:
 
 
 def _help_all(*, hidden: bool) -> Any:
-    """Every command takes --help-all; its help shows it only if --help leaves options out."""
+    """Build the option --help-all, accepted by every command; it is hidden if --help already shows every option."""
     option = typer.Option(
         "--help-all", help="Show every option.", is_eager=True, expose_value=False, callback=_show_all, hidden=hidden
     )
@@ -142,13 +142,13 @@ def _help_all(*, hidden: bool) -> Any:
 
 
 def completed_by(name: str) -> Callable[[typer.Context, str], list[str]]:
-    """What a shell offers for a value: what this function of ``lbx.cli.completing`` knows, by the other values."""
+    """Build a shell completion from a function of ``lbx.cli.completing``, which gets the preceding values."""
 
     def offered(context: typer.Context, incomplete: str) -> list[str]:
         before, comma, begun = incomplete.rpartition(",")
         try:
             known = resolve(f"cli.completing:{name}")(_given_before(context))
-        except Exception:  # a shell that completes shows no error
+        except Exception:  # completion must not print errors
             return []
         return [f"{before}{comma}{one}" for one in known if one.startswith(begun)]
 
@@ -156,14 +156,17 @@ def completed_by(name: str) -> Callable[[typer.Context, str], list[str]]:
 
 
 def _given_before(context: typer.Context) -> dict[str, Any]:
-    """The values before an option's: Typer has not yet given arguments their names where that option lacks its own."""
+    """Return the values that precede an option.
+
+    While the option has no value, Typer has not assigned arguments to their names, so they are assigned here.
+    """
     named, left = context.params, iter(context.args)
     arguments = (str(one.name) for one in context.command.params if one.param_type_name == "argument")
     return named | {name: next(left, None) for name in arguments if not named.get(name)}
 
 
 def command(name: str, row: Row) -> Command:
-    """A command with its options; imports their module, and none that does the work."""
+    """Build a command with its options, without importing the modules of its function."""
     names = {"help_option_names": ["-h", "--help"]}
     alone = typer.Typer(
         name=name,
@@ -187,7 +190,7 @@ def _called(row: Row, options: type) -> Callable[..., None]:
 
     def run(context: typer.Context, **values: Any) -> None:
         if not row.loads_model:
-            # Numpy makes a thread a core as it is imported; products of matrices that are worth one are a model's.
+            # On import, NumPy starts a thread per core; only models have matrix products large enough to need them.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         with stoppable(loads_model=row.loads_model):
             resolve(row.work)(_made(options, values, context))
@@ -204,7 +207,7 @@ def _called(row: Row, options: type) -> Callable[..., None]:
 
 
 def _shown(options: type) -> dict[str, Shown]:
-    """{name of a parameter: what Typer takes} of a class of options."""
+    """Convert the fields of a class of options to {parameter name: Typer parameter}."""
     shown: dict[str, Shown] = {}
     for field in dataclasses.fields(options):
         if several := _several(field):
@@ -215,7 +218,7 @@ def _shown(options: type) -> dict[str, Shown]:
 
 
 def as_typer(annotation: Any, default: object) -> Shown:
-    """A field as Typer takes it: a tuple is an option that can be repeated, and MISSING is what must be given."""
+    """Convert a field to a Typer parameter: tuples become repeatable options, MISSING becomes a required value."""
     kind, *more = get_args(annotation)
     if get_origin(kind) is tuple:
         several: Any = list[get_args(kind)[0]]  # type: ignore[misc]
@@ -239,5 +242,5 @@ def _several(field: dataclasses.Field[Any]) -> Several | None:
 
 
 def _help(line: str, options: type) -> str:
-    """Each paragraph in one line, for the terminal to wrap."""
+    """Join a command's help, with each paragraph in one line for the terminal to wrap."""
     return "\n\n".join([line, *(" ".join(part.split()) for part in (options.__doc__ or "").split("\n\n"))])

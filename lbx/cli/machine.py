@@ -1,4 +1,4 @@
-"""``lbx doctor`` and ``lbx models``: what this machine can do, and the models that it has."""
+"""Commands ``lbx doctor`` and ``lbx models``: capabilities and models of this machine."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _cpu() -> dict[str, Any]:
 
 
 def _memory() -> dict[str, int | None]:
-    """What the machine has, what this process may still take, and the limit of a container or a Slurm job."""
+    """Memory of the machine, memory available to this process, and the limit of a container or a Slurm job."""
     info = Path("/proc/meminfo")
     lines = read_input(info, SMALL).decode().splitlines() if info.is_file() else []
     total = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:")), None)
@@ -128,10 +128,10 @@ def _memory() -> dict[str, int | None]:
 
 
 def _places() -> dict[str, dict[str, Any]]:
-    """Folders that something writes to, each tried by writing."""
+    """Folders that lbx or its libraries write to, each tested by writing a file."""
     try:
         scratch: Path | None = Path(tempfile.gettempdir())
-    except OSError:  # none of the candidates can be written
+    except OSError:  # no candidate is writable
         scratch = None
     home = os.environ.get("HF_HOME") or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface"))
     places = {"temporary files": scratch, "this folder": Path.cwd(), "hub cache": expanded(Path(home))}
@@ -180,7 +180,7 @@ def _llamacpp() -> dict[str, Any]:
 
 
 def _variants() -> dict[str, dict[str, Any]]:
-    """Every CPU variant that claims to suit this processor: what became of its trial, and how fast it multiplies."""
+    """Trial results and speeds of all CPU variants that claim to suit this processor."""
     chosen, _ = variants_tried()
     states = {True: "refused: it ", False: "right"}
     return {
@@ -193,7 +193,7 @@ def _variants() -> dict[str, dict[str, Any]]:
 
 
 def _llama_devices(native: Any) -> list[str]:
-    """What llama.cpp can compute on, in its own words: the CPU first or last, and each GPU."""
+    """List llama.cpp's devices as it describes them: each GPU, and the CPU first or last."""
     native.ggml_backend_dev_count.restype = ctypes.c_size_t
     native.ggml_backend_dev_get.argtypes, native.ggml_backend_dev_get.restype = [ctypes.c_size_t], ctypes.c_void_p
     for function in (native.ggml_backend_dev_name, native.ggml_backend_dev_description):
@@ -221,22 +221,22 @@ def _hf() -> dict[str, Any]:
 
 
 def _computed_in(torch: Any) -> dict[str, str]:
-    """What ``dtype = "auto"`` makes of each checkpoint's format on this processor."""
+    """Describe how ``dtype = "auto"`` computes with each checkpoint format on this processor."""
     features = processor_features(torch)
     by = {dtype: multiplied_by(dtype, features) for dtype in MULTIPLIED_BY}
     return {dtype: f"as it is ({name})" if name else "in float32" for dtype, name in by.items()}
 
 
 def _models() -> dict[str, str]:
-    """What `lbx models` lists here without a bundle: backend and format of each, or what is wrong with it."""
+    """Backend and format, or problem, of each model that `lbx models` lists without a bundle."""
     try:
         return {one.name: one.problem or f"{one.backend}, {one.state}" for one in list_models()}
-    except OSError:  # a folder that may not be read is no matter of health
+    except OSError:  # an unreadable folder of models is not a health problem
         return {}
 
 
 def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, Any]]:
-    """What is wrong with each of the facts: cause, fix, and whether it is fatal."""
+    """List problems found in the facts: cause, fix, and whether they are fatal."""
     problems: list[dict[str, Any]] = []
 
     def add(fatal: bool, cause: str, fix: str) -> None:

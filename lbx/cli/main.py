@@ -1,4 +1,4 @@
-"""The command line: one Typer app, one place where errors become a paragraph and an exit code.
+"""Typer app of lbx, its entry point, and conversion of errors to messages and exit codes.
 
 Exit codes: 0 done, 1 failed, 2 bad usage, 3 done but some samples failed, 130 interrupted, 143 terminated.
 """
@@ -213,11 +213,11 @@ COMMANDS = {
         "cli.cluster:show_status",
     ),
 }
-"""The commands, in the order of ``lbx --help``."""
+"""Commands in the order of ``lbx --help``."""
 
 
 class _Group(PlainTypes, TyperGroup):
-    """Knows a command by its row in the table, and makes it when it is asked for."""
+    """Group that builds a command from its row in ``COMMANDS`` on demand."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -231,7 +231,7 @@ class _Group(PlainTypes, TyperGroup):
 
 
 def load(name: str) -> Command:
-    """A command with its options. Imports their module, and none of another command."""
+    """Build a command with its options, without importing modules of other commands."""
     return command(name, COMMANDS[name])
 
 
@@ -253,11 +253,11 @@ def main() -> None:
     """Entry point of the ``lbx`` program."""
     _open_closed_streams()
     files_read.clear()
-    gc.set_threshold(50_000)  # importing makes objects that stay: to look for garbage 80 times takes a tenth as long
+    gc.set_threshold(50_000)  # imported objects stay alive: 80 collections would take a tenth of the import time
     log = logging.getLogger("lbx")
     log.handlers, log.propagate = [Notes()], False
     log.setLevel(logging.INFO)
-    if "--debug" in sys.argv:  # wherever it stands, not only before the command
+    if "--debug" in sys.argv:  # in any position, not only before the command
         sys.argv.remove("--debug")
         os.environ["LBX_DEBUG"] = "1"
     try:
@@ -267,7 +267,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except Abort:
         sys.exit(1)
-    except KeyboardInterrupt:  # before a command began
+    except KeyboardInterrupt:  # before the start of a command
         sys.exit(130)
     except LbxError as error:
         if os.environ.get("LBX_DEBUG"):
@@ -277,7 +277,7 @@ def main() -> None:
         show_error(error)
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        # Whoever read our output has left (`lbx report ... | head`): that is no failure of ours.
+        # The reader of the output has closed it (`lbx report ... | head`), which is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as error:
@@ -288,15 +288,15 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Where the caller closed standard input, output or error, nowhere stands in its place.
+    """Open the null device for standard streams that the caller has closed.
 
-    Else the next file to be opened would be it: a library that prints would write into the results.
+    Otherwise the next opened file would get the stream's number: a library that prints would write into the results.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            nowhere = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is ``number``
             setattr(sys, name, os.fdopen(nowhere, "w" if number else "r", encoding="utf-8"))
 
 
@@ -304,7 +304,7 @@ def _call() -> int | None:
     try:
         code: int | None = app(standalone_mode=False)
     finally:
-        # Typer sets a hook of its own, which shows names as they are.
+        # Replaces Typer's hook, which prints names without making control characters visible.
         sys.excepthook = lambda *failure: show_traceback("".join(traceback.format_exception(*failure)))
     return code
 

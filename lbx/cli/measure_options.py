@@ -1,4 +1,4 @@
-"""The options of the commands that measure: from what there is to run, to a run."""
+"""Options of the commands that measure, from ``lbx doctor`` and ``lbx tasks`` to ``lbx run`` and ``lbx parity``."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""Options and arguments that several commands share. What says what a run is is a field of ``RunSpec`` instead.
+"""Options and arguments shared by several commands. Options that define a run are fields of ``RunSpec`` instead.
 
-Modules of options do without ``from __future__ import annotations``: see ``lbx.base.option``.
+Modules of options do not use ``from __future__ import annotations``, for the reason given in ``lbx.base.option``.
 """
 
 import functools
@@ -38,16 +38,16 @@ _which, _how, _shard, _output, _web = (
 
 
 BUNDLE_VARIABLE = "LBX_BUNDLE"
-"""Of the environment: the bundle where none is named."""
+"""Environment variable with the default bundle."""
 
 
 def bundle_option(text: str, *, variable: bool = True) -> Any:
-    """--bundle of a command that is not made of a run's spec."""
+    """Build the option --bundle of a command without a run's spec."""
     return typer.Option("--bundle", "-b", metavar="DIR", help=text, envvar=BUNDLE_VARIABLE if variable else None)
 
 
 def format_option(formats: type[StrEnum]) -> Any:
-    """--format of a command that prints tables."""
+    """Build the option --format of a command that prints tables."""
     return typer.Option("--format", "-f", metavar="FORMAT", help=f"How to print: {', '.join(formats)}.")
 
 
@@ -55,7 +55,7 @@ AsJson = Annotated[bool, _output("--json", help="Print the answer as JSON.")]
 ResultsOutput = Annotated[
     Path, _output("--output", "-o", metavar="FILE", help="The results file; created where there is none.")
 ]
-# Of commands that read a results file.
+# For commands that read a results file.
 A_RUN = "its name, how that begins, or its model's"
 Results = Annotated[Path, typer.Argument(help="The results file that `lbx run` wrote.", metavar="RESULTS")]
 OnlyRuns = Annotated[

@@ -1,7 +1,7 @@
-"""What the commands say: answers on standard output, everything else on standard error.
+"""Output of commands: answers on standard output, everything else on standard error.
 
-All text on its way to a terminal passes here, and is shown as ``lbx.base.visible`` has it: names and answers come from
-elsewhere. Rich's markup is off; styles are given, not written into texts.
+All text for a terminal passes through this module, which makes control characters visible (``lbx.base.visible``):
+names and answers come from untrusted sources. Rich's markup is off; styles are passed as arguments.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NOTES = 5
 
 
 class _Shown(Console):
-    """A console that spells out what steers terminals, before it measures text and once more as it draws it."""
+    """Console that makes control characters visible, before measuring text and again while rendering."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, **options)
@@ -51,22 +51,22 @@ class _Shown(Console):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """Rich would exit with 1, where `lbx report ... | head` has done all that it was asked for."""
+        """Raise BrokenPipeError: Rich would exit with 1, although `lbx report ... | head` has succeeded."""
         raise BrokenPipeError
 
 
 def stdout() -> Console:
-    """For answers. Off a terminal nothing is cut to 80 columns."""
+    """Create a console for answers; without a terminal, lines are not cut to 80 columns."""
     return _Shown() if sys.stdout.isatty() else _Shown(width=200, no_color=True, highlight=False)
 
 
 def terminal() -> Console | None:
-    """Where standard output is a terminal, that."""
+    """Create a console for standard output if that is a terminal, else None."""
     return stdout() if sys.stdout.isatty() else None
 
 
 def takes_unicode() -> bool:
-    """Whether standard output can hold more than ASCII."""
+    """Whether standard output can encode more than ASCII."""
     return "utf" in (sys.stdout.encoding or "").lower()
 
 
@@ -75,57 +75,61 @@ def stderr() -> Console:
 
 
 def answer(text: str) -> None:
-    """A line on standard output."""
+    """Print one line to standard output."""
     typer.echo(one_line(text))
 
 
 def answer_text(text: str | Iterable[str], output: Path | None = None) -> None:
-    """Several lines: on standard output, or in a file (``outputs.answer_file``), whole or not at all.
+    """Write several lines to standard output, or atomically to a file (``outputs.answer_file``).
 
     Args:
-        text: all of it, or pieces of whole lines, which are written as they come.
+        text: The whole text, or an iterable of pieces of whole lines, which are written one by one.
     """
     pieces = [text] if isinstance(text, str) else text
     write_answer(pieces if output else map(visible, pieces), output)
 
 
 def write_answer(pieces: Iterable[str], output: Path | None) -> None:
-    """Pieces that may be shown as they are, on standard output or in a file."""
+    """Write pieces of safe text to standard output or a file."""
     if output is None:
         try:
             sys.stdout.writelines(pieces)
             sys.stdout.flush()
         except BrokenPipeError:
-            raise BrokenPipeError from None  # without a number, for which Typer would exit with 1
+            raise BrokenPipeError from None  # without errno, or Typer would exit with 1
         return
     with answer_file(output) as file:
         file.writelines(piece.encode("utf-8") for piece in pieces)
 
 
 def parquet_file(output: Path | None) -> Path:
-    """Where a parquet file goes. Raises UsageError: nowhere, or where none can be put in place of what there is."""
+    """Check the path of a parquet file.
+
+    Raises:
+        UsageError: No path is given, or it is a link, or it exists and is not a regular file.
+    """
     if output is None or not is_plain(output):
         raise UsageError("Parquet is not for terminals and pipes.", fix="Say where to write it: -o FILE.parquet.")
     return output
 
 
 def answer_json(text: str | Iterable[str], output: Path | None = None) -> None:
-    """JSON, at once or in pieces; what steers terminals is escaped, so that its values stay what they are."""
+    """Write JSON, whole or in pieces; control characters are written as JSON escapes, which keep the values."""
     pieces = [text] if isinstance(text, str) else text
     answer_text(itertools.chain((json_escaped(piece) for piece in pieces), ["\n"]), output)
 
 
 _live: list[Console] = []
-"""Of the bars that are drawn at the moment: what is said meanwhile goes above them."""
+"""Consoles of active progress bars; notes are printed above the bars."""
 
 
 def note(text: str) -> None:
-    """One line about what is going on."""
+    """Print one line about progress or a problem to standard error."""
     (_live[-1] if _live else stderr()).print(one_line(text))
 
 
 def notes(texts: Sequence[str]) -> None:
-    """The first of several notes on rows of a file, and how many more there are."""
+    """Print the first notes on rows of a file, and the number of the others."""
     for text in texts[:_NOTES]:
         note(text)
     if len(texts) > _NOTES:
@@ -133,15 +137,15 @@ def notes(texts: Sequence[str]) -> None:
 
 
 class Notes(logging.Handler):
-    """Shows what lbx logs."""
+    """Log handler that prints records as notes."""
 
     def emit(self, record: logging.LogRecord) -> None:
         note(record.getMessage())
 
 
 def show_error(error: LbxError) -> None:
-    """One paragraph: cause, fix, next command."""
-    # A library's message at the end of a sentence has no full stop of its own.
+    """Print an error as one paragraph: cause, fix, next command."""
+    # A cause that ends with a library's message may lack a full stop.
     cause = error.cause if error.cause.endswith((".", "!", "?")) else f"{error.cause}."
     message = Text.assemble(("error:", "bold red"), " ", one_line(f"{cause} {error.fix}".rstrip()))
     if error.command:
@@ -150,31 +154,31 @@ def show_error(error: LbxError) -> None:
 
 
 _OF_PYDANTIC = "Value error, "
-"""With what pydantic, by which Typer reads choices, begins its messages."""
+"""Prefix of pydantic's messages; Typer parses choices with pydantic."""
 
 
 def show_usage_error(error: TyperException) -> None:
-    """What is wrong with the command line, as Typer has it; arguments may be names of files, and stand in it."""
-    from typer.rich_utils import rich_format_error  # which brings all that help is drawn with
+    """Print a usage error in Typer's format, which may quote arguments such as names of files."""
+    from typer.rich_utils import rich_format_error  # imported late, because it imports everything that renders help
 
     error.message = visible(error.message.removeprefix(_OF_PYDANTIC))
     rich_format_error(error)  # type: ignore[arg-type]  # Typer's own, under its private name
 
 
 def show_traceback(text: str) -> None:
-    """What --debug shows of a failure."""
+    """Print a traceback to standard error."""
     typer.echo(visible(text), err=True, nl=False)
 
 
 def progress_bar(*columns: str | ProgressColumn) -> Progress | None:
-    """A bar on a terminal, None in a log. A text is the format of a column."""
+    """Create a progress bar on a terminal; None in a log. A string is the format of a column."""
     console = stderr()
     made = (TextColumn(column, markup=False) if isinstance(column, str) else column for column in columns)
     return Progress(*made, console=console) if console.is_terminal else None
 
 
 class _Watched:
-    """Something with a bar on a terminal and none in a log."""
+    """Context manager that shows a progress bar on a terminal and none in a log."""
 
     def __init__(self, *columns: str | ProgressColumn) -> None:
         self._bar = progress_bar(*columns)
@@ -207,7 +211,7 @@ class ByteProgress(_Watched):
 
 
 class RunBar(_Watched, Listener):
-    """A run's progress: bars on a terminal, a line now and then in a log. Use it as a context manager."""
+    """Progress of a run: bars on a terminal, periodic lines in a log. Use it as a context manager."""
 
     def __init__(self) -> None:
         super().__init__("{task.description}", BarColumn(), "{task.percentage:>3.0f}%", "{task.fields[said]}")

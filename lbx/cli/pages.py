@@ -1,4 +1,4 @@
-"""Pages for people, from their links to Ctrl-C; their libraries need not be installed."""
+"""Start and end of web pages for people, whose libraries are optional."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def of_web(name: str) -> Any:
-    """An object of lbx by "room.module:name" that needs lbx[web]. Raises LbxError: that is not installed."""
+    """Import an object of lbx by "package.module:name" that needs lbx[web].
+
+    Raises:
+        LbxError: lbx[web] is not installed.
+    """
     try:
         importlib.import_module("lbx.web")
     except ImportError as exc:
@@ -31,10 +35,10 @@ def of_web(name: str) -> Any:
 
 
 def open_site(routes: Sequence[BaseRoute], people: Sequence[str], options: Pages) -> None:
-    """Print a link for each person, and answer. Ctrl-C and SIGTERM are how this ends, not failures.
+    """Print a link for each person and serve pages until Ctrl-C or SIGTERM, which are not failures.
 
     Raises:
-        UsageError: it cannot listen there.
+        UsageError: The address cannot be used.
     """
     listening, serve, site_of = (of_web(f"web:{name}") for name in ("listening", "serve", "Site"))
     with listening(options.host, options.port, options.uds, others=options.others) as place:

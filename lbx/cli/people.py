@@ -1,4 +1,4 @@
-"""``lbx rate`` and ``lbx annotate``."""
+"""Commands ``lbx rate`` and ``lbx annotate``."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[D
 
 
 def describe_session(session: RatingSession, equal: int, documents: Mapping[str, str] | None) -> None:
-    """Note the questions, documents and raters, before the links."""
+    """Note questions, documents and raters, before the links are printed."""
     chosen = session.set
     questions = counted(len(chosen.items), "question")
     note(f"{chosen.set_id}: {questions} ({chosen.source}), answers of {', '.join(chosen.runs)}.")

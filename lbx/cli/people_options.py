@@ -1,4 +1,4 @@
-"""The options of the commands by which models and people judge answers, and people write questions."""
+"""Options of the commands to judge, rate and annotate: models and people judge answers, people write questions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

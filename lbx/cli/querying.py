@@ -1,4 +1,4 @@
-"""What ``lbx sql`` does."""
+"""Command ``lbx sql``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lbx.store.queries import TimeLimit, asked, attach_files, count_rows, export
 from lbx.store.snapshots import Snapshot
 
 _MOST_ROWS = 1_000
-"""Of a table for people, whose columns cannot be fitted before its last row is known."""
+"""Maximum number of rows of a table for people: fitting its columns requires all rows."""
 
 
 def answer_query(options: Sql) -> None:
@@ -63,7 +63,7 @@ def _answer(options: Sql, limit: TimeLimit) -> None:
 
 @contextmanager
 def _opened(results: Path, attached: Sequence[str], part: Path | None = None) -> Iterator[Store]:
-    """The results file with others beside it; on one thread where a parquet file is to be written."""
+    """Open the results file and attach others; use one thread if a parquet file is written."""
     files = named_files(attached, results)
     snapshots = {name: snapshot for name, path in files.items() if (snapshot := _snapshot(path))}
     files |= {name: snapshot.path for name, snapshot in snapshots.items()}

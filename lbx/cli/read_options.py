@@ -1,4 +1,4 @@
-"""The options of the commands that read a results file."""
+"""Options of the commands that read a results file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ _REPORTS = (*SCORES, *COMPARISONS, *OPINIONS, BOARD)
 
 def _reports(incomplete: str) -> list[str]:
     names: Sequence[str] = _REPORTS
-    if incomplete.startswith(BOARD):  # whose tables are the benchmarks' own
+    if incomplete.startswith(BOARD):  # its tables are defined by the benchmarks
         names = (*resolve("report.reports:REPORTS"), BOARD)
     return [name for name in names if name.startswith(incomplete)]
 

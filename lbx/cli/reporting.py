@@ -1,4 +1,4 @@
-"""What ``lbx report`` does: reads the reports that are asked for, and writes them in a format."""
+"""Command ``lbx report``: read reports and write them in a format."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lbx.store.runs import named_in
 
 _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
 _PIPED = 120
-"""Columns of the one screen on its way into a pipe or a file; a report that is asked for by name has all of its own."""
+"""Columns of the overview if written to a pipe or a file; reports requested by name have all their columns."""
 
 
 def report(options: Report) -> None:
@@ -85,9 +85,9 @@ def report(options: Report) -> None:
 
 
 def _tell_of_journal(results: Path) -> None:
-    """Say how many ratings are not in the file yet: a page that is open moves them when it ends."""
+    """Note the number of ratings that are only in the journal; `lbx rate` moves them at its end."""
     journal, left = journal_of(results), 0
-    with contextlib.suppress(StoreError):  # a damaged one is for --collect to say
+    with contextlib.suppress(StoreError):  # --collect reports a damaged journal
         left = sum(len(record.get("ratings", ())) for record in read_journal(journal)) if journal.is_file() else 0
     if left:
         note(
@@ -98,7 +98,7 @@ def _tell_of_journal(results: Path) -> None:
 
 
 def _asked(results: Path | None, view: str | None, *, published: bool) -> tuple[Path | None, str | None]:
-    """The file and the report, where ``reference`` may stand without a file."""
+    """Resolve results file and report; ``reference`` needs no file."""
     if results is not None and view is None and str(results) in (*reports.REPORTS, BOARD) and not results.exists():
         results, view = None, str(results)
     if results is None and view is None and published:
@@ -120,7 +120,7 @@ def _views(view: str | None, output_format: ReportFormat) -> list[str]:
 
 
 def _given(options: Report) -> list[str]:
-    """The options that only some reports take, as they are spelled."""
+    """List given options that only some reports accept."""
     values = {
         "--reference": options.references,
         "--against": options.against,
@@ -137,14 +137,14 @@ def _given(options: Report) -> list[str]:
 
 
 class Tables(dict[str, Table]):
-    """Reports' rows, what their headings say of runs that go on, and what the paper's numbers leave out."""
+    """Rows by report, the progress of unfinished runs for headings, and failures that the paper's scores leave out."""
 
     progress = ""
     failures: Sequence[str] = ()
 
 
 def _read(results: Path | None, names: Sequence[str], query: ReportQuery, *, in_bold: bool) -> Tables:
-    """The reports' rows; with ``in_bold`` the paper's say which cannot be told from the best."""
+    """Read the reports; with ``in_bold``, mark scores of the paper that do not differ significantly from the best."""
     if results is None:
         return Tables({name: reports.read(None, name, query) for name in names})
     with read_added_up(results, numbers=reports.of_numbers(names)) as store:
@@ -165,7 +165,7 @@ def _read(results: Path | None, names: Sequence[str], query: ReportQuery, *, in_
 
 
 def _page(results: Path | None, names: Sequence[str], query: ReportQuery, chars: int) -> Sequence[str]:
-    from lbx.report import page as pages  # with Jinja, which no other format needs
+    from lbx.report import page as pages  # imported late: only this format needs Jinja
 
     if results is None:
         return pages.pieces(None, query, names=names)

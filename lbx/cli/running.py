@@ -1,4 +1,4 @@
-"""Work of ``lbx tasks``, ``lbx plan`` and ``lbx run``."""
+"""Commands ``lbx tasks``, ``lbx plan`` and ``lbx run``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _EXIT_SOME_FAILED = 3
 
 
 def show_tasks(options: Tasks) -> None:
-    """See ``lbx tasks``."""
+    """Carry out ``lbx tasks``."""
     if options.bundle is None:
         _show_known(as_json=options.as_json)
         return
@@ -50,7 +50,7 @@ def show_tasks(options: Tasks) -> None:
 
 
 def _show_known(*, as_json: bool) -> None:
-    """The tasks that lbx knows, family by family; a bundle may hold benchmarks of somebody's own beside them."""
+    """Print the tasks known to lbx by benchmark family; a bundle may also contain custom benchmarks."""
     rows = [
         (f"{name}/{task}", family.data.recipe or "none: it is built in")
         for name, family in BENCHMARKS.items()
@@ -68,7 +68,7 @@ def _show_known(*, as_json: bool) -> None:
 
 
 def ask(options: Run) -> None:
-    """See ``lbx run``."""
+    """Carry out ``lbx run``."""
     output = options.output
     with saying(lambda: left_in(output)), RunBar() as bar:
         outcomes = run_spec(
@@ -82,7 +82,7 @@ def ask(options: Run) -> None:
 
 
 def how(options: AskingHere) -> dict[str, Any]:
-    """Arguments of ``lbx.running.running.run`` that the options of a command give."""
+    """Convert options of a command to arguments of ``lbx.running.running.run``."""
     return {
         "retry_failed": options.retry_failed,
         "retry_empty": options.retry_empty,
@@ -95,13 +95,13 @@ def how(options: AskingHere) -> dict[str, Any]:
 
 
 def left_in(output: Path) -> str:
-    """A sentence about the answers that an interruption leaves."""
+    """Describe in a sentence the answers left by an interruption."""
     return f"Every answer so far is in {output}." if output.is_file() else "Nothing was asked yet."
 
 
 def _shard(plan: Path | None, number: int | None, spec_file: Path | None) -> tuple[ShardPlan, int] | None:
     if plan is None and number is not None and spec_file is not None:
-        plan = spec_file.with_name("shards.json")  # as `lbx submit` puts them
+        plan = spec_file.with_name("shards.json")  # the location used by `lbx submit`
     if (plan is None) != (number is None):
         raise UsageError("--shards and --shard go together: the plan, and which of its shards to run.")
     return None if plan is None or number is None else (read_shards(plan), number)
@@ -110,7 +110,11 @@ def _shard(plan: Path | None, number: int | None, spec_file: Path | None) -> tup
 def finish(
     outcomes: Mapping[str, Outcome], output: Path, *, as_json: bool, more: Mapping[str, object] | None = None
 ) -> None:
-    """Say what was done, in JSON with ``more``. Raises typer.Exit where some samples failed."""
+    """Print the outcomes of runs; JSON also gets ``more``.
+
+    Raises:
+        typer.Exit: Some samples failed.
+    """
     if as_json:
         parts = [
             {"run_id": name, "results": str(output), **dataclasses.asdict(one), **(more or {})}
@@ -158,7 +162,7 @@ def finish(
 
 
 def show_plan(options: Plan) -> None:
-    """See ``lbx plan``."""
+    """Carry out ``lbx plan``."""
     with RunBar() as bar:
         outlook, *others = plan_each(
             options.spec, options.against, options.output, calibrate=options.calibrate, listener=bar

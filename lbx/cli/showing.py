@@ -1,4 +1,4 @@
-"""``lbx show``, ``lbx browse`` and the prompts of ``lbx prompts``."""
+"""Commands ``lbx show``, ``lbx browse`` and ``lbx prompts``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from lbx.web.browsing import BrowsingPages
 
 _SHOWN = 2000
-"""Characters of a text that are shown without --full, half from each end."""
+"""Number of characters of a text shown without --full, half from each end."""
 
 
 def show_prompts(options: Prompts) -> None:
@@ -58,7 +58,7 @@ def show_prompts(options: Prompts) -> None:
 
 
 def _write(path: Path, prompts: Iterator[SentPrompt]) -> int:
-    """Into a file that is there when it is whole. Returns how many."""
+    """Write prompts to a new file atomically, and return their number."""
     if path.exists():
         raise UsageError(f"{path} already exists.", fix="Choose another name, or remove it.")
     with whole_file(path) as file:
@@ -93,7 +93,7 @@ _SYSTEM = {"message": "a message of its own", "text": "at the beginning of the t
 
 
 def _shown(text: str, *, full: bool, cut_at: int | None = None, mark: str = "") -> str:
-    """A text between lines, its middle left out where it is long; what is around a cut stays."""
+    """Frame a text by lines and shorten the middle of long parts; the text on both sides of a cut is kept."""
     parts = [text] if cut_at is None else [text[:cut_at], text[cut_at:]]
     return "\n".join(["---", mark.join(part if full else _ends(part) for part in parts), "---"])
 
@@ -153,7 +153,11 @@ def _told(answer: StoredAnswer, options: Show) -> dict[str, Any]:
 def rebuilt_prompts(
     results: Path, answer: StoredAnswer, bundle: Path | None, model: str | None
 ) -> Sequence[SentPrompt]:
-    """What was asked, from the bundle and the model's tokenizer. Raises LbxError: one of them is not there any more."""
+    """Rebuild an answer's prompts from the bundle and the model's tokenizer.
+
+    Raises:
+        LbxError: The bundle or the model no longer exists.
+    """
     spec = spec_of(newest_spec(results, answer.run_id), str(results))
     sources = replace(spec, bundle=str(bundle or spec.bundle), model=model or spec.model)
     try:

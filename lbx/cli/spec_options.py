@@ -1,4 +1,4 @@
-"""The options that say what a run is, made of its spec's fields: ``lbx run``, ``plan`` and ``submit`` take the same."""
+"""Options of a run, derived from the fields of its spec and shared by ``lbx run``, ``plan`` and ``submit``."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,11 +29,11 @@ SpecFile = Annotated[
 
 
 _COMPLETED = {"tasks": "tasks", "model": "models", "embedding": "models", "runs": "runs", "against": "runs"}
-"""{field: the function of ``lbx.cli.completing`` that a shell asks for its values}."""
+"""{field: function of ``lbx.cli.completing`` with the shell completions of its values}."""
 
 
 def of_run(name: str) -> Any:
-    """Typer's option of a field of a run, for another command."""
+    """Return the Typer option of a field of ``RunSpec``, for another command."""
     return _option(fields_of(RunSpec)[name])
 
 
@@ -48,7 +48,7 @@ def _option(field: Field) -> Any:
 
 
 def _shown(field: Field, *, required: bool) -> Shown:
-    """A field as a parameter of Typer; None if it need not be given."""
+    """Convert a field to a Typer parameter; the default of lists and of optional fields without default is None."""
     listed = get_origin(field.kind) is tuple
     kind = Path if field.option and field.option.path else list[str] if listed else field.kind
     if listed or (field.default is MISSING and not required):
@@ -57,14 +57,14 @@ def _shown(field: Field, *, required: bool) -> Shown:
 
 
 def _of_judges() -> Iterator[Field]:
-    """The options of a judge: its bundle, its own, and those of a run that it takes, too."""
+    """Options of a judge: the bundle, fields of ``JudgeSpec``, and options of runs that judges share."""
     fields = {name: field for name, field in fields_of(JudgeSpec).items() if field.option}
     taken = (name for name, field in fields.items() if field.option and field.option.judges)
     return (fields[name] for name in dict.fromkeys(["bundle", *JudgeSpec.__annotations__, *taken]) if name in fields)
 
 
 def given(names: Mapping[str, object], values: Mapping[str, Any], context: typer.Context) -> dict[str, Any]:
-    """Values that were given; a spec's file goes before the environment."""
+    """Select values given by the user; a spec file takes precedence over environment variables."""
     unsaid = ("DEFAULT", "ENVIRONMENT") if values.get("spec_file") else ("DEFAULT",)
     typed = [name for name in names if str(getattr(context.get_parameter_source(name), "name", "")) not in unsaid]
     return {name: names_of_samples(values[name]) if name == "ids" else values[name] for name in typed}
@@ -93,7 +93,7 @@ def run_options(spec: type[RunSpec]) -> Several:
 
 _OF_JUDGES = {field.name: _shown(field, required=True) for field in _of_judges()}
 Judging = Annotated[Mapping[str, Any], Several(_OF_JUDGES, lambda values, context: given(_OF_JUDGES, values, context))]
-"""What was said of a ``JudgeSpec``: what else there is to it depends on it."""
+"""Given options of a ``JudgeSpec``; its other values depend on them, so no defaults are filled in here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,10 +117,10 @@ class OfRun:
 
 
 def names_of_samples(given: Sequence[str] | None) -> tuple[str, ...]:
-    """What --ids names.
+    """Read the sample names of --ids.
 
     Raises:
-        UsageError: nothing, or a file of names cannot be read.
+        UsageError: --ids names no sample, or a file of names cannot be read.
     """
     names = tuple(name for text in given or () for name in _names(text))
     if given and not names:
@@ -129,7 +129,7 @@ def names_of_samples(given: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _names(text: str) -> Iterator[str]:
-    """The names in one --ids: between commas, or a line each of a file."""
+    """Split one value of --ids: names separated by commas, or @FILE with one name on each line."""
     parts = _lines(Path(text[1:])) if text.startswith("@") else text.split(",")
     return (name for part in parts if (name := part.strip()))
 

@@ -1,4 +1,4 @@
-"""Tables as the commands show them: fitted to a terminal, in full elsewhere."""
+"""Tables in the output of commands: fitted to a terminal, complete elsewhere."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from lbx.report.terminal import lines
 
 
 def check_output(output: Path | None) -> None:
-    """Raise UsageError where an answer would be written over days of computing."""
+    """Raise UsageError if an output would overwrite a results file, which may have taken days to compute."""
     if output is not None and output.is_file() and is_results_file(output):
         raise UsageError(f"{output} is a results file, and would be lost.", fix="Name another file with -o.")
 
 
 def show_table(title: str, made: Cells) -> None:
-    """A table for people to read, on standard output."""
+    """Print a table for people on standard output."""
     show_sheets([Sheet(title, *made)])
 
 
 def show_sheets(
     sheets: Iterable[Sheet], output: Path | None = None, *, ascii_only: bool = False, piped: int | None = None
 ) -> None:
-    """Tables for people to read: fitted to a terminal, or on their way elsewhere, or in a file.
+    """Print tables for people, fitted to the terminal, or write them to a pipe or a file.
 
     Args:
-        piped: columns that there are elsewhere; None: as many as the tables need.
+        piped: Width in columns outside a terminal; None for the width of the tables.
     """
     screen = terminal() if output is None else None
     ascii_only = ascii_only or (output is None and not takes_unicode())

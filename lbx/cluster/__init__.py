@@ -1,4 +1,4 @@
-"""Many machines: a run in shards as a Slurm array or a Kubernetes job, how far it is, and its files as one again.
+"""Run shards as a Slurm array or a Kubernetes job, report their progress, and merge their results files.
 
-It only wraps what ``lbx run`` does: a shard is a run of some of the samples.
+This package only wraps ``lbx run``: a shard is a run of some of the samples.
 """

@@ -1,13 +1,13 @@
-"""The folder that ``lbx submit`` writes and everything later reads.
+"""Folder written by ``lbx submit`` and read by the shards, ``lbx status`` and ``lbx merge``.
 
-DIR/run.json             what is asked of which model: each shard is `lbx run --spec run.json --shard N`
-DIR/answers-0.duckdb     what a judge judges: a copy
-DIR/shards.json          which samples each shard asks
-DIR/job.sh merge.sh      what was given to Slurm; kubernetes.json instead for Kubernetes
-DIR/job.json             how many shards, and the ids that Slurm gave
-DIR/shards/0000.duckdb   one results file a shard, complete copies only; 0000.duckdb.log how far it is
-DIR/logs/0000.out        what the shard's job said; merge.out
-DIR/results.duckdb       all shards as one run, when the merge job is over
+DIR/run.json             run specification: each shard is `lbx run --spec run.json --shard N`
+DIR/answers-0.duckdb     copy of the answers that a judge judges
+DIR/shards.json          samples of each shard
+DIR/job.sh merge.sh      scripts given to Slurm; kubernetes.json instead for Kubernetes
+DIR/job.json             kind of the job, and its Slurm ids
+DIR/shards/0000.duckdb   results file of a shard, complete copies only; 0000.duckdb.log has its progress
+DIR/logs/0000.out        output of the shard's job; merge.out
+DIR/results.duckdb       all shards as one run, after the merge job
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from lbx.forecast.shards import ShardPlan, read_shards
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What was submitted where.
+    """Job of a submitted run.
 
     Attributes:
         kind: "slurm" or "kubernetes".
-        array_id, merge_id: Slurm's; "" where nothing was submitted.
+        array_id, merge_id: Slurm job ids; "" if not submitted to Slurm.
     """
 
     kind: str
@@ -37,7 +37,7 @@ class Submitted:
 
 
 class RunFolder:
-    """Names of what lies in the folder."""
+    """Paths in the folder of a submitted run."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -49,10 +49,10 @@ class RunFolder:
         self._job = root / "job.json"
 
     def make(self) -> None:
-        """Make it, empty.
+        """Create the folder and its subfolders.
 
         Raises:
-            UsageError: it holds another run already, or cannot be written.
+            UsageError: The folder already contains a run, or cannot be written.
         """
         if self.plan_file.exists():
             raise UsageError(
@@ -65,7 +65,11 @@ class RunFolder:
             raise UsageError(f"{self.root} cannot be made: {exc.strerror or exc}.") from exc
 
     def plan(self) -> ShardPlan:
-        """Raises UsageError where there is none."""
+        """Read the shard plan.
+
+        Raises:
+            UsageError: The folder has no shard plan.
+        """
         if not self.plan_file.is_file():
             raise UsageError(
                 f"{self.root} is not a folder of `lbx submit`: it has no {self.plan_file.name}.",
@@ -74,26 +78,26 @@ class RunFolder:
         return read_shards(self.plan_file)
 
     def shard(self, number: int) -> Path:
-        """A shard's results file."""
+        """Results file of a shard."""
         return self.shards / f"{number:04d}.duckdb"
 
     def results_files(self) -> list[Path]:
-        """The results files in it, of the shards or merged."""
+        """Existing results files: merged, then by shard."""
         return [path for path in (self.results, *sorted(self.shards.glob("*.duckdb"))) if path.is_file()]
 
     def log(self, number: int) -> Path:
-        """Where the run of a shard says how far it is."""
+        """Progress log of a shard's run."""
         return self.shards / f"{number:04d}.duckdb.log"
 
     def output(self, number: int) -> Path:
-        """What the shard's job said."""
+        """Output of a shard's job."""
         return self.logs / f"{number:04d}.out"
 
     def remember(self, submitted: Submitted) -> None:
         write_whole(self._job, json.dumps(asdict(submitted)) + "\n")
 
     def submitted(self) -> Submitted | None:
-        """None where nothing was."""
+        """Submitted job; None if there is none or its file cannot be read."""
         try:
             return Submitted(**json.loads(read_input(self._job, SMALL)))
         except (OSError, ValueError, TypeError, RecursionError):

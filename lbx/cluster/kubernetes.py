@@ -1,9 +1,9 @@
-"""Kubernetes: the same shards as an Indexed Job. Its manifest is JSON, which ``kubectl apply -f`` takes like YAML.
+"""Kubernetes manifest of an Indexed Job of shards, in JSON, which ``kubectl apply -f`` reads like YAML.
 
-Kubernetes restarts what ends with an error or is evicted, and counts each index's failures by itself
-(``backoffLimitPerIndex``, stable since 1.33). Bad usage (exit code 2) fails an index at once. A Job cannot tell done
-with failed samples (3) from an error, so the container ends with 0 then; ``lbx status`` and ``lbx merge`` say what
-has failed.
+Kubernetes restarts containers that fail or are evicted, and counts failures of each index separately
+(``backoffLimitPerIndex``, stable since 1.33). Bad usage (exit code 2) fails an index at once. A Job cannot distinguish
+a run with failed samples (exit code 3) from an error, so the container exits with 0 then; ``lbx status`` and
+``lbx merge`` report failed samples.
 """
 
 from __future__ import annotations
@@ -38,23 +38,24 @@ exit "$code"
 
 
 def job_name(run: str) -> str:
-    """A job's name like a run's: in small letters, with '-' for whatever else a job's name cannot hold."""
+    """Turn a run's name into a Job's name: lower case, with '-' for other characters."""
     return re.sub(r"[^a-z0-9]+", "-", run.lower())[:_LONGEST].strip("-") or "lbx"
 
 
 @dataclass(frozen=True, slots=True)
 class KubernetesOptions:
-    """What is asked of Kubernetes.
+    """Options of a Kubernetes Job.
 
     Attributes:
-        name: of the Job, a DNS label.
-        image: with lbx in it.
-        run_claim, bundle_claim: PersistentVolumeClaims with the run's folder (written) and the bundle (read).
-        cpus, mem, gpus: of each shard; "" leaves them out.
-        seconds: a shard's time limit; 0: none.
+        name: Name of the Job, a DNS label.
+        image: Container image with lbx.
+        run_claim, bundle_claim: PersistentVolumeClaims of the run's folder (written) and the bundle (read).
+        cpus, mem, gpus: Resources of each shard; "" or 0 leaves them out.
+        at_once: Number of shards that run in parallel; 0 for all.
+        minutes: Time between copies of a shard's results file.
 
     Raises:
-        UsageError: the name is no DNS label, or ``cpus`` is no number of CPUs.
+        UsageError: The name is not a DNS label, or ``cpus`` is not a number of CPUs.
     """
 
     name: str
@@ -80,16 +81,16 @@ class KubernetesOptions:
 
     @property
     def cpu_count(self) -> int:
-        """CPUs of a shard, rounded up; 0 if they are left out."""
+        """CPUs of a shard, rounded up; 0 if not given."""
         match = _CPUS.fullmatch(self.cpus)
         return math.ceil(float(match[1]) / (1000 if match[2] else 1)) if match else 0
 
 
 def manifest(options: KubernetesOptions, shards: int, run: Sequence[str]) -> dict[str, Any]:
-    """The Job, as the API takes it (batch/v1).
+    """Build the manifest of the Job (API batch/v1).
 
     Args:
-        run: the arguments of ``lbx run``, with the bundle at /lbx/bundle and the run's folder at /lbx/run.
+        run: Arguments of ``lbx run``, with the bundle at /lbx/bundle and the run's folder at /lbx/run.
     """
     metadata = {"name": options.name, "labels": {"app.kubernetes.io/name": "lbx"}}
     if options.namespace:

@@ -1,4 +1,4 @@
-"""How a job calls lbx: as it is installed, or in a container."""
+"""Command that starts lbx in a job: the installed program, or a container."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Runtime(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What stands before lbx's arguments in a job script.
+    """Start of lbx's command line in a job script.
 
     Attributes:
-        lbx: the program where there is no container.
-        image: the container image; "" for none.
-        read, write: folders and files of the machine that the container sees under their own names.
-        scratch: one more that it may write, in words that bash expands on the node.
-        gpu: whether the container sees the GPUs.
+        lbx: Program to run without a container.
+        image: Container image; "" for none.
+        read, write: Files and folders of the host, mounted in the container at the same paths.
+        scratch: Another writable mount, quoted for bash, which expands it on the node.
+        gpu: Whether the container sees the GPUs.
         cpu_count: CPUs of a job, for a container that does not see Slurm's variables; 0 sets no number.
 
     Raises:
-        UsageError: an image without a runtime, or a runtime without an image; a path that cannot be mounted.
+        UsageError: An image without a runtime, or a runtime without an image; a path that cannot be mounted.
     """
 
     lbx: str = "lbx"
@@ -52,7 +52,7 @@ class Launch:
 
     @property
     def command(self) -> str:
-        """For bash; lbx's arguments follow."""
+        """Command line for bash, to be followed by lbx's arguments."""
         if self.runtime is Runtime.NONE:
             return self.lbx
         mounts = [f"{_word(path)}:{_word(path)}:ro" for path in self.read]
@@ -66,15 +66,15 @@ class Launch:
             return " ".join(["apptainer exec --containall --cleanenv", *options, "lbx"])
         gpu = ["--device nvidia.com/gpu=all"] if self.gpu else []
         binds = [part for mount in mounts for part in ("--volume", mount)]
-        # keep-id alone leaves the image's user in place, who may not write the run's folder. --read-only brings a tmpfs
-        # on /tmp with it; one of our own would collide with a scratch folder that is /tmp.
+        # Without --user, keep-id keeps the image's user, who may not write the run's folder. --read-only mounts a tmpfs
+        # on /tmp; a second tmpfs would collide with a scratch folder that is /tmp.
         user = '--userns keep-id --user "$(id -u):$(id -g)"'
         options = [*gpu, *cpus, *binds, shlex.quote(self.image)]
         return " ".join([f"podman run --rm --network none --read-only {user}", *options])
 
 
 def _word(path: Path) -> str:
-    """One word of bash, that podman and apptainer take for this path and for nothing behind it."""
+    """Quote a path for bash; refuse characters that podman and apptainer would read as mount syntax."""
     if "," in str(path) or ":" in str(path) or not str(path).isprintable():
         raise UsageError(
             f"{str(path)!r} cannot be mounted in a container: it has a comma, a colon or a control character.",
@@ -84,10 +84,10 @@ def _word(path: Path) -> str:
 
 
 def expanded_by_bash(text: str) -> str:
-    """A folder in double quotes, whose variables (``${TMPDIR:-/tmp}``) bash fills in, and in which it runs nothing.
+    """Put a folder into double quotes: bash expands its variables (``${TMPDIR:-/tmp}``) but runs no command.
 
     Raises:
-        UsageError: it has a quote, a backslash, a command or a control character.
+        UsageError: The text has a quote, a backslash, a command substitution or a control character.
     """
     if re.search(r'["`\\]|\$\(', text) or not text.isprintable():
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Results files merged into one, with missing answers by name; and the state of a submitted run."""
+"""Merge results files into one, list missing answers, and report the state of a submitted run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SLURM_STATES = {"RUNNING": "running", "COMPLETING": "running", "PENDING": "wait
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Answers of one shard and run that no file holds."""
+    """Missing answers of one shard and run."""
 
     shard: int
     run: str
@@ -40,14 +40,14 @@ class Gap:
 
 @dataclass(slots=True)
 class Merged:
-    """What a merge has done.
+    """Result of a merge.
 
     Attributes:
-        runs: {run: how many of the files hold it}; 0: only the one that was merged into.
+        runs: {run: number of source files with it}; 0 for runs found only in the existing output file.
         rows: {table: rows in the new file}.
-        failures: {run of the files: answers that have failed}.
-        gaps: by shard and run, where a shard plan was given.
-        notes: what was let pass, and what to do next.
+        failures: {run of the source files: number of failed answers}.
+        gaps: Missing answers by shard and run, if a shard plan was given.
+        notes: Tolerated problems and next steps.
     """
 
     output: Path
@@ -77,15 +77,15 @@ class Merged:
 
 
 def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, force: bool) -> Merged:
-    """Write one results file from several, complete or not at all.
+    """Merge results files into one, atomically.
 
     Args:
-        plan: which samples there should be.
-        force: merge into the file where it is there: what it alone holds stays.
+        plan: Expected samples; None skips the search for missing answers.
+        force: Merge into an existing output file, and keep its own content.
 
     Raises:
-        UsageError: the file is there, or is one of the sources.
-        StoreError: files do not belong together, or cannot be read or written. The file is as it was then.
+        UsageError: The output exists and ``force`` is not set, or is one of the sources.
+        StoreError: Files do not belong together, or cannot be read or written; the output is then unchanged.
     """
     output = output.absolute()
     sources = list({path.resolve(): path for path in sources}.values())
@@ -100,14 +100,14 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
             fix="Give another file with -o, or --force to merge into it: what it alone holds stays.",
         )
     check_place(output)
-    with alone(output.resolve()):  # two merges into one file would each leave out what the other has added
+    with alone(output.resolve()):  # two concurrent merges into one file would each drop the other's additions
         Store.check(output)
         return _merged(sources, output, plan)
 
 
 def _merged(sources: Sequence[Path], output: Path, plan: ShardPlan | None) -> Merged:
     held = output if output.is_file() and output.stat().st_size else None
-    place = output.resolve()  # a link stays one
+    place = output.resolve()  # keeps a symbolic link a link
     with passing_folder(place) as (folder, _):
         part = folder / place.name
         with Store(part, beside=[*sources, *([held] if held else [])]) as store:
@@ -127,12 +127,12 @@ def _merged(sources: Sequence[Path], output: Path, plan: ShardPlan | None) -> Me
             store.checkpoint()
             with open_input(part) as file:
                 os.fsync(file.fileno())
-            part.replace(place)  # while the old one is attached, so that nobody has written to it meanwhile
+            part.replace(place)  # the old file is still attached, so no other process can have written to it
     return merged
 
 
 def _add_up(store: Store, merging: Merging) -> None:
-    """Numbers over samples, of the runs that came in parts."""
+    """Compute aggregate scores of runs that were joined from several files."""
     for run in merging.joined:
         names = [row[0] for row in store.query(
             "SELECT DISTINCT benchmark FROM generations WHERE run_id = ? ORDER BY ALL", [run]
@@ -142,11 +142,11 @@ def _add_up(store: Store, merging: Merging) -> None:
                 add_up(store, run, BENCHMARKS[name])
     store.completed |= merging.completed
     add_up_completed(store, BENCHMARKS)
-    opinions.add_up_all(store)  # a run and its judges, or raters, may have lain in different files
+    opinions.add_up_all(store)  # a run and its judges or raters may come from different files
 
 
 def _close_runs(store: Store, merged: Merged) -> None:
-    """Nothing runs in the new file; what lacks samples is not done."""
+    """Mark runs as interrupted if they were running or lack samples, and count failed answers."""
     lacking = {gap.run for gap in merged.gaps}
     for run, status in store.query("SELECT run_id, status FROM runs").rows:
         if status == "running" or (status == "done" and run in lacking):
@@ -157,7 +157,7 @@ def _close_runs(store: Store, merged: Merged) -> None:
 
 
 def gaps(store: Store, plan: ShardPlan) -> list[Gap]:
-    """What of a shard plan a results file lacks."""
+    """List answers of a shard plan that are missing in a results file, by shard and run."""
     gaps_found: list[Gap] = []
     for run in plan.runs:
         stored = {
@@ -182,14 +182,14 @@ def gaps(store: Store, plan: ShardPlan) -> list[Gap]:
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """One shard.
+    """Progress of one shard.
 
     Attributes:
-        state: "done"; "running" or "waiting" as Slurm says; "failed": not done, and Slurm has nothing of it any more;
-            "begun" or "missing": the same where Slurm cannot be asked, with and without any answer.
-        answered, failed: that its file holds.
-        expected: how many answers it is to give.
-        said: its run's last line in the log.
+        state: "done"; "running", "waiting" or another state reported by Slurm; "failed" if not done and no longer known
+            to Slurm; "missing" if without answer, log and output; "begun" instead of "failed" if Slurm cannot be asked.
+        answered, failed: Numbers of answers and failures in the shard's file.
+        expected: Number of answers in the shard plan.
+        said: Last line of the run's log.
     """
 
     shard: int
@@ -204,10 +204,10 @@ class ShardStatus:
 
 
 def shard_statuses(folder: RunFolder) -> list[ShardStatus]:
-    """State of every shard.
+    """Determine the state of every shard.
 
     Raises:
-        UsageError: the folder is none of ``lbx submit``.
+        UsageError: The folder was not written by ``lbx submit``.
     """
     plan = folder.plan()
     submitted = folder.submitted()
@@ -231,7 +231,7 @@ def _status_of(folder: RunFolder, plan: ShardPlan, number: int, known: dict[int,
 
 
 def _answer_counts(path: Path, plan: ShardPlan) -> tuple[int, int]:
-    """Numbers of answers and failures that a shard has committed; its file may be open for writing."""
+    """Count a shard's committed answers and failures; its file may be open for writing."""
     if not path.is_file():
         return 0, 0
     counts = (
@@ -241,7 +241,7 @@ def _answer_counts(path: Path, plan: ShardPlan) -> tuple[int, int]:
     try:
         ((answered, failed),) = read_committed(path, counts, [list(plan.runs)])
     except (OSError, LbxError):
-        return 0, 0  # it has just been made
+        return 0, 0  # the file was just created
     return answered, failed
 
 

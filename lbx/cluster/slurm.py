@@ -1,6 +1,6 @@
-"""Slurm: an array of shards and a merge job behind it, from templates that a site can replace.
+"""Slurm array of shards and a dependent merge job, from templates that a site can replace.
 
-A template is a shell script with marks ``@{name}``; which there are says ``MARKS``. Bash's own ``${name}`` stays.
+A template is a shell script with marks ``@{name}``, listed in ``MARKS``. Bash's own ``${name}`` is left alone.
 """
 
 from __future__ import annotations
@@ -90,21 +90,21 @@ _LEAST_S, _FACTOR, _STEP_S = 600.0, 1.5, 300.0
 
 
 def job_name(run: str) -> str:
-    """A job's name like a run's, with '-' for what no value of Slurm's options holds."""
+    """Turn a run's name into a job's name, with '-' for characters that Slurm options do not allow."""
     return _NO_VALUE.sub("-", run)
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions:
-    """What is asked of Slurm for each shard. Empty values leave it to the site's defaults.
+    """Slurm options of each shard; empty values use the site's defaults.
 
     Attributes:
-        time: as Slurm writes it.
-        at_once: how many shards may run at once; 0: all.
-        more: further #SBATCH options, as "--account=x".
+        time: Time limit in Slurm's format.
+        at_once: Number of shards that run in parallel; 0 for all.
+        more: Further #SBATCH options, such as "--account=x".
 
     Raises:
-        UsageError: a value would break out of its line.
+        UsageError: A value would break out of its line.
     """
 
     name: str
@@ -131,7 +131,7 @@ class SlurmOptions:
                 )
 
     def array(self, folder: RunFolder, shards: int) -> str:
-        """The array's #SBATCH lines."""
+        """#SBATCH lines of the array."""
         at_once = f"%{self.at_once}" if self.at_once else ""
         return self._directives(
             self.name,
@@ -146,11 +146,11 @@ class SlurmOptions:
         )
 
     def merge(self, folder: RunFolder) -> str:
-        """The merge job's: no GPU, one core, and what the site needs of every job."""
+        """#SBATCH lines of the merge job: no GPU, one core, and the site's options for every job."""
         return self._directives(f"{self.name}-merge", _output(folder, "merge.out"), {})
 
     def _directives(self, name: str, output: str, own: Mapping[str, str]) -> str:
-        """The one place where such lines are made: none of them can become two."""
+        """Format all #SBATCH lines; refuse values that would break a line into two."""
         options = {"job-name": name, "output": output, "open-mode": "append", "nodes": "1", "ntasks": "1"}
         options |= {"partition": self.partition, "mem": self.mem, **own}
         lines = [f"--{option}={value}" for option, value in options.items() if value]
@@ -162,7 +162,7 @@ class SlurmOptions:
 
 
 def _output(folder: RunFolder, name: str) -> str:
-    """A log's place as sbatch reads it: quotes for blanks, and a percent sign begins what it fills in."""
+    """Quote a log's path for sbatch, which splits at blanks and fills in percent signs."""
     logs = str(folder.logs)
     if re.search(r'["\\]', logs) or not logs.isprintable():
         raise UsageError(
@@ -174,10 +174,10 @@ def _output(folder: RunFolder, name: str) -> str:
 
 
 def fill_in(template: str, values: Mapping[str, str], where: str) -> str:
-    """The template with its marks filled in.
+    """Fill in a template's marks.
 
     Raises:
-        UsageError: it has a mark that there is not.
+        UsageError: The template has an unknown mark.
     """
     unknown = sorted(set(_MARK.findall(template)) - set(values))
     if unknown:
@@ -190,12 +190,13 @@ def fill_in(template: str, values: Mapping[str, str], where: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """Everything a job script is made of.
+    """Content of the job scripts.
 
     Attributes:
-        run: the arguments of ``lbx run``.
-        scratch: for bash, which expands it on the node.
-        template: the site's own, of the array's script; None takes ``ARRAY``.
+        run: Arguments of ``lbx run``.
+        scratch: Scratch folder, quoted for bash, which expands it on the node.
+        minutes: Time between copies of a shard's results file.
+        template: Site-specific template of the array's script; None for ``ARRAY``.
     """
 
     folder: RunFolder
@@ -209,7 +210,11 @@ class SlurmJob:
     template: Path | None = None
 
     def array_script(self) -> str:
-        """Raises UsageError where the template cannot be read or filled in."""
+        """Write the script of the array.
+
+        Raises:
+            UsageError: The template cannot be read or filled in.
+        """
         text = ARRAY
         if self.template:
             try:
@@ -236,9 +241,9 @@ class SlurmJob:
 
 
 def time_limit(seconds: float) -> str:
-    """A time limit for work of so many predicted seconds: half as much again and ten minutes to load the model.
+    """Compute a time limit from predicted seconds: 1.5 times as long, plus ten minutes to load the model.
 
-    It may be wrong: a shard that does not get through is requeued and goes on.
+    The limit may be too short: a shard that does not finish is requeued and resumes.
     """
     minutes = math.ceil((seconds * _FACTOR + _LEAST_S) / _STEP_S) * int(_STEP_S) // 60
     days, rest = divmod(minutes, 24 * 60)
@@ -247,14 +252,14 @@ def time_limit(seconds: float) -> str:
 
 
 def with_time(options: SlurmOptions, plan: ShardPlan) -> SlurmOptions:
-    """The options with a time limit for the dearest shard, where none is given and seconds are predicted."""
+    """Set a time limit for the most expensive shard, unless one is given or the plan's unit is not seconds."""
     if options.time or plan.unit != "s":
         return options
     return replace(options, time=time_limit(max(shard.cost for shard in plan.shards)))
 
 
 def check_present() -> None:
-    """Raise LbxError, before minutes of counting, where there is no Slurm to submit to."""
+    """Raise LbxError if sbatch is not installed, before minutes of token counting."""
     if not find_tool("sbatch"):
         raise _absent("sbatch")
 
@@ -267,15 +272,15 @@ def _absent(program: str) -> LbxError:
 
 
 def submit(script: Path, *, after: str = "") -> str:
-    """Give a script to sbatch; returns the job's id.
+    """Submit a script with sbatch and return the job's id.
 
     Args:
-        after: a job that must be over first, however it ended.
+        after: Job that must end first, successfully or not.
 
     Raises:
-        LbxError: there is no sbatch, or it refuses.
+        LbxError: sbatch is not installed, or refuses the script.
     """
-    # Not afterok: where one shard has failed, the others' answers are wanted all the same, and what is missing named.
+    # Not afterok: if a shard fails, the merge must still collect the other answers and list the missing samples.
     waiting = [f"--dependency=afterany:{after}"] if after else []
     done = _call("sbatch", "--parsable", *waiting, str(script))
     if done.returncode:
@@ -287,13 +292,13 @@ def submit(script: Path, *, after: str = "") -> str:
 
 
 def states(array_id: str) -> dict[int, str] | None:
-    """{shard: Slurm's word for it} of the shards that are not over; None where Slurm cannot be asked."""
+    """Return {shard: Slurm state} of unfinished shards; None if Slurm cannot be asked."""
     try:
         done = _call("squeue", "--noheader", "--array", f"--jobs={array_id}", "--format=%K %T")
     except LbxError:
         return None
     if done.returncode:
-        # A job that has been over for some minutes is one that Slurm has forgotten.
+        # Slurm forgets a job some minutes after its end.
         return {} if "Invalid job id" in done.stderr else None
     return {int(number): word for number, word in re.findall(r"^(\d+) (\w+)", done.stdout, re.MULTILINE)}
 

@@ -1,12 +1,12 @@
-"""Pages for people on this machine: one local server under `lbx rate`, `lbx annotate` and `lbx browse`.
+"""Local web server of `lbx rate`, `lbx annotate` and `lbx browse`.
 
-    place = listening(host, port, uds, others)      a socket, bound: who may reach it is decided here
-    site = Site(place, routes, people)              a secret link for each person, every page behind it
-    serve(site)                                     until Ctrl-C
+    place = listening(host, port, uds, others)      bind a socket, and decide who may reach it
+    site = Site(place, routes, people)              create a secret link for each person, required for every page
+    serve(site)                                     serve until Ctrl-C
 
-Texts come from models and from elsewhere: templates escape every value, and spell out what would steer or deceive
-(``lbx.base.visible``). Nothing is fetched from outside, and no page carries a script or a style of its own. What is
-imported here needs lbx[web]; commands import it when they run.
+Texts come from models and other untrusted sources: templates escape every value and make control and other deceptive
+characters visible (``lbx.base.visible``). Pages load no external resources and have no inline scripts or styles.
+This package needs lbx[web]; commands import it when they run.
 """
 
 from lbx.web.documents import Document, Documents

@@ -1,4 +1,4 @@
-"""The pages of `lbx annotate`: a dataset's documents, and of each its pairs beside it, saved as they are typed."""
+"""Pages of `lbx annotate`: the documents of a dataset, each with its editable questions and answers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from lbx.web.documents import Documents
 from lbx.web.pages import AsTyped, number_in, page, saving
 
 SHOWN = 50
-"""Documents on a page of the list."""
+"""Documents per page of the list."""
 _LISTED = 300
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """A question or an answer on the page: ``text`` for a field, ``spelled`` where it holds what nobody would see."""
+    """Question or answer on the page: ``text`` for the form, ``spelled`` to display if it has invisible characters."""
 
     name: str
     label: str
@@ -37,11 +37,11 @@ class _Shown:
 
 
 class AnnotationPages:
-    """Routes for a dataset.
+    """Routes of a dataset's pages.
 
     Args:
-        dataset: what is shown, and edited unless it is open to read only.
-        new_pairs: how many empty pairs each document offers.
+        dataset: Dataset to show, and to edit unless it is open read-only.
+        new_pairs: Number of empty pairs offered for each document.
     """
 
     def __init__(self, dataset: Dataset, new_pairs: int = 0) -> None:

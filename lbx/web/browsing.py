@@ -1,6 +1,6 @@
-"""The pages of `lbx browse`: a results file's answers, listed and one by one.
+"""Pages of `lbx browse`: the answers of a results file, as a list and one by one.
 
-The file is opened to read for each page, and closed: what writes to it is not held up, and what it writes is seen.
+Each page opens the file for reading and closes it: writers are not blocked, and pages show new answers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lbx.web.documents import Documents
 from lbx.web.pages import number_in, page, refused
 
 SHOWN = 50
-"""Answers on a page of the list."""
+"""Answers per page of the list."""
 _PROMPTS_KEPT = 16
 _FILTERS = ("run", "task", "mark", "least", "below", "q")
 _SAME = {
@@ -47,17 +47,17 @@ _SAME = {
 }
 
 Prompts = Callable[[StoredAnswer], Sequence[Mapping[str, Any]]]
-"""An answer's prompts, made again: ``text``, ``prompt_sha256``, ``error`` of each step. Raises LbxError."""
+"""Rebuilds an answer's prompts: ``text``, ``prompt_sha256``, ``error`` of each step. Raises LbxError."""
 
 
 class BrowsingPages:
-    """Routes for a results file.
+    """Routes of a results file's pages.
 
     Args:
-        results: the file.
-        bundle: where documents are; None shows none.
-        prompts: makes an answer's prompts again; None where nobody can.
-        runs, tasks: only these; () for all.
+        results: Results file.
+        bundle: Bundle with the documents; None shows no documents.
+        prompts: Rebuilds an answer's prompts; None if that is not possible.
+        runs, tasks: Runs and tasks to show; () for all.
     """
 
     def __init__(
@@ -101,7 +101,12 @@ class BrowsingPages:
         return None
 
     def _rebuilt(self, answer: StoredAnswer) -> tuple[str, str]:
-        """The key of the prompt's text for the pane, and how it compares; "" where it cannot be made."""
+        """Rebuild an answer's prompt.
+
+        Returns:
+            The key of its text for the pane ("" if it cannot be rebuilt), and a sentence that compares its hash with
+            the stored one or explains the failure.
+        """
         if self._make_prompts is None:
             return "", "Prompts are made again from a bundle: name it with --bundle DIR."
         try:

@@ -1,6 +1,6 @@
-"""Long documents: shown in blocks that a browser lays out when they come near, searched on the server.
+"""Long documents, displayed in blocks that a browser lays out lazily, and searched on the server.
 
-A browser's own search, and its layout, take seconds for a megabyte; a block out of sight costs nothing.
+A browser's own search and layout take seconds per megabyte; a block outside the visible area is free.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from lbx.base.visible import visible
 from lbx.web import limits
 
 BLOCK = 4_000
-"""Characters of a block, about."""
+"""Approximate number of characters per block."""
 MOST_HITS = 2_000
-"""Hits that are marked; all are counted."""
+"""Maximum number of marked hits; all hits are counted."""
 _KEPT = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """Where a text was found.
+    """Hits of a search.
 
     Attributes:
-        total: how often.
-        places: of the first ``MOST_HITS``: block and offset of the beginning, block and offset of the end, in UTF-16
-            units of the block's text.
+        total: Number of hits.
+        places: Block and offset of the start, block and offset of the end of the first ``MOST_HITS`` hits. Offsets are
+            in UTF-16 units of the block's text.
     """
 
     total: int
@@ -43,11 +43,11 @@ class Hits:
 
 
 class Document:
-    """A text in blocks, and what is found in it.
+    """Searchable text, split into blocks.
 
     Attributes:
-        key: names it in addresses.
-        blocks: as they are shown; together they are the text made visible.
+        key: Name of the document in URLs.
+        blocks: Displayed blocks; joined they are the text with invisible characters made visible.
     """
 
     def __init__(self, key: str, text: str) -> None:
@@ -55,11 +55,11 @@ class Document:
         self._shown = _shown(text)
         self.blocks = blocks_of(self._shown)
         self._starts = [0, *accumulate(map(len, self.blocks))]
-        self._folded = _Folded(self._shown)  # now: the first search should take no longer than the second
+        self._folded = _Folded(self._shown)  # not lazily: the first search should be as fast as later ones
         self._plain = [max(block, default="") < "\U00010000" for block in self.blocks]
 
     def find(self, wanted: str) -> Hits:
-        """All places where it stands, one behind the other, whatever its case and its compatible forms (NFKC)."""
+        """Find non-overlapping hits of a text, ignoring case and differences of compatible forms (NFKC)."""
         total, spans = self._folded.find(_shown(wanted))
         return Hits(total, [(*self._place(start), *self._place(end - 1, 1)) for start, end in spans])
 
@@ -76,9 +76,7 @@ def _shown(text: str) -> str:
 
 
 def blocks_of(text: str) -> list[str]:
-    """A text in parts, so that a browser need not lay out what is out of sight. Cut behind line breaks where there are
-    any, else behind spaces.
-    """
+    """Split a text into blocks for lazy layout, after line breaks if possible, else after spaces."""
     blocks, at = [], 0
     while len(text) - at > BLOCK:
         cut = text.rfind("\n", at + BLOCK // 2, at + BLOCK) + 1 or text.rfind(" ", at + BLOCK // 2, at + BLOCK) + 1
@@ -90,13 +88,13 @@ def blocks_of(text: str) -> list[str]:
 
 @functools.cache
 def _fold(character: str) -> str:
-    """In decomposed form, because of that each character has its own: "é" must be found as "e" with an accent, too."""
+    """Fold a character to its decomposed form, which is unique: "é" must also match "e" with a combining accent."""
     folded = unicodedata.normalize("NFKD", character).casefold()
     return unicodedata.normalize("NFKD", folded)
 
 
 class _Folded:
-    """A text folded, and the way back to its own places."""
+    """Folded text with a mapping back to offsets of the original text."""
 
     def __init__(self, text: str) -> None:
         self._own = text
@@ -108,14 +106,14 @@ class _Folded:
         self._inside = {part for one in longer for part in folds[one]}
 
     def find(self, wanted: str) -> tuple[int, list[tuple[int, int]]]:
-        """How often it is there, and the first places in the own text.
+        """Return the number of hits, and the spans of the first hits in the original text.
 
-        A hit begins and ends between characters: "e" is not in "é".
+        A hit begins and ends between characters: "e" does not match "é".
         """
         folded = "".join(map(_fold, wanted))
         spans: list[tuple[int, int]] = []
         total = 0
-        # No such hit can begin or end inside of a character, so that all can be counted at once.
+        # Hits of a simple text cannot begin or end inside a character, so the rest can be counted at once.
         simple = not self._marks and not self._inside & {*folded[:1], *folded[-1:]}
         at = self._text.find(folded) if folded.strip() else -1
         while at >= 0:
@@ -133,7 +131,7 @@ class _Folded:
         return end < len(self._own) and unicodedata.combining(self._own[end]) != 0
 
     def _back(self, at: int) -> int | None:
-        """The own place of a folded one; None inside of what one character became."""
+        """Map a folded offset to the original text; None for an offset inside one original character."""
         if self._ends is None or at == 0:
             return at
         before = bisect_left(self._ends, at)
@@ -141,22 +139,22 @@ class _Folded:
 
 
 class Documents:
-    """The documents of a site, read when they are first shown.
+    """Documents of a site, read on first use.
 
     Args:
-        read: a document's text by its key; None where there is none.
+        read: Returns a document's text by its key, or None if it does not exist.
     """
 
     def __init__(self, read: Callable[[str], str | None]) -> None:
         self._get = functools.lru_cache(_KEPT)(lambda key: None if (text := read(key)) is None else Document(key, text))
 
     def get(self, key: str) -> Document | None:
-        """None where there is no such document, or ``key`` is ""."""
+        """Return a document; None if it does not exist or ``key`` is ""."""
         return self._get(key) if key else None
 
     @property
     def routes(self) -> list[Route]:
-        """For a site: ``/documents/KEY/find?q=TEXT``, answered by ``Hits`` as JSON."""
+        """Search route ``/documents/KEY/find?q=TEXT``, which returns ``Hits`` as JSON."""
         return [Route("/documents/{key}/find", self._find)]
 
     def _find(self, request: Request) -> Response:

@@ -1,33 +1,33 @@
-"""The limits of the pages, all of them: what may be sent, by how many, and how long it may take.
+"""All limits of the web server: sizes of requests, numbers of connections, and times.
 
-What is larger or later is refused, or its connection is closed. Sizes are bytes unless their names say otherwise.
+Requests beyond a limit are refused, or their connection is closed. Sizes are in bytes unless the name has another unit.
 """
 
 from __future__ import annotations
 
 HEADER_BYTES = 32 << 10
-"""Of a request's first line and headers together: a search in the address and one in the Referer have their place."""
+"""Size of a request's first line and headers; large enough for one search in the URL and one in the Referer."""
 COOKIES = 4
-"""Cookies of lbx's name that are looked at: a browser sends the one of the page's own path first."""
+"""Number of cookies named lbx that are checked: a browser sends the cookie of the page's own path first."""
 FORM_BYTES = 256 << 10
-"""Of a form."""
+"""Size of a form."""
 PAIR_BYTES = 16 << 20
-"""Of the form of a question and its answer, which may be as long as a dataset's."""
+"""Size of the form of a question and its answer, which datasets may contain in any length."""
 FIELDS = 10_000
-"""Of a form."""
+"""Number of fields of a form."""
 NUMBER_DIGITS = 15
-"""Of a number in an address or a form."""
+"""Number of digits of a number in a URL or a form."""
 SEARCH_CHARACTERS = 1_000
-"""Of what is looked for."""
+"""Length of a search text."""
 
 BACKLOG = 32
-"""Connections that wait to be accepted, and that asyncio accepts in one turn: it takes four turns to close one again,
-so four times this many are open for a moment beyond those that are kept."""
+"""Connections waiting to be accepted, and accepted by asyncio in one turn of its loop. Closing a connection takes four
+turns, so up to four times this number are briefly open in addition to the kept ones."""
 STRANGERS = 64
-"""Connections that have shown no link yet. One more, and the oldest of them goes."""
+"""Connections without a valid link. Beyond this number the oldest is closed."""
 OF_A_PERSON = 32
-"""Connections of one link; a browser opens six. One more, and the oldest of them goes."""
+"""Connections per link; a browser opens six. Beyond this number the oldest is closed."""
 REQUEST_S = 60
-"""From a connection, or the last answer on it, to the end of a request."""
+"""Seconds from a new connection, or the last response on it, to the end of a request."""
 GRACE_S = 3
-"""For what is being answered at the end."""
+"""Seconds for open responses at shutdown."""

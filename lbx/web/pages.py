@@ -1,4 +1,4 @@
-"""Templates: every value escaped, and made visible. And what forms send."""
+"""Pages from templates, which escape every value and make invisible characters visible; and form handling."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from lbx.web.documents import blocks_of
 
 HERE = Path(__file__).parent
 Saved = Callable[[Request, Mapping[str, str]], str]
-"""Takes a request and the form's fields, saves, and returns where to go from there."""
+"""Saves the fields of a request's form, and returns the path of the next page."""
 
 
 class _Number(IntegerConvertor):
-    """A number in a path: {name:number}. With more digits there is no such page."""
+    """Number in a path, {name:number}. Numbers with more digits match no route."""
 
     regex = f"[0-9]{{1,{limits.NUMBER_DIGITS}}}"
 
@@ -36,7 +36,7 @@ register_url_convertor("number", _Number())
 
 
 class AsTyped(str):
-    """A text for a field: escaped, but not made visible, because what comes back from there is kept."""
+    """Text of a form field: escaped, but with invisible characters unchanged, because the form sends it back."""
 
     __slots__ = ()
 
@@ -50,24 +50,24 @@ def _templates() -> Environment:
 
 
 def page(name: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """A page by its template. Every text in ``values`` is shown as text, whatever it holds."""
+    """Render a template. Every text in ``values`` is escaped."""
     return HTMLResponse(_templates().get_template(name).render(values), status)
 
 
 def refused(cause: str, fix: str = "", *, status: int = 403) -> HTMLResponse:
-    """A page that says why there is none."""
+    """Render a page that explains a refused request."""
     return page("refused.html", status=status, cause=cause, fix=fix)
 
 
 def number_in(text: str, otherwise: int = 0) -> int:
-    """A number in an address or a form; ``otherwise`` where there is none, or a larger one than any page has."""
+    """Parse a number in a URL or a form; return ``otherwise`` if it is missing, invalid or too long."""
     return int(text) if text.isdecimal() and len(text) <= limits.NUMBER_DIGITS else otherwise
 
 
 def saving(path: str, save: Saved, most: int = limits.FORM_BYTES) -> Route:
-    """The route of a form of at most so many bytes. ``save`` runs beside other requests, in a thread of its own.
+    """Build the route of a form of at most ``most`` bytes. ``save`` runs in a thread, in parallel to other requests.
 
-    A field that is there twice counts as its last.
+    The last value of a repeated field counts.
     """
 
     async def saved(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The pages of `lbx rate`: one question after the other, answers without names, each key saved before it is shown."""
+"""Pages of `lbx rate`: one question after another, with anonymous answers; each rating is saved before it is shown."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _VERDICTS = {"a": "A is better", "b": "B is better", "tie": "a tie", "both_bad": "both bad"}
 _VERDICT_KEYS = {"a": "a", "b": "b", "tie": "t", "both_bad": "x"}
 _Rated = tuple[int, int | str]
-"""Place of an answer, and its value."""
+"""Place and value of a rated answer."""
 
 
 class RatingPages:
-    """Routes for a set's raters.
+    """Routes of a rating set's pages.
 
     Args:
-        session: ratings of the set.
-        documents: by ``Item.document_key``.
-        reference_open: whether references are shown at once.
+        documents: Documents by ``Item.document_key``.
+        reference_open: Whether references are initially open.
     """
 
     def __init__(self, session: RatingSession, documents: Documents, *, reference_open: bool = False) -> None:
@@ -165,7 +164,7 @@ class RatingPages:
         return f"{_item_path(item)}?at={self._next_answer(rater, item, rated)}"
 
     def _changed_comments(self, rater: str, item: Item, fields: Mapping[str, str]) -> dict[int, str]:
-        """{place: its comment} where that was changed on the page."""
+        """Return {place: comment} of comments changed on the page."""
         saved = [(row.comment if row else None) or "" for row in self._session.latest(rater, item)]
         comments = {place: fields.get(f"comment-{place}", comment) for place, comment in enumerate(saved)}
         return {place: comment for place, comment in comments.items() if comment.strip() != saved[place]}
@@ -173,7 +172,7 @@ class RatingPages:
     def _opinions(
         self, rater: str, item: Item, rated: _Rated | None, comments: Mapping[int, str], *, skipped: bool
     ) -> list[Opinion]:
-        """The button's opinion, and each comment that was changed."""
+        """Collect the opinion of the rating button and the changed comments."""
         opinions = []
         for place, value in enumerate(self._session.values(rater, item)):
             if rated and rated[0] == place:
@@ -185,7 +184,7 @@ class RatingPages:
         return opinions
 
     def _parse_button(self, button: str) -> _Rated | None:
-        """Place and value of a rating button; None for a button of another kind."""
+        """Parse place and value of a rating button; return None for other buttons."""
         if self._session.set.kind == SCORE:
             match = re.fullmatch(r"rate-([0-9]{1,3})-(-?[0-9]{1,6})", button)
             value: int | str = int(match[2]) if match else 0
@@ -216,7 +215,7 @@ class RatingPages:
         return self._session.queue(rater).index(item) + 1
 
     def _next_answer(self, rater: str, item: Item, rated: _Rated | None) -> int:
-        """The next answer without a rating, else the one after the rated one."""
+        """Return the place of the next answer without a rating, else the place after the rated answer."""
         values = self._session.values(rater, item)
         open_ = [place for place, value in enumerate(values) if value is None]
         if rated is None:
@@ -234,7 +233,7 @@ class RatingPages:
 
 
 def letter(place: int) -> str:
-    """Name of an answer: A to Z, then AA, AB ..."""
+    """Letters for an answer: A to Z, then AA, AB ..."""
     return (letter(place // 26 - 1) if place >= 26 else "") + LETTERS[place % 26]
 
 

@@ -1,4 +1,4 @@
-"""Where a site listens, its connections, and how it runs until Ctrl-C."""
+"""Sockets, connections and the main loop of a site."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _log = logging.getLogger("lbx.web")
 
 @contextmanager
 def listening(host: str, port: int, uds: Path | None = None, *, others: bool = False) -> Iterator[Place]:
-    """A bound socket, closed at the end.
+    """Bind a socket, and close it at the end.
 
     Args:
-        host: an address or a name of this machine.
-        port: 0 for any free one. Of ``uds``: the port that the tunnel will have.
-        uds: a file to listen at instead, for this user alone.
-        others: other machines may reach it, which a host that is not loopback needs.
+        host: Address or name of this machine.
+        port: Port to bind; 0 for any free port. With ``uds``, the local port of the tunnel.
+        uds: Unix domain socket to use instead, accessible to this user only.
+        others: Allow access from other machines, required for a host that is not loopback.
 
     Raises:
-        UsageError: others could reach it, and nobody allowed that; the port or the file is taken.
-        LbxError: the machine refuses.
+        UsageError: The host is not loopback and ``others`` is not set; the port or the file is taken.
+        LbxError: The operating system refuses to bind.
     """
     place = Place(_bound_file(uds), "127.0.0.1", port or 8765, uds) if uds else _bound(host, port, others)
     try:
@@ -101,29 +101,29 @@ def _bound_file(path: Path) -> socket.socket:
 
 
 def _remove_dead(path: Path) -> None:
-    """A socket that nobody listens at any more was left by a process that was killed."""
+    """Remove the socket of a killed process; refuse other files and sockets that are in use."""
     if not stat.S_ISSOCK(path.lstat().st_mode):
         raise UsageError(f"{path} exists, and is not a socket.", fix="Choose another file.")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)  # somebody's queue may be full
+        probe.setblocking(False)  # the queue of a listening process may be full
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
             path.unlink()
             return
-        except OSError:  # of another kind, or another user's
+        except OSError:  # a socket of another type, or of another user
             pass
     raise UsageError(f"Something already listens at {path}.", fix="End that one, or choose another file.")
 
 
 class Connection(H11Protocol):
-    """A connection of uvicorn with a deadline for requests, and a limit on connections of a person."""
+    """Connection of uvicorn with a deadline for requests and a limit on connections per person."""
 
     _deadline: asyncio.TimerHandle | None = None
 
     @property
     def person(self) -> str:
-        """Name of the person that made the last request; "" for strangers."""
+        """Name of the person who made the last request; "" for strangers."""
         return str(self.scope["state"].get("person", "")) if self.scope else ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -145,14 +145,14 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are no request, unless the answer to the request before them has begun."""
+        """Answer an invalid request, unless the response to the previous request has begun."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:
             self.transport.abort()
 
     def _set_deadline(self) -> None:
-        """One for each request; pieces of it do not extend the time."""
+        """Start the deadline of a request, if it is not running; further parts of the request do not extend it."""
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._clear_deadline()
         elif self._deadline is None:
@@ -177,10 +177,10 @@ class Connection(H11Protocol):
 
 
 def serve(site: Site) -> None:
-    """Answer until Ctrl-C or SIGTERM, which end it: what is being answered then is answered.
+    """Serve until Ctrl-C or SIGTERM, and finish open responses.
 
     Raises:
-        KeyboardInterrupt: of these, as if it had come after all was answered.
+        KeyboardInterrupt: On either signal, after open responses are finished.
     """
     with asyncio.Runner() as runner:
         runner.get_loop().set_exception_handler(_LoopErrors())
@@ -188,7 +188,7 @@ def serve(site: Site) -> None:
 
 
 class _LoopErrors:
-    """Where the process may open no more files, asyncio tries again in a second, but shows a traceback for each try."""
+    """Log once if the process has no file descriptors left: asyncio retries every second with a traceback each."""
 
     full = False
 
@@ -202,7 +202,7 @@ class _LoopErrors:
 
 
 def server_of(site: Site) -> uvicorn.Server:
-    """Within the pages' limits, and with no word of its own: what goes wrong behind the gate, the gate says."""
+    """Configure uvicorn with lbx's limits and without its logs: ``Gate`` logs errors of the pages."""
     settings = uvicorn.Config(
         site.app,
         access_log=False,  # addresses hold tokens

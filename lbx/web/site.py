@@ -1,4 +1,4 @@
-"""A site: a gate, a link for each person, routes behind it, errors as pages."""
+"""Web site with a secret link for each person, access checks, and error pages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HEADERS: Mapping[str, str] = {
     "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
-    # To other sites nothing, as by "no-referrer"; but with that one a form of this very site says "Origin: null".
+    # Sends no Referer to other sites. With "no-referrer", forms of this site would have the header "Origin: null".
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -45,11 +45,11 @@ _COOKIE = "lbx"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A bound socket, and by which names it may be called.
+    """Bound socket with its URL and accepted host names.
 
     Attributes:
-        uds: the socket's file, where it is not TCP.
-        others: whether other machines can reach it.
+        uds: File of a Unix domain socket; None for TCP.
+        others: Whether other machines can reach the socket.
     """
 
     socket: socket.socket
@@ -60,20 +60,20 @@ class Place:
 
     @property
     def url(self) -> str:
-        """Where a browser on this machine finds it, or would behind ``tunnel``."""
+        """URL for a browser on this machine, or on a machine connected by ``tunnel``."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     @property
     def tunnel(self) -> str:
-        """What brings it to another machine's browser."""
+        """Command that forwards the socket to another machine."""
         address = str(self.uds.absolute()) if self.uds else f"{self.host}:{self.port}"
         return as_command("ssh", "-L", f"{self.port}:{address}", f"{_user()}@{socket.gethostname()}")
 
     def answers_to(self, header: str) -> bool:
-        """Whether a request's Host is this place, not a name that somebody made to point here.
+        """Whether a Host header names this place, which excludes DNS rebinding.
 
-        Any port will do: behind a tunnel it may be another one. Where others may come, numbers will do, too: only
-        names can be made to point elsewhere.
+        Any port is accepted, because a tunnel may use another port. If other machines have access, numeric addresses
+        are accepted, too: only names can be rebound.
         """
         name = header.rpartition(":")[0] if header.rpartition(":")[2].isdecimal() else header
         name = name.strip("[]").lower().rstrip(".")
@@ -85,7 +85,7 @@ class Place:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's number without a name
+    except (KeyError, OSError):  # a numeric user id without a name, as in containers
         return "USER"
 
 
@@ -102,20 +102,20 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A person, and the secret of the link that is kept in a cookie."""
+    """Person with the secret of their link, which is also the cookie."""
 
     name: str
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 
 
 class Gate:
-    """ASGI middleware before every page. Behind it ``request.state.person`` is the name of who asks.
+    """ASGI middleware that checks every request and sets ``request.state.person`` to the name of its person.
 
     Args:
-        app: the pages.
-        place: where they are.
-        people: who may come in.
-        root: the path that all pages lie below: "/...".
+        app: Application with the pages.
+        place: Socket of the site.
+        people: People with access.
+        root: Path prefix of all pages, "/...".
     """
 
     def __init__(self, app: ASGIApp, place: Place, people: Sequence[Person], root: str) -> None:
@@ -138,16 +138,16 @@ class Gate:
         try:
             answer = self._check_request(request) or self._check_person(request)
             await (answer or self._app)(scope, receive, sending)
-        except ClientDisconnect:  # the browser is gone, and nobody is left to be told
+        except ClientDisconnect:
             return
-        except Exception as error:  # of ours; the browser has been told
+        except Exception as error:  # a bug in lbx; the browser already has an error page
             if os.environ.get("LBX_DEBUG"):
                 raise
             path, words = one_line(scope["path"]), one_line(str(error))
             _log.error("%s %s: %s: %s", request.method, path, type(error).__name__, words)
 
     def _check_request(self, request: Request) -> Response | None:
-        """A refusal of a request that no person may make."""
+        """Refuse requests that are not allowed for any person."""
         sizes = [len(name) + len(value) + 4 for name, value in request.headers.raw]
         if sum(sizes) + len(request.scope["path"]) + len(request.scope["query_string"]) > limits.HEADER_BYTES:
             return refused("The headers of this are longer than any browser's.", status=431)
@@ -162,7 +162,7 @@ class Gate:
         return None
 
     def _check_person(self, request: Request) -> Response | None:
-        """A refusal of a stranger, who may have the style sheet alone; or the answer to a link."""
+        """Refuse strangers, except for static files; answer a person's secret link."""
         if request.scope["path"].startswith(f"{self._root}/"):
             request.scope["root_path"] = self._root
             current = self._current_person(request)
@@ -178,14 +178,14 @@ class Gate:
         return refused("lbx does not know this browser.", f"Open the link that lbx printed for you. {fix}")
 
     def _current_person(self, request: Request) -> Person | None:
-        """The person of the cookie, split by hand: Python's own reader takes quadratic time for some cookies."""
+        """Find the person of the cookie, parsed by hand: Python's own parser takes quadratic time for some cookies."""
         pairs = ";".join(request.headers.getlist("cookie")).split(";")
         own = [value.strip() for name, _, value in (pair.partition("=") for pair in pairs) if name.strip() == _COOKIE]
         people = (self._person_of(value) for value in own[: limits.COOKIES])
         return next((person for person in people if person), None)
 
     def _open_link(self, request: Request, current: Person | None, person: Person | None) -> Response:
-        """To the first page, whatever the path of the link: somebody may have changed it."""
+        """Redirect to the first page; the path of the link is ignored, because it may have been changed."""
         if person is None:
             return refused("This link is not valid.", "If lbx was started again since, its links are new.")
         if current and current is not person:
@@ -194,7 +194,7 @@ class Gate:
                 "Open it in another browser, or in a private window.",
             )
         if request.headers.get("sec-fetch-site") == "cross-site":
-            # From a link in a mail, say: the browser would keep a strict cookie from a redirection.
+            # After a link on another site, such as webmail, a browser does not send a strict cookie with a redirect.
             answer: Response = refused("Welcome.", status=200)
             answer.headers["refresh"] = f"0; url={self._root}/"
         else:
@@ -209,13 +209,13 @@ class Gate:
 
 
 class Site:
-    """Routes with links to them.
+    """Application with access checks and a secret link for each person.
 
     Args:
-        place: where it will listen. All pages lie below one path there, random and new at each start: browsers send a
-            cookie to every port of a host, but to its own path alone.
-        routes: what people may ask; ``request.state.person`` is who does.
-        people: names, each of which gets a link.
+        place: Socket of the site. All pages have a random path prefix, new at each start: browsers send a cookie to
+            every port of a host, but only below the cookie's path.
+        routes: Pages; ``request.state.person`` is the name of the person.
+        people: Names of the people who get a link.
     """
 
     def __init__(self, place: Place, routes: Sequence[BaseRoute], people: Sequence[str]) -> None:
@@ -236,12 +236,12 @@ class Site:
 
     @property
     def url(self) -> str:
-        """What stands before the paths of its pages."""
+        """URL prefix of all pages."""
         return self.place.url + self._root
 
     @property
     def links(self) -> dict[str, str]:
-        """{name: the address that lets in whoever has it}."""
+        """{name of a person: secret link}."""
         return {person.name: f"{self.url}/?token={person.token}" for person in self._people}
 
 

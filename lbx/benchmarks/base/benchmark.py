@@ -55,7 +55,7 @@ class TaskCatalogue:
         selections: names of groups of tasks for ``--tasks``.
         embedding: tasks that an embedding model scores half of (``Benchmark.compared``).
         open: tasks with free-text answers, which people or a judge can rate; None for all.
-        length_groups: names of the tasks that ask the same as a task in documents of other lengths, with its own.
+        length_groups: {task: name of its group of tasks that ask the same about documents of other lengths}.
     """
 
     names: tuple[str, ...] = ()
@@ -210,10 +210,12 @@ class Benchmark(ABC):
         """
 
     def cluster(self, sample: Sample, document: str) -> str:
-        """Return the cluster of a sample, shared by questions that depend on each other: by default the document.
+        """Return the cluster of a sample, shared by questions that depend on each other; "" if unknown.
+
+        By default it is the document.
 
         Args:
-            document: hash of the document; "" if an imported file does not have it. An unknown cluster is "".
+            document: hash of the document; "" if an imported file does not have it.
         """
         return document
 

@@ -29,7 +29,7 @@ class Columns:
         of: columns by name; "samples" and "clusters" as in ``Stratum``, and "clustered": whether a row's cluster is
             known.
         scores: {metric: (values, mask of the answers that have it)}; a mask of None means all of them.
-        make: returns the answers in a slice or at some indices as samples.
+        make: returns a slice of the answers as samples.
     """
 
     of: Mapping[str, Array]
@@ -64,7 +64,7 @@ class ScoredRows(Sequence[ScoredSample]):
     def of(cls, rows: Sequence[ScoredSample]) -> ScoredRows:
         """Return the answers as columns.
 
-        Samples created from these have only the fields that are in ``Columns``.
+        Rows given as single samples get only the columns that ``Columns`` lists.
         """
         if isinstance(rows, cls):
             return rows

@@ -86,7 +86,7 @@ def text_of(node: ast.expr) -> str | None:
 
 
 def _summands(node: ast.expr) -> Iterator[ast.expr]:
-    """Yield the summands of a sum from left to right, without recursion."""
+    """Yield the summands of a sum of any length from left to right."""
     waiting = [node]
     while waiting:
         match waiting.pop():

@@ -100,6 +100,7 @@ def _with_our_fields(template: str, where: str) -> str:
 
 
 def answer_row(model: str, sample: Sample, mark: str, prompt: str, output: str) -> dict[str, Any]:
+    """Return a row of a file of answers for a judge."""
     row = {"query": sample.question, "gt": sample.references[0], "prompt": prompt}
     return {**row, f"{model}_pred": output, "evaluation": mark}
 

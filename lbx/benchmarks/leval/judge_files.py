@@ -122,7 +122,7 @@ def _parse_row(line: PredictionLine) -> JudgedPair:
 
 
 def _winners(texts: Sequence[str]) -> tuple[int | str, int | str]:
-    """Return the winner by each round's judgement, officially."""
+    """Return the official winner of each round."""
     first, second = (str(next(iter(winners_in(VERDICTS, text)), ERROR)) for text in texts)
     return {FIRST: 0, SECOND: 1}.get(first, first), {FIRST: 1, SECOND: 0}.get(second, second)
 

@@ -178,7 +178,7 @@ def _printed(value: object) -> str:
 
 
 def _numbered(predictions: Iterable[Prediction]) -> list[Prediction]:
-    """Make questions that are repeated word for word samples of their own."""
+    """Give questions that are repeated word for word names of their own."""
     seen: Counter[str] = Counter()
     lines_by_number = []
     for row in predictions:
@@ -223,6 +223,7 @@ def result_files(run: ScoredRun) -> dict[str, str]:
 
 
 def join_tables(path: str, first: str, second: str) -> str | None:
+    """Merge two texts of a table, with a row for each model; None for other files."""
     return joined_tables(first, second) if path.endswith(".csv") else None
 
 

@@ -132,6 +132,7 @@ def founding_prompt(script: Path, answers: Path, sample: Sample, context_window:
 
 
 def second_prompt(script: Path, sample: Sample) -> Prompt:
+    """Return sci_fi's second question."""
     texts = _script(read_text(script), str(script))
     text = sample.question.replace(texts.old, texts.new) + texts.end
     return Prompt(text, "", "", MAX_NEW_TOKENS, Truncation.REFUSE, source=SCRIPT)

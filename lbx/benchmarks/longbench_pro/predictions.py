@@ -20,7 +20,7 @@ https://github.com/caskcsg/longcontext/tree/88fbeb85827b78add4a5354b0c1194a57c17
     model_info.json                                             {MODEL: {"type", "context_length", "url"}}
 
 app.py shows the contents of its folder "output". The date of a summary is the run's, and an unknown window is
-left out of the names, and app.py then takes 0 for it.
+left out of the names; app.py takes 0 for it.
 """
 
 from __future__ import annotations

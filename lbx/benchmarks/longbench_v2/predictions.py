@@ -213,7 +213,7 @@ def _text(value: Any) -> str:
 
 
 def _output(line: PredictionLine, letter: str | None) -> str:
-    """Return the model's output, or a row's choice in official words if the file has no output with this choice.
+    """Return the model's output, or the row's choice in official words if the output is missing or chose another.
 
     pred.py strips outputs when it writes them and drops empty ones before: an empty ``response`` was white space.
     """

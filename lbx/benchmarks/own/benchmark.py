@@ -9,7 +9,7 @@ Prediction files of a custom benchmark: a folder with {task}.jsonl.
 
 A question with choices is followed by them: "choices": {"A": "...", "B": "..."}.
 
-Only "id" and "output" of a file are read; everything else comes from the bundle with the benchmark.
+Only "id" and "output" count in files that are read; everything else comes from the bundle with the benchmark.
 """
 
 from __future__ import annotations

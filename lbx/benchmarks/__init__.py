@@ -1,4 +1,4 @@
-"""The benchmark families that lbx knows, and how ``--tasks`` names their tasks."""
+"""Benchmark families, and the names of their tasks for ``--tasks``."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from lbx.benchmarks.own.benchmark import own_names as own_names
 
 
 class _Benchmarks(Mapping[str, Benchmark]):
-    """The built-in families by name, in the order of ``lbx tasks``; any other name is a benchmark of somebody's own.
+    """Built-in families by name, in the order of ``lbx tasks``; any other name is a custom benchmark.
 
-    What such a benchmark is stands in the bundle, and what scores it with every sample, so that there is nothing to
-    enter here.
+    A custom benchmark is defined in the bundle, and each stored sample has the settings that score it, so it needs no
+    entry here.
     """
 
     def __init__(self, *families: Benchmark) -> None:
@@ -53,27 +53,27 @@ class _Benchmarks(Mapping[str, Benchmark]):
 BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
     Needle(), LongBench(), LongBenchV2(), LongBenchPro(), LVEval(), LEval()
 )
-"""Every benchmark by its name. This is the one place where a family is entered."""
+"""Every benchmark by its name. This is the only place where a family is registered."""
 
 
 def unit_of(name: str | None) -> float:
-    """What a score of 1 is in a benchmark's official numbers; in percents where no benchmark has the name."""
+    """Return the official number of a score of 1 in a benchmark; 100 (percent) for unknown names."""
     family = BENCHMARKS.get(name) if name else None
     return (family.scoring if family else ScoringRules()).unit
 
 
 def beside(own: Benchmark | None) -> Mapping[str, Benchmark]:
-    """The same beside a benchmark that a run brings along."""
+    """Return the benchmarks, with ``own`` if given, which a run brings along."""
     return _Benchmarks(*BENCHMARKS.values(), own) if own else BENCHMARKS
 
 
 def select(bundle: Bundle, names: Sequence[str]) -> list[Task]:
-    """The tasks that the names mean, each once, in the order they were named.
+    """Return the tasks that the names refer to, each once, in the order they were named.
 
     Args:
-        bundle: what there is.
-        names: of "all" (whatever was bundled), a family ("leval", "longbench_e") or a task ("leval/tpo"), which may be
-            a pattern ("lveval/*_16k").
+        bundle: bundle with the data.
+        names: "all" (everything that was bundled), a family ("leval", "longbench_e") or a task ("leval/tpo"), which may
+            be a pattern ("lveval/*_16k").
 
     Raises:
         UsageError: a name is unknown, or its data is not in the bundle.
@@ -98,32 +98,32 @@ def select(bundle: Bundle, names: Sequence[str]) -> list[Task]:
 
 
 def everything(bundle: Bundle) -> list[Task]:
-    """All tasks that were bundled, family by family, then the benchmarks of one's own by name.
+    """Return all bundled tasks, family by family, then the custom benchmarks by name.
 
     Raises:
-        BundleError: a data file is damaged, or a benchmark of one's own says what cannot be.
+        BundleError: a data file is damaged, or the definition of a custom benchmark is invalid.
     """
     return [task for family in _there(bundle) if family.data.is_bundled(bundle) for task in family.tasks(bundle)]
 
 
 def of_embedding(tasks: Iterable[Task]) -> list[str]:
-    """Those of the tasks, by their full names, that an embedding model scores half of."""
+    """Return full names of the tasks that an embedding model scores half of."""
     return [task.full_name for task in tasks if task.name in BENCHMARKS[task.benchmark].catalogue.embedding]
 
 
 def format_names() -> list[str]:
-    """The built-in benchmarks whose official prediction files are read and written."""
+    """Return the built-in benchmarks with official prediction files that lbx reads and writes."""
     return [name for name, family in BENCHMARKS.items() if family.predictions]
 
 
 def official_rubric(bundle: Bundle) -> Rubric:
-    """The official judge's rubric. Raises BundleError: the bundle lacks it, or has another one."""
+    """Return the official judge's rubric. Raises BundleError: the bundle lacks it, or has another one."""
     family = BENCHMARKS[official_judge.BENCHMARK]
     return official_judge.parse_rubric(family.data.official_file(bundle, official_judge.SCRIPT))
 
 
 def rubric_file(name: str, bundle: Bundle) -> Path | None:
-    """The file with a rubric that a bundle brings for a benchmark of one's own, or None."""
+    """Return the file with a custom benchmark's rubric in a bundle, or None."""
     family = BENCHMARKS[name]
     return family.rubric_file(bundle) if isinstance(family, OwnBenchmark) else None
 
@@ -133,7 +133,7 @@ def _there(bundle: Bundle) -> list[Benchmark]:
 
 
 def reserved_names() -> dict[str, str]:
-    """Names that ``--tasks`` knows already -> what they mean: no benchmark of one's own can have them."""
+    """Return {reserved name for ``--tasks``: its meaning}; no custom benchmark can have these names."""
     names = {"all": "everything that is in the bundle", Judging.name: "what `lbx judge` asks"}
     for name, family in BENCHMARKS.items():
         names |= dict.fromkeys((name, *family.catalogue.selections), "a built-in benchmark")
@@ -178,7 +178,7 @@ def _unknown(bundle: Bundle, name: str) -> UsageError:
         if name in family.catalogue.names and name not in held:
             lacking.append(_not_held(bundle, family, f"{family.name}/{name}"))
     near = get_close_matches(name, names, n=3)
-    # "qasper" alone is far from "longbench/qasper" in letters, but it is what was meant.
+    # "qasper" differs from "longbench/qasper" in many letters, but is probably meant.
     near = list(dict.fromkeys([full for full in names if full.partition("/")[2] == name] + near))
     if lacking and not near:
         return lacking[0]

@@ -1,10 +1,10 @@
-"""A judge's work as a benchmark: which of two stored answers is better, or how good one is.
+"""A judge's work as a benchmark: the better of two stored answers, or the quality of one.
 
 A judge is a run. Its prompts are *rounds*: samples of the benchmark "judge", with the rubric's name as their task. So a
 judge is continued, shared among workers, merged and counted like any run.
 
 A round's id is the hash of its prompt and of both runs: a changed answer makes another round, and earlier judgements
-stay as they are. Each sample holds how its verdict is read, so that stored texts can be read without the rubric.
+stay unchanged. Each sample has the rules for parsing its verdict, so that stored texts can be read without the rubric.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ NAME = "judge"
 _ID_LENGTH = 24
 
 Documents = Callable[[Bundle, str, str], Iterator[Sample]]
-"""The samples of a bundle's benchmark and task, whose documents a rubric shows. It travels to worker processes."""
+"""Returns the samples of a bundle's benchmark and task, for rubrics with documents. It is sent to worker processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One prompt for a judge: a stored answer, compared with another one or alone.
+    """One prompt for a judge: a stored answer, by itself or compared with another.
 
     Attributes:
         benchmark, task, sample_id, question, references, language: of the judged sample.
         run_id, iteration, answer: the judged answer.
         against_run_id, against_iteration, against: the answer that it is compared with; None, 0, "" in a rating.
-        document_sha256: of the judged sample's document; "" if unknown.
-        marks: of the question's copies that the round counts for, once for each.
+        document_sha256: hash of the judged sample's document; "" if unknown.
+        marks: marks of the question's copies that the round counts for, once for each.
     """
 
     benchmark: str
@@ -70,15 +70,15 @@ class Round:
     marks: tuple[str, ...] = ()
 
     def name(self, rubric: Rubric) -> str:
-        """The sample's id."""
+        """Return the sample's id."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return sha256_text(canonical_json({**values, "rubric": rubric.sha256}))[:_ID_LENGTH]
 
     def sample(self, rubric: Rubric, document: str = "") -> Sample:
-        """A sample of the benchmark "judge", without the answers' texts.
+        """Return a sample of the benchmark "judge", without the answers' texts.
 
         Args:
-            document: where the rubric shows it.
+            document: document, if the rubric shows it.
         """
         meta: dict[str, Any] = {
             "kind": rubric.kind,
@@ -115,7 +115,7 @@ class Round:
 
     @property
     def fields(self) -> dict[str, str]:
-        """Values of a rubric's template, but for the document."""
+        """Return the values of a rubric's template, except for the document."""
         first, second = (self.answer, self.against) if self.answer_first else (self.against, self.answer)
         values = {"question": self.question, "reference": "\n".join(map(str, self.references))}
         return {**values, "answer": self.answer, "a": first, "b": second}
@@ -126,11 +126,11 @@ def _no_documents(_bundle: Bundle, _benchmark: str, _task: str) -> Iterator[Samp
 
 
 class Judging(Benchmark):
-    """The rounds of one rubric. Without one it has no task, and reads what is stored.
+    """The rounds of a rubric. Without a rubric it has no task, and only reads stored judgements.
 
     Args:
-        rounds: those of a judged task follow each other.
-        documents: where the documents come from that the rubric shows.
+        rounds: rounds, grouped by judged task.
+        documents: source of the documents that the rubric shows.
     """
 
     name = NAME
@@ -144,15 +144,15 @@ class Judging(Benchmark):
         self._documents = documents
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """The rubric's task."""
+        """Return the rubric's task."""
         rubric, count = self._rubric, len(self._rounds)
         return [Task(NAME, rubric.name, (rubric.metric,), count)] if rubric and count else []
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """The rounds as they were given; where the rubric shows documents, in the judged data's order.
+        """Yield the rounds in the given order; if the rubric shows documents, in the judged data's order.
 
         Raises:
-            BundleError: the bundle holds another document than the one that was answered about, or none.
+            BundleError: the document of a judged answer is missing in the bundle, or differs.
         """
         if self._rubric is None:
             return
@@ -178,7 +178,7 @@ class Judging(Benchmark):
         raise _wrong_document(bundle, next(iter(remaining.values()))[0])
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """The rubric's messages. Only a document may be cut, in its middle."""
+        """Return the rubric's messages. Only a document may be cut, in its middle."""
         rubric, round_ = self._rubric, self._rounds[sample.sample_id]
         assert rubric is not None
         values = {**round_.fields, "document": sample.context}
@@ -195,15 +195,15 @@ class Judging(Benchmark):
         )
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """The verdict from the judged answer's side (1, 0.5, 0), or the rating as a part of its scale; [] for none."""
+        """Return the judged answer's verdict (1, 0.5, 0), or the rating as a fraction of its scale; [] if none."""
         return judgement(sample.meta, output)
 
     def cluster(self, sample: Sample, document: str) -> str:
-        """The judged sample's document."""
+        """Return the judged sample's document."""
         return str(sample.meta.get("document_sha256") or "")
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
-        """Nothing: a judge's verdicts are numbers of the models that it judged."""
+        """Return []: a judge's verdicts are numbers of the models that it judged."""
         return []
 
 

@@ -1,1 +1,1 @@
-"""What every benchmark family shares: the Benchmark seam, data files, aggregates, prediction files."""
+"""Shared code of benchmark families: base class, data files, aggregates, prediction files."""

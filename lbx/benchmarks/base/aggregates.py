@@ -1,4 +1,4 @@
-"""Adding up as the official scripts do, to the last digit."""
+"""Aggregates that match the official scripts to the last digit."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from lbx.statistics.estimates import Estimate, Floats, Stratum
 
 
 def mean(values: Sequence[float] | Floats, scale: float = 1) -> float:
-    """scale x sum / n of a list that is not empty, in this order of operations.
+    """Return scale x sum / n of a list that is not empty, in this order of operations.
 
-    The sum is made left to right, rounding at each step. (From Python 3.12 on ``sum`` compensates, and gives another
+    The sum runs left to right, rounding at each step. (From Python 3.12 on ``sum`` compensates, and gives another
     last digit; numpy's ``sum`` adds pairs, its ``cumsum`` one after the other.)
     """
     return scale * float(np.asarray(values, float).cumsum()[-1]) / len(values)
 
 
 def numpy_percent(values: Sequence[float], digits: int) -> float:
-    """100 x numpy's mean (pairwise sums), rounded numpy's way: 21.425 becomes 21.42 where Python makes it 21.43."""
+    """Return 100 x numpy's mean (pairwise sums), rounded numpy's way: 21.425 becomes 21.42, but 21.43 in Python."""
     return float(np.round(100 * np.mean(values), digits))
 
 
 def task_score(name: str, rows: Sequence[ScoredSample], metric: str, digits: int | None) -> list[TaskScore]:
-    """The mean of a metric over the rows that have it, officially in percent with so many digits; [] without any.
+    """Return the mean of a metric over the rows that have it, ``official`` in percent with these digits; [] if none.
 
     Officially it is 100 * sum / n, not 100 * (sum / n): the last digit can differ.
     """
@@ -39,7 +39,7 @@ def task_score(name: str, rows: Sequence[ScoredSample], metric: str, digits: int
 
 
 def estimate(rows: Sequence[ScoredSample], values: Iterable[float], *, linear: bool = True) -> Estimate:
-    """The mean of the rows' values. A row whose document nobody knows stands alone."""
+    """Estimate the mean of the rows' values. A row with an unknown document is a cluster by itself."""
     of = ScoredRows.of(rows)
     stratum = Stratum(1.0, of.column("samples"), of.column("clusters"), np.fromiter(values, float, len(of)))
     return Estimate((stratum,), bool(of.column("clustered").all()), linear)
@@ -48,22 +48,22 @@ def estimate(rows: Sequence[ScoredSample], values: Iterable[float], *, linear: b
 def numbers(
     aggregate: Callable[[str, Sequence[ScoredSample]], list[TaskScore]], tasks: Mapping[str, Sequence[ScoredSample]]
 ) -> dict[str, dict[str, TaskScore]]:
-    """Task -> metric -> its number, of those tasks that have any."""
+    """Return {task: {metric: number}} of the tasks that have any."""
     by_task = {task: {one.metric: one for one in aggregate(task, rows)} for task, rows in tasks.items()}
     return {task: one for task, one in by_task.items() if one}
 
 
 @dataclass(frozen=True, slots=True)
 class Average:
-    """A mean of tasks' numbers, or of such means, each counting once however many samples it has.
+    """A mean of tasks' numbers, or of such means, with equal weights regardless of the number of samples.
 
     Attributes:
-        n: how many scores there are under it.
+        n: number of scores under it.
         score: the mean of the parts' scores, in 0..1.
-        percent: the mean of the parts' official figures, which are rounded, itself not rounded.
-        whole: whether no part is missing.
+        percent: the unrounded mean of the parts' official figures, which are rounded.
+        whole: whether all parts are present.
         partial: whether any score lacks a part.
-        estimate: as of ``TaskScore``; None where a part has none.
+        estimate: see ``TaskScore``; None if a part has none.
     """
 
     n: int
@@ -75,7 +75,7 @@ class Average:
 
     @classmethod
     def of(cls, parts: Sequence[TaskScore | Average], *, whole: bool) -> Average | None:
-        """The mean of what is there; None where nothing is."""
+        """Return the mean of the parts, or None if there are none."""
         if not parts:
             return None
         return cls(
@@ -88,20 +88,20 @@ class Average:
         )
 
     def group(self, grouping: str, name: str, metric: str = "average", *, digits: int = 1) -> GroupScore:
-        """As a number of the report: ``official`` with so many digits, None where a part is missing."""
+        """Return it as a number of the report; ``official`` is rounded to ``digits``, or None if a part is missing."""
         official = round(self.percent, digits) if self.whole else None
         return GroupScore(grouping, name, metric, self.n, self.score, official, self.partial, self.estimate)
 
 
 def first_overall(groups: Sequence[GroupScore], heads: Sequence[TaskScore]) -> GroupScore | None:
-    """A benchmark's one score: the first of its groups over everything, else the mean of its tasks' headlines."""
+    """Return a benchmark's overall score: its first group over everything, else the mean of its tasks' headlines."""
     own = next((group for group in groups if group.grouping == "overall"), None)
     mean_of_tasks = None if own else Average.of(heads, whole=False)
     return mean_of_tasks.group("overall", "all") if mean_of_tasks else own
 
 
 def average(parts: Sequence[Estimate | None]) -> Estimate | None:
-    """The mean of numbers, each counting alike; None where one is not known."""
+    """Return the mean of estimates with equal weights; None if any is unknown."""
     known = [part for part in parts if part is not None]
     return Estimate.average(known) if len(known) == len(parts) else None
 

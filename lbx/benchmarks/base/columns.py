@@ -1,7 +1,7 @@
-"""A task's scored samples as columns, of which samples are made only where a benchmark looks at single ones.
+"""A task's scored samples as columns; sample objects are made only for benchmarks that need them.
 
 A results file of a year has a hundred thousand answers. Most numbers are means of scores, which columns give in a
-hundredth of the time that as many objects take: ``lbx.benchmarks.base.aggregates`` adds up columns alone.
+hundredth of the time that as many objects take: ``lbx.benchmarks.base.aggregates`` uses only columns.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Columns:
-    """What is known of some answers, in the data's order.
+    """Scored answers as columns, in the data's order.
 
     Attributes:
-        of: columns by name; "samples" and "clusters" as ``Stratum`` has them, and "clustered": whether a row's cluster
-            is known.
-        scores: by metric its values, and which answers have it; None: all of them.
-        make: the answers at some places as samples.
+        of: columns by name; "samples" and "clusters" as in ``Stratum``, and "clustered": whether a row's cluster is
+            known.
+        scores: {metric: (values, mask of the answers that have it)}; a mask of None means all of them.
+        make: returns a slice of the answers as samples.
     """
 
     of: Mapping[str, Array]
@@ -42,7 +42,7 @@ class Columns:
 
 
 class ScoredRows(Sequence[ScoredSample]):
-    """Answers, or some of them: a sequence of samples as any other, whose columns can be had without these."""
+    """Answers, or some of them: a sequence of samples with columns that can be read without creating samples."""
 
     def __init__(self, whole: Columns, places: Codes | None = None) -> None:
         self._whole, self._places = whole, places
@@ -55,14 +55,17 @@ class ScoredRows(Sequence[ScoredSample]):
         if at != 0 or not len(self):
             return self._made[at]
         place = 0 if self._places is None else int(self._places[0])
-        return self._whole.make(slice(place, place + 1))[0]  # of many a task only the first is looked at
+        return self._whole.make(slice(place, place + 1))[0]  # of many tasks only the first row is read
 
     def __iter__(self) -> Iterator[ScoredSample]:
         return iter(self._made)
 
     @classmethod
     def of(cls, rows: Sequence[ScoredSample]) -> ScoredRows:
-        """The same answers as columns, of which single samples have none but those that ``Columns`` names."""
+        """Return the answers as columns.
+
+        Rows given as single samples get only the columns that ``Columns`` lists.
+        """
         if isinstance(rows, cls):
             return rows
         samples = [f"{row.sample.task}/{row.sample.sample_id}" for row in rows]
@@ -83,23 +86,23 @@ class ScoredRows(Sequence[ScoredSample]):
         return made if self._places is None else [made[at] for at in self._places.tolist()]
 
     def column(self, name: str) -> Array:
-        """A column of these rows; the same array each time."""
+        """Return a column of these rows; the same array each time."""
         if name not in self._taken:
             whole = self._whole.of[name]
             self._taken[name] = whole if self._places is None else whole[self._places]
         return self._taken[name]
 
     def at(self, chosen: Codes | Bools | list[int]) -> ScoredRows:
-        """Some of the rows, by their places or by whether they are meant."""
+        """Return some of the rows, by index or by mask."""
         places = np.arange(len(self)) if self._places is None else self._places
         return ScoredRows(self._whole, places[chosen] if len(chosen) else places[:0])
 
     def where(self, meant: Callable[[ScoredSample], bool]) -> ScoredRows:
-        """Those of the rows that something is true of."""
+        """Return the rows that satisfy a predicate."""
         return self.at(np.fromiter(map(meant, self), bool, len(self)))
 
     def having(self, metric: str) -> tuple[ScoredRows, Floats]:
-        """The rows that have a metric, and its values."""
+        """Return the rows that have a metric, and its values."""
         values, present = self._scores(metric)
         return (self, values) if present is None else (self.at(present), values[present])
 
@@ -113,7 +116,7 @@ class ScoredRows(Sequence[ScoredSample]):
 
     @classmethod
     def joined(cls, parts: Sequence[ScoredRows]) -> ScoredRows:
-        """Several tasks' rows as one's, one after the other."""
+        """Concatenate several tasks' rows."""
         if len(parts) < 2:
             return parts[0] if parts else cls.of(())
         scores: dict[str, tuple[Floats, Bools | None]] = {}

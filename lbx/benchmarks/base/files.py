@@ -1,7 +1,7 @@
-"""Reads a benchmark's data files where they lie in a bundle: JSON, JSON lines, JSON lines inside a zip, CSV.
+"""Readers of a benchmark's data files in a bundle: JSON, JSON lines, JSON lines inside a zip, CSV.
 
-Rows come one at a time: the largest file (LongBench v2's data.json) is half a gigabyte of one JSON array. Whatever is
-wrong with a file becomes a ``BundleError`` that names the file and the line.
+Rows come one at a time: the largest file (LongBench v2's data.json) is half a gigabyte of one JSON array. Every
+error in a file becomes a ``BundleError`` that names the file and the line.
 """
 
 from __future__ import annotations
@@ -44,14 +44,13 @@ class DataRow(NamedTuple):
 
     Attributes:
         where: file and line, for messages.
-        values: the record.
     """
 
     where: str
     values: dict[str, Any]
 
     def get(self, name: str, kind: type[T]) -> T:
-        """A field that must be there. Raises BundleError where it is missing or of another type."""
+        """Return a required field. Raises BundleError if it is missing or of another type."""
         if name not in self.values:
             raise damaged(self.where, f"the field {name!r} is missing")
         value = self.values[name]
@@ -60,7 +59,7 @@ class DataRow(NamedTuple):
         return value
 
     def identifier(self, name: str) -> str:
-        """A row's name: text or a whole number. Raises BundleError."""
+        """Return a row's name: text or a whole number. Raises BundleError."""
         value = self.get(name, object)
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise damaged(self.where, f"the field {name!r} should be a text or a whole number")
@@ -68,7 +67,7 @@ class DataRow(NamedTuple):
 
 
 def damaged(where: str, what: str) -> BundleError:
-    """The error for a data file that cannot be used."""
+    """Return the error for a data file that cannot be used."""
     return BundleError(f"The data file {where} is damaged: {what}.", fix=_FIX, command=_COMMAND)
 
 
@@ -77,7 +76,7 @@ def _reading(where: str) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, KeyError) as exc:
-        # zipfile: KeyError is a missing member, NotImplementedError an unknown compression.
+        # zipfile raises KeyError for a missing member, NotImplementedError for an unknown compression.
         raise damaged(where, str(exc).strip("'\"") or type(exc).__name__) from exc
     except UnicodeDecodeError as exc:
         raise damaged(where, f"it is not UTF-8 ({exc.reason})") from exc
@@ -88,7 +87,7 @@ def _reading(where: str) -> Iterator[None]:
 
 
 def while_unchanged(read: Callable[[Path, *More], T]) -> Callable[[Path, *More], T]:
-    """Remember what a function found in a file, for as long as its time and size stay. Raises BundleError."""
+    """Cache a function's result for a file until its time or size changes. Raises BundleError."""
 
     @lru_cache(maxsize=256)
     def remembered(_changed: int, _size: int, path: Path, *args: *More) -> T:
@@ -104,40 +103,43 @@ def while_unchanged(read: Callable[[Path, *More], T]) -> Callable[[Path, *More],
 
 
 def first_sign(path: Path) -> bytes:
-    """The first byte of a JSON file that is not white space. Raises BundleError."""
+    """Return the first byte of a JSON file that is not white space. Raises BundleError."""
     with _reading(str(path)), open_input(path) as file:
         return file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()[:1]
 
 
 def read_jsonl(path: Path) -> Iterator[DataRow]:
-    """Rows of a JSON lines file. Raises BundleError."""
+    """Yield the rows of a JSON lines file. Raises BundleError."""
     with _reading(str(path)), open_input(path) as file:
         yield from _rows(_lines(file, str(path)), str(path))
 
 
 def read_zip_jsonl(path: Path, member: str) -> Iterator[DataRow]:
-    """Rows of a JSON lines file inside a zip, unpacked as they are read. Raises BundleError."""
+    """Yield the rows of a JSON lines file inside a zip, unpacked as they are read. Raises BundleError."""
     where = f"{path}, {member}"
     with _reading(where), _unzipped(path) as archive, _member(archive, member) as file:
         yield from _rows(_lines(file, where), where)
 
 
 def read_json_array(path: Path) -> Iterator[DataRow]:
-    """Objects of a file that is one JSON array, with never much more than one of them in memory. Raises BundleError."""
+    """Yield the objects of a file that is one JSON array, with about one of them in memory at a time.
+
+    Raises BundleError.
+    """
     with _reading(str(path)), open_input(path) as file:
         yield from _Array(file, str(path)).rows()
 
 
 def read_csv(path: Path) -> Iterator[DataRow]:
-    """Rows of a CSV file. Its first line names the columns, and may follow a line such as ``sep=;``.
+    """Yield the rows of a CSV file. Its first line names the columns, and may follow a line such as ``sep=;``.
 
-    An empty cell is a missing field; a row of empty cells is skipped, as are columns at the end without name or value.
+    An empty cell is a missing field; rows of empty cells and final columns without name or value are skipped.
 
     Raises:
-        BundleError: it is damaged; names file and line, and the spreadsheet's row if that is another one.
+        BundleError: it is damaged; names file and line, and the spreadsheet's row if that is another number.
     """
     where = str(path)
-    number = 1  # of the row: a cell may hold several lines
+    number = 1  # of the row: a cell may have several lines
 
     def place(line: int) -> str:
         return f"{where}, line {line}" if line == number else f"{where}, row {number} (line {line})"
@@ -149,7 +151,7 @@ def read_csv(path: Path) -> Iterator[DataRow]:
             what = f'it is not UTF-8 ({exc.reason}; spreadsheets save it as "CSV UTF-8")'
             raise damaged(place(position), what) from exc
 
-    # For the whole process; nothing else reads CSV, and a document is longer than Python's own limit.
+    # For the whole process; no other code reads CSV, and a document is longer than Python's own limit.
     csv.field_size_limit(_LIMIT)
     with _reading(where), open_input(path) as file:
         lines = (text(line, position) for position, line in enumerate(_lines(file, where), 1))
@@ -177,11 +179,11 @@ def read_csv(path: Path) -> Iterator[DataRow]:
 
 
 _SEPARATOR_LINE = re.compile(r'"?sep=([^\w\s"]|\t)"?', re.IGNORECASE)
-"""Tells a spreadsheet how the cells below are separated."""
+"""First line by which a spreadsheet sets the separator of the cells below."""
 
 
 def _delimiter(header: str, place: str) -> str:
-    """What separates the columns: a comma, or what spreadsheets of other countries write."""
+    """Return the separator of the columns: a comma, or the separators of spreadsheets in other countries."""
     unquoted = re.sub(r'"(?:[^"]|"")*"?', "", header)
     found = [sign for sign in ",;\t" if sign in unquoted]
     if len(found) > 1:
@@ -203,25 +205,25 @@ def _columns(names: list[str], place: str) -> list[str]:
 
 @while_unchanged
 def read_json(path: Path) -> dict[str, Any]:
-    """A small JSON file that holds one object. Raises BundleError."""
+    """Read a small JSON file with one object. Raises BundleError."""
     return _row(str(path), _DECODER.decode(_small(path))).values
 
 
 @while_unchanged
 def read_text(path: Path) -> str:
-    """A small UTF-8 file. Raises BundleError."""
+    """Read a small UTF-8 file. Raises BundleError."""
     return _small(path)
 
 
 def zip_members(path: Path) -> list[str]:
-    """Names of the files in a zip. Raises BundleError."""
+    """Return the names of the files in a zip. Raises BundleError."""
     with _reading(str(path)), _unzipped(path) as archive:
         return [info.filename for info in archive.infolist() if not info.is_dir()]
 
 
 @while_unchanged
 def count_zip_lines(path: Path, member: str) -> int:
-    """How many lines with something on them; nothing is parsed. Raises BundleError."""
+    """Count the lines that are not blank, without parsing them. Raises BundleError."""
     where = f"{path}, {member}"
     with _reading(where), _unzipped(path) as archive, _member(archive, member) as file:
         return sum(1 for line in _lines(file, where) if line.strip())
@@ -229,7 +231,7 @@ def count_zip_lines(path: Path, member: str) -> int:
 
 @while_unchanged
 def count_keys(path: Path, key: str) -> int:
-    """How often an object of a JSON file has the key, found without parsing. Raises BundleError.
+    """Count the objects of a JSON file that have the key, without parsing. Raises BundleError.
 
     Exact for valid JSON: inside a string a quotation mark always follows a backslash.
     """
@@ -247,7 +249,7 @@ def count_keys(path: Path, key: str) -> int:
 
 
 def _small(path: Path) -> str:
-    """The text of a file that is read as one piece. Raises BundleError where it is too large for that."""
+    """Return the text of a file that is read at once. Raises BundleError if it is too large for that."""
     size = path.stat().st_size
     if size > _LIMIT:
         raise damaged(str(path), f"it has {size:,} bytes; {_LIMIT:,} is the most that is read of such a file")
@@ -255,10 +257,10 @@ def _small(path: Path) -> str:
 
 
 def is_zip_bomb(declared: int, size: int) -> bool:
-    """Whether a zip of ``size`` bytes that says it unpacks to ``declared`` bytes cannot be a data set.
+    """Return whether a zip of ``size`` bytes that declares ``declared`` unpacked bytes is too large for a dataset.
 
-    Text shrinks to a third or a tenth; Deflate could go to a thousandth, and members that share their bytes to
-    nothing. zipfile gives no more bytes of a member than it declares, so what is declared is what counts.
+    Text shrinks to a third or a tenth; Deflate could reach a thousandth, and members that share their bytes even less.
+    zipfile returns at most the declared bytes of a member, so the declared size is the bound.
     """
     return declared > _ZIP_SLACK + _ZIP_RATIO * size
 
@@ -273,12 +275,12 @@ def _unzipped(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """A zip's member, whose own reader would take a long line in steps of 4 KiB."""
+    """Open a zip's member with a larger buffer; its own reader would read a long line in steps of 4 KiB."""
     return io.BufferedReader(archive.open(name), _BUFFER)  # type: ignore[type-var]
 
 
 def _lines(file: IO[bytes], where: str) -> Iterator[bytes]:
-    """Without the byte order mark that some programs write before the first."""
+    """Yield lines, without the byte order mark that some programs write before the first."""
     number = 0
     while line := file.readline(_LIMIT + 1):
         number += 1
@@ -309,7 +311,7 @@ def _rows(file: Iterable[bytes], where: str) -> Iterator[DataRow]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. Raises ValueError if a field appears twice: Python would keep the last value in silence."""
+    """Build a JSON object. Raises ValueError if a field appears twice: Python would silently keep the last value."""
     values = dict(pairs)
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
@@ -328,7 +330,7 @@ def _row(place: str, values: object) -> DataRow:
 
 
 class _Array:
-    """A reader of one JSON array that looks at a window of the text."""
+    """Reader of one JSON array through a window of the text."""
 
     def __init__(self, file: IO[bytes], where: str) -> None:
         self._file = file
@@ -358,7 +360,7 @@ class _Array:
             raise self._damaged("more follows the array, and would not be read: put all objects into one array")
 
     def _sign(self) -> str:
-        """The next sign that is no white space, "" at the end; it stays unread."""
+        """Return the next character that is not white space, "" at the end, without consuming it."""
         while True:
             match = _SPACE.match(self._text, self._at)
             assert match is not None  # the pattern matches the empty string
@@ -388,7 +390,7 @@ class _Array:
         rest = self._text[self._at :]
         if len(rest) > _LIMIT:
             raise self._damaged(f"an object has more than {_LIMIT:,} characters")
-        # As much again as there is: a long object is then tried a few times, not once per chunk.
+        # Double the window: a long object is then tried a few times, not once per chunk.
         read = self._file.read(max(_CHUNK, len(rest)))
         self._ended = not read
         self._text, self._at = rest + self._decode(read, final=self._ended), 0

@@ -1,6 +1,6 @@
-"""Marks of questions that a model or people are to judge, and the copies of a question.
+"""Marks of questions that a model or people should judge, and the copies of a question.
 
-In official files a question with both marks is there twice. It is asked once; each copy counts by itself.
+Official files contain a question with both marks twice. It is asked once; each copy counts by itself.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 LLM, HUMAN = MARKS = ("LLM", "human")
-"""In the order of the copies."""
+"""Marks in the order of the copies."""
 BY_NAME: Mapping[str, tuple[str, ...]] = {"llm": (LLM,), "human": (HUMAN,), "both": MARKS}
 """Marks by the option's value."""
 
 
 def marks_in(meta: object) -> tuple[str, ...]:
-    """The marks of a question by its sample's ``meta``, which is from a file, so any value is possible."""
+    """Return the marks in a sample's ``meta``, which comes from a file, so any value is possible."""
     fields = meta if isinstance(meta, Mapping) else {}
     others = fields.get("judged_by")
     values = [fields.get("evaluation"), *(others if isinstance(others, list | tuple) else ())]
@@ -26,19 +26,19 @@ def has_copies(marks: Sequence[str]) -> bool:
 
 
 def copy_marks(marks: Sequence[str], index: int) -> tuple[str, ...]:
-    """The mark of a question's copy; () after the last one."""
+    """Return the mark of a question's copy; () after the last one."""
     return tuple(marks[index : index + 1])
 
 
 def row_count(marks: Sequence[str], asked_marks: Collection[str]) -> int:
-    """Number of rows of an official file about a question, of these marks; at least one."""
+    """Return the number of rows of an official file about a question with these marks; at least one."""
     return sum(mark in asked_marks for mark in marks) or 1
 
 
 def copy_pairs(
     marks: Sequence[str], answers: Collection[int], others: Collection[int]
 ) -> dict[tuple[int, int], tuple[str, ...]]:
-    """{(iteration, opponent's iteration): marks of the copies that this pair counts for}.
+    """Return {(iteration, opponent's iteration): marks of the copies that this pair counts for}.
 
     If a side answered each copy, each is a pair of its own; if it was asked once, one pair counts for both.
     """

@@ -1,4 +1,4 @@
-"""Tables of a benchmark as data: those of its paper, its leaderboards and charts, and figures published elsewhere."""
+"""Tables of a benchmark as data: its paper's, its leaderboards and charts, and figures published elsewhere."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class LengthCurve(NamedTuple):
     """A run's curve.
 
     Attributes:
-        tasks: those that count.
-        n, fewest: their answers, and how many the fewest are that a task has at a length.
+        tasks: counted tasks.
+        n, fewest: number of their answers, and the smallest number that a task has at a length.
         points: by length, in 0..1.
         clustered: whether the documents of all answers are known.
     """
@@ -29,12 +29,12 @@ class LengthCurve(NamedTuple):
 
     @property
     def cluster_by(self) -> str:
-        """What the intervals' clusters are."""
+        """Name of the intervals' clusters."""
         return "document" if self.clustered else "sample"
 
 
 class Place(NamedTuple):
-    """Where a number stands: in which table, in which of a run's rows there ("" where it has but one), which column."""
+    """Position of a number: table, one of a run's rows there ("" if it has just one), and column."""
 
     table: str
     row: str
@@ -42,21 +42,21 @@ class Place(NamedTuple):
 
 
 def by_group(key: NumberKey) -> Place | None:
-    """A table for each grouping and one for the tasks; a row for each metric."""
+    """Return a position in a table for each grouping and one for the tasks, with a row for each metric."""
     return Place(key.grouping or "tasks", key.metric, key.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """A benchmark's tables.
+    """Tables of a benchmark's paper.
 
     Attributes:
-        titles: {table: its title}; other tables are called by their names.
-        place: position of a number; None where another number says the same.
-        averages: the (table, row)s that hold the benchmark's averages; () where every average of it is one.
-        average_heading: what an average is called beside others; None takes its column.
+        titles: {table: title}; other tables are called by their names.
+        place: position of a number; None if another number repeats it.
+        averages: the (table, row)s with the benchmark's averages; () if all its averages are.
+        average_heading: heading of an average next to other columns; None uses its column.
         curves: tables of ``ScoringRules.curves`` instead of stored numbers: {grouping: tasks that may be in it}.
-            They are official where every task of the curve is.
+            They are official if every task of the curve is.
     """
 
     titles: Mapping[str, str] = field(default_factory=dict)
@@ -71,13 +71,13 @@ CsvRow = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class PublishedFigures:
-    """How they are read and checked.
+    """Rules for reading and checking published figures.
 
     Attributes:
-        columns: what a file has, beside "benchmark" and "model", whose rows ``figures`` reads; () for no such form.
+        columns: a file's columns in addition to "benchmark" and "model", if ``figures`` reads its rows; () if not.
         figures: (model, number, figure) of a row in that form.
-        several_rows: whether the figures of one model stand in several rows of it.
-        means: (a mean, {each of its parts: how many questions it has, 0 where that is not said}).
+        several_rows: whether the figures of one model are in several rows of it.
+        means: (a mean, {part: its number of questions, 0 if unknown}).
     """
 
     columns: Sequence[str] = ()
@@ -88,7 +88,7 @@ class PublishedFigures:
 
 Row = dict[str, Any]
 Sure = tuple[float | None, float | None, str | None, str | None]
-"""Low and high end of a number's interval, its method, and what its clusters are."""
+"""Low and high end of a number's interval, its method, and the name of its clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +97,15 @@ class Entry:
 
     Attributes:
         model: its name; a published model's ends with "*".
-        mode: how it was asked, where not in the plain way; ``way`` without what ``reasons`` says.
+        mode: how it was asked, if not in the plain way; ``way`` leaves out the part that ``reasons`` covers.
         reasons: whether it was asked to reason before its answers: with CoT, or thinking.
-        about: what is known of the model and how it was asked, by lower-case names.
-        figures: official numbers by their keys without a run; the score so far where there is none, and the key is in
-            ``open``.
-        sure: of runs' figures, the ends in the figure's unit.
-        cluster_by: what an interval's clusters are; "sample" where those of any figure are.
-        note: what hinders a comparison: samples without an answer, a published row that contradicts itself.
-        remark: what else spoils the numbers: answers whose reasoning never closed.
+        about: facts about the model and how it was asked, by lower-case names.
+        figures: official numbers by their keys without a run; the score so far if there is no official number, with the
+            key in ``open``.
+        sure: intervals of runs' figures, in the figure's unit.
+        cluster_by: name of the intervals' clusters; "sample" if any figure has samples as clusters.
+        note: a problem for comparisons: samples without an answer, a published row that contradicts itself.
+        remark: another problem of the numbers: answers with reasoning that never closed.
     """
 
     model: str
@@ -124,19 +124,19 @@ class Entry:
     remark: str | None = None
 
     def described(self, name: str) -> str | None:
-        """What is said of the model: of a published one its row, of a run its metadata (``--metadata``)."""
+        """Return a fact about the model: from its row if published, from ``--metadata`` of a run otherwise."""
         metadata = self.about.get("metadata", {})
         known = self.about if self.run_id is None else {key.casefold(): text for key, text in metadata.items()}
         return str(known[name]) if known.get(name) else None
 
     @property
     def window(self) -> str | None:
-        """The context window of a run."""
+        """Context window of a run."""
         return thousands(self.about.get("context_window"))
 
 
 def thousands(tokens: object) -> str | None:
-    """A window as leaderboards write it: 128000 and 131072 are "128k", 120000 is "120k"."""
+    """Format a window as leaderboards do: 128000 and 131072 are "128k", 120000 is "120k"."""
     if not isinstance(tokens, int) or tokens <= 0:
         return None
     sizes = ((10**6, "M"), (2**20, "M"), (1000, "k"), (1024, "k"))
@@ -144,7 +144,7 @@ def thousands(tokens: object) -> str | None:
 
 
 def file_names(settings: Mapping[str, Any]) -> list[str]:
-    """Those of the files that a run was imported from."""
+    """Return the names of the files that a run was imported from."""
     files = settings.get("files")
     return [str(file.get("name")) for file in files if isinstance(file, dict)] if isinstance(files, list) else []
 
@@ -153,12 +153,12 @@ MODE = Column("mode", "mode", optional=True)
 
 
 def first_known(describe: Callable[[Entry], object]) -> Callable[[Sequence[Entry]], object]:
-    """The first answer that is not None, of the plain entry, then of the one that reasons."""
+    """Return the first value that is not None, of the plain entry, then of the one that reasons."""
     return lambda entries: next((value for one in entries if (value := describe(one)) is not None), None)
 
 
 def best_of(*columns: str) -> Callable[[Row], float | None]:
-    """The largest of some numbers of a row."""
+    """Return the largest of some numbers of a row."""
     return lambda row: max((row[column] for column in columns if row[column] is not None), default=None)
 
 
@@ -167,10 +167,10 @@ class Part:
     """A part of a table, with a row for each model that has any of its numbers.
 
     Attributes:
-        numbers: {column: number}; columns that the table does not have can be ranked by.
-        reasoned: the same of the run that was asked to reason, in tables that pair it with the plain one.
-        texts: what all its rows say: {"language": "English"}.
-        curve: which of ``ScoringRules.curves`` the numbers are points of; "" for the numbers of the report ``paper``.
+        numbers: {column: number}; columns that are not in the table can be ranked by.
+        reasoned: numbers of the run that was asked to reason, in tables that pair it with the plain one.
+        texts: constant columns of its rows: {"language": "English"}.
+        curve: name in ``ScoringRules.curves`` of points of a curve; "" for numbers of the report ``paper``.
     """
 
     numbers: Mapping[str, NumberKey]
@@ -181,11 +181,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A column "length": how many words a run's answers have in the mean.
+    """A column "length": the mean number of words in a run's answers.
 
     Attributes:
-        by: keys of ``meta``, which answers are told apart by.
-        counts: whether answers count, given their task and what their samples have for these keys.
+        by: keys of ``meta`` that answers are grouped by.
+        counts: returns whether answers count, given their task and their samples' values of these keys.
     """
 
     by: Sequence[str]
@@ -198,11 +198,11 @@ class Chart:
 
     Attributes:
         title: with "{}" for the value of ``by``, or for the model.
-        about: what it shows, in a few words.
-        columns: {column of the table: what the chart calls it}.
+        about: a short description.
+        columns: {column of the table: label in the chart}.
         by: the column that has a chart for each of its values.
-        only: the one of these values that is drawn; all without it.
-        scale: what numbers are multiplied with: 100 for percents of 0..1.
+        only: the only one of these values that is drawn; all are by default.
+        scale: factor for numbers: 100 for percents of 0..1.
     """
 
     title: str
@@ -214,23 +214,26 @@ class Chart:
 
 
 class Radar(Chart):
-    """An axis a column, a shape a model."""
+    """A radar chart with an axis a column, a shape a model."""
 
 
 class Lines(Chart):
-    """A line a model, over the columns."""
+    """A line chart with a line a model, over the columns."""
 
 
 class Dots(Chart):
-    """A line of dots for each column, a dot a model."""
+    """A dot chart with a line of dots for each column, a dot a model."""
 
 
 class ModelDots(Chart):
-    """A line of dots for each model, a dot a column, whose name follows the model's."""
+    """A dot chart with a line of dots for each model, a dot a column; the column's name follows the model's."""
 
 
 class Heat(Chart):
-    """A row a model; with ``by`` a chart a model, and a row for each of the column's values but ``only``."""
+    """A heat map with a row a model.
+
+    With ``by`` it has a chart for each model, and a row for each of the column's values except ``only``.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,18 +241,18 @@ class Board:
     """A table of a leaderboard.
 
     Attributes:
-        title: with the unit in parentheses behind it.
-        columns: those behind the model's.
-        first: those before it.
-        by: what the rows of a part are ranked by, best first; None leaves them as they come.
-        ordered_by: the number that models are ordered by in all parts alike; None leaves them as they come.
+        title: title, followed by the unit in parentheses.
+        columns: columns after the model's.
+        first: columns before the model's.
+        by: ranking of the rows of a part, best first; None keeps their order.
+        ordered_by: the number that models are ordered by in all parts alike; None keeps their order.
         paired: whether a model's plain run and the one that reasons share a row.
         keeps_empty: whether a model without any of a part's numbers has a row, too.
-        called: what a model is called, where not by its name.
-        shown: what is made of a part's rows before they are shown.
-        words: the answers whose mean length is the column "length".
-        charts: what its authors draw of it.
-        small_charts: whether they stand side by side.
+        called: returns a model's label, if not its name.
+        shown: transforms a part's rows before they are shown.
+        words: the answers for the column "length", their mean length.
+        charts: charts that its authors draw of it.
+        small_charts: whether they are placed side by side.
         note: a sentence below the table.
         empty: the sentence instead of a table without rows.
     """
@@ -277,8 +280,8 @@ class Boards:
 
     Attributes:
         tables: by the names of their reports.
-        always: published models that are shown beside any run, in a table of pairs on both sides.
-        completed: adds what an entry's figures say beyond themselves: of a published model's tasks, its averages.
+        always: published models that are shown next to any run, in a table of pairs on both sides.
+        completed: adds numbers that follow from an entry's figures: averages of a published model's tasks.
     """
 
     tables: Mapping[str, Board] = field(default_factory=dict)

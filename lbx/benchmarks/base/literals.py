@@ -1,4 +1,4 @@
-"""Settings that authors keep in a Python file: its literals are read, and the file is never run."""
+"""Settings in the authors' Python files: literals are read, and the file is never run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 from lbx.benchmarks.base.files import damaged, read_text
 
 _FAULTS = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
-"""Of parsing and of ast.literal_eval; text that is nested too deeply gives the last two."""
+"""Errors of parsing and of ast.literal_eval; text that is nested too deeply raises the last two."""
 
 
 def read_literals(path: Path, names: tuple[str, ...]) -> Mapping[str, Any]:
-    """The values that a Python file's top level gives to ``names``; the last one counts, as it would in Python.
+    """Return the values that a Python file's top level assigns to ``names``; the last assignment counts, as in Python.
 
     Raises:
-        BundleError: the file is not Python, lacks a name, or gives it anything but a literal; names file and line.
+        BundleError: the file is not Python, lacks a name, or assigns it anything but a literal; names file and line.
     """
     return _read_literals(read_text(path), str(path), names)
 
@@ -34,7 +34,7 @@ def _read_literals(text: str, where: str, names: tuple[str, ...]) -> dict[str, A
 
 
 def texts_given(text: str, where: str, name: str) -> list[str]:
-    """Every text that a Python file gives to a name anywhere, in the file's order; see ``text_of``.
+    """Return every text that a Python file assigns to a name anywhere, in the file's order, as ``text_of`` reads it.
 
     Raises:
         BundleError: the file is not Python.
@@ -43,15 +43,20 @@ def texts_given(text: str, where: str, name: str) -> list[str]:
 
 
 def values_given(text: str, where: str, name: str) -> list[ast.expr]:
-    """Everything that a Python file gives to a name anywhere, in the file's order. Raises as ``texts_given`` does."""
+    """Return every expression that a Python file assigns to a name anywhere, in the file's order.
+
+    Raises:
+        BundleError: the file is not Python.
+    """
     nodes = [node for node in ast.walk(parse_python(text, where)) if isinstance(node, ast.Assign)]
     named = [node for node in nodes if any(isinstance(one, ast.Name) and one.id == name for one in node.targets)]
     return [node.value for node in sorted(named, key=lambda node: node.lineno)]
 
 
 def texts_of_keys(text: str, where: str, name: str, keys: tuple[str, ...]) -> dict[str, str]:
-    """The texts under some keys of a dict that a Python file gives to a name anywhere; its other values may be no
-    literals.
+    """Return the texts under some keys of a dict that a Python file assigns to a name anywhere.
+
+    The dict's other values need not be literals.
 
     Raises:
         BundleError: the file is not Python, or has no dict of that name with a text under each key; names the file.
@@ -66,7 +71,7 @@ def texts_of_keys(text: str, where: str, name: str, keys: tuple[str, ...]) -> di
 
 
 def text_of(node: ast.expr) -> str | None:
-    """A text as it is written; each value of an f-string stands as its expression between "\0". None: it is none."""
+    """Return a text literal, each value of an f-string as its expression between "\0"; None for other nodes."""
     match node:
         case ast.Constant(str(text)):
             return text
@@ -81,7 +86,7 @@ def text_of(node: ast.expr) -> str | None:
 
 
 def _summands(node: ast.expr) -> Iterator[ast.expr]:
-    """What a sum adds up, from left to right, however many there are."""
+    """Yield the summands of a sum of any length from left to right."""
     waiting = [node]
     while waiting:
         match waiting.pop():
@@ -92,7 +97,7 @@ def _summands(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def unparsed(node: ast.expr) -> str:
-    """An expression as text; "..." for one so deep that no prompt of an author has it."""
+    """Return an expression as text; "..." for one nested deeper than any author's prompt."""
     try:
         return ast.unparse(node)
     except RecursionError:
@@ -100,10 +105,10 @@ def unparsed(node: ast.expr) -> str:
 
 
 def parse_python(text: str, where: str) -> ast.Module:
-    """A Python file's syntax tree. Raises BundleError where it is not Python; names file and line."""
+    """Return a Python file's syntax tree. Raises BundleError if it is not Python; names file and line."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a stray backslash in a file that is not ours
+            warnings.simplefilter("ignore")  # stray backslashes in the authors' files
             return ast.parse(text)
     except _FAULTS as exc:
         line = f", line {exc.lineno}" if isinstance(exc, SyntaxError) and exc.lineno else ""
@@ -112,7 +117,7 @@ def parse_python(text: str, where: str) -> ast.Module:
 
 
 def _assignments(text: str, where: str) -> list[tuple[str, ast.expr]]:
-    """What the top level assigns to plain names, in order."""
+    """Return the assignments to plain names at the top level, in order."""
     tree = parse_python(text, where)
     assignments: list[tuple[str, ast.expr]] = []
     for node in tree.body:

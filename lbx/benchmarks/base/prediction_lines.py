@@ -1,6 +1,6 @@
-"""Lines of somebody else's prediction files: read whole, checked, and kept byte for byte.
+"""Lines of imported prediction files: read whole, checked, and kept byte for byte.
 
-What is wrong with a file becomes a ``UsageError`` that names the file and the line, counted from 1.
+Every error in a file becomes a ``UsageError`` that names the file and the line, counted from 1.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class PredictionLine:
 
     Attributes:
         where: file and line, for messages.
-        number: of the line, from 1.
-        raw: the line as it stands there, without the final line feed; a carriage return, a byte order mark and blank
-            lines beside it belong to it, so that the lines joined by the file's separator are the file again.
+        number: line number, from 1.
+        raw: the line verbatim, without the final line feed; it includes a carriage return, a byte order mark and
+            adjacent blank lines, so that the lines joined by the file's separator are the file again.
         values: the JSON object on it.
     """
 
@@ -39,31 +39,31 @@ class PredictionLine:
     values: dict[str, Any]
 
     def need(self, name: str) -> Any:
-        """A field that must be there. Raises UsageError."""
+        """Return a required field. Raises UsageError."""
         if name not in self.values:
             raise wrong(self.where, f"the key {name!r} is missing")
         return self.values[name]
 
     def text(self, name: str) -> str:
-        """A field that must be text. Raises UsageError."""
+        """Return a required text field. Raises UsageError."""
         value = self.need(name)
         if not isinstance(value, str):
             raise wrong(self.where, f"{name!r} should be text and is {_kind(value)}")
         return value
 
     def optional_text(self, name: str) -> str:
-        """A field that no score depends on; "" where it is missing or no text."""
+        """Return a field that no score depends on; "" if it is missing or not text."""
         value = self.values.get(name)
         return value if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A file's rows.
+    """Rows of a file.
 
     Attributes:
         final_newline: whether the last row ends in ``separator``.
-        separator: what stands between the rows' ``raw``; "" for a JSON array, whose rows have all of it.
+        separator: text between the rows' ``raw``; "" for a JSON array, because its rows include it.
     """
 
     lines: list[PredictionLine]
@@ -72,7 +72,7 @@ class Content:
 
 
 def row_length(line: PredictionLine, *, needed_by: str = "") -> int:
-    """The field "length", 0 where it is none. Raises UsageError where somebody needs it and it is no number."""
+    """Return the field "length", 0 if it is not a number. With ``needed_by``, that raises UsageError instead."""
     value = line.values.get("length")
     if isinstance(value, int | float) and not isinstance(value, bool) and -_LONGEST < value < _LONGEST:
         return int(value)
@@ -82,14 +82,14 @@ def row_length(line: PredictionLine, *, needed_by: str = "") -> int:
 
 
 def wrong(where: str, what: str) -> UsageError:
-    """The error for a prediction file that cannot be taken."""
+    """Return the error for a prediction file that cannot be imported."""
     return UsageError(
         f"{where}: {what}.", fix="Nothing was imported; correct the file, or leave it out, and try again."
     )
 
 
 def read_bytes(path: Path) -> bytes:
-    """Raises UsageError: not there, a folder, unreadable, empty or packed."""
+    """Read a file. Raises UsageError: missing, a folder, unreadable, empty or packed."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder, and this format is one file.", fix="Give the file in it.")
     try:
@@ -111,11 +111,11 @@ def read_bytes(path: Path) -> bytes:
 def split(
     path: Path, data: bytes, *, array: bool = False, plain: Callable[[str], object] = lambda _text: False
 ) -> Content:
-    """A JSON lines file's rows. Raises UsageError: not UTF-8, not JSON, a line that holds no object.
+    """Split a JSON lines file into rows. Raises UsageError: not UTF-8, not JSON, or a line without an object.
 
     Args:
-        array: take a file that is one JSON array, too.
-        plain: whether a line is none of its rows, and belongs to the row before it as blank lines do.
+        array: also accept a file that is one JSON array.
+        plain: returns whether a line is not a row, and belongs to the row before it as blank lines do.
     """
     try:
         text = data.decode("utf-8")
@@ -130,7 +130,7 @@ def split(
             fix="Write it line by line first.",
             command=f"{as_command('jq', '-c', '.[]', path)} > {as_command(Path(f'{path.stem}.jsonl'))}",
         )
-    # No string in JSON holds a bare carriage return, so that one alone can only end a line, as it does in Python.
+    # No string in JSON contains a bare carriage return, so a single one can only end a line, as in Python.
     separator = "\n" if "\n" in text else "\r"
     final_newline = text.endswith(separator)
     pieces = (text[:-1] if final_newline else text).split(separator)
@@ -138,7 +138,7 @@ def split(
 
 
 def _elements(path: Path, text: str) -> Iterator[PredictionLine]:
-    """The objects of a JSON array; ``raw`` reaches from the end of the one before to this one's, the last one's on."""
+    """Yield the objects of a JSON array; ``raw`` begins after the previous object, and the last one has the rest."""
     spans = []
     at, line, counted = _past(text, 0, f"{_BOM}["), 1, 0
     while at < len(text) and text[at] != "]":
@@ -162,7 +162,7 @@ def _elements(path: Path, text: str) -> Iterator[PredictionLine]:
 
 
 def _past(text: str, at: int, signs: str) -> int:
-    """The place of the first character from ``at`` that is neither white space nor one of the signs."""
+    """Return the index of the first character from ``at`` that is neither white space nor one of the signs."""
     while at < len(text) and text[at] in f" \t\r\n{signs}":
         at += 1
     return at

@@ -1,4 +1,4 @@
-"""What a format of prediction files is: which files it has, what a row means, and how lbx writes such rows itself."""
+"""Formats of prediction files: their files, the meaning of rows, and the rows that lbx writes."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 
 NOT_TEXT = "not_text"
-"""finish_reason of an imported answer that is no text in its file (null, a number): "" stands in its place."""
+"""finish_reason of an imported answer that is not text in its file (null, a number); its output becomes ""."""
 
 NO_TASK = "judged"
-"""Stands for the task of a judged question in a file that says none, and of which no bundle tells it."""
+"""Task of a judged question if neither its file nor a bundle has a task for it."""
 
 UNMATCHED = "unmatched-"
-"""What names of samples begin with that a file tells of and its bundle does not have."""
+"""Prefix of names of samples that are in a file and not in its bundle."""
 
 
 def judged_sample(benchmark: str, question: str, reference: str, mark: str) -> Sample:
-    """A judged question that no bundle tells of, whatever file it stands in: the same name for the same question."""
+    """Return a judged question that no bundle has; equal questions get equal names in all files."""
     name = sha256_text(canonical_json([question, reference, mark, None]))[:16]
     return Sample(benchmark, NO_TASK, name, "", question, (reference,), meta={"evaluation": mark})
 
 
 SplitReasoning = Callable[[str], tuple[str | None, str, bool | None]]
-"""From an output to its reasoning, the answer, and whether the reasoning closed; (None, output, None) without any."""
+"""Splits an output into reasoning, answer, and whether the reasoning closed; (None, output, None) without any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One row of a prediction file, understood.
+    """One parsed row of a prediction file.
 
     Attributes:
-        line: where it stands, verbatim.
+        line: the row's line, verbatim.
         task, sample_id, iteration: the key of its generation.
-        position: the sample's place in the data; without a bundle, the row's in its file, from 0.
-        sample: what it answers; None where the file says nothing about that (an error's row).
-        output: the answer; None where there is none.
-        error: why there is no answer, as the file says.
-        reasoning, reasoning_closed: what the model reasoned before its answer, and whether that ended.
-        judged: what the file says about the answer, right or wrong; None where it says nothing.
-        note: a sentence on how the row was taken, where that is not as it stands.
+        position: the sample's position in the data; without a bundle, the row's in its file, from 0.
+        sample: the sample it answers; None if the file has nothing about it (an error's row).
+        output: the answer; None without one.
+        error: the file's reason for a missing answer.
+        reasoning, reasoning_closed: the model's reasoning before its answer, and whether that ended.
+        judged: whether the file marks the answer right or wrong; None without a mark.
+        note: a sentence on how the row was read, if not literally.
     """
 
     line: PredictionLine
@@ -65,9 +65,9 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """One stored answer, as export takes it.
+    """One stored answer, as input of an export.
 
-    ``position`` is the sample's place in the data, ``source_row`` the line that an imported one was read from.
+    ``position`` is the sample's position in the data, ``source_row`` the line that an imported answer was read from.
     """
 
     sample: Sample
@@ -81,7 +81,7 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ExportedFile:
-    """A file as export writes it: ``name`` may have folders; ``left_out`` counts answers by why they are not in it."""
+    """An exported file: ``name`` may have folders; ``left_out`` counts omitted answers by reason."""
 
     name: str
     rows: Sequence[Mapping[str, Any]]
@@ -90,70 +90,72 @@ class ExportedFile:
 
 @dataclass(frozen=True, slots=True)
 class PredictionFormat(ABC):
-    """One format.
+    """A format of prediction files.
 
     Attributes:
-        name: of the benchmark whose authors made it.
-        known_tasks: the tasks that there can be files of.
+        name: benchmark of the authors who made it.
+        known_tasks: tasks that files can be about.
     """
 
     name: str
     known_tasks: tuple[str, ...]
 
     folder: ClassVar[bool]
-    """Whether it is a folder with a file a task, else one file."""
+    """Whether it is a folder with a file for each task, rather than a single file."""
     array: ClassVar[bool] = False
-    """Whether its scorer reads a file that is one JSON array, too."""
+    """Whether its scorer also reads a file that is one JSON array."""
     appends: ClassVar[bool] = False
-    """Whether its script appends to a file that is there, and its scorer counts every row: a question that is answered
-    again is then a further iteration."""
+    """Whether its script appends to an existing file and its scorer counts every row.
+
+    A question that is answered again is then a further iteration.
+    """
     stands_alone: ClassVar[bool] = True
-    """Whether a row says enough to be scored where no bundle has its sample."""
+    """Whether a row has enough content to be scored without its sample in a bundle."""
     reasoning_key: ClassVar[str] = "reasoning"
     scored: ClassVar[tuple[str, ...]] = ()
-    """Keys of ``Sample.meta`` that scores depend on: samples that differ in one of them are not the same."""
+    """Keys of ``Sample.meta`` that scores depend on: samples that differ in any of them are different."""
     filled_in: ClassVar[frozenset[str]] = frozenset()
-    """Those of ``scored`` that a file may leave out where somebody else knows them."""
+    """Keys of ``scored`` that a file may leave out if another source has them."""
 
     def task_of(self, stem: str, *, e: bool) -> str:
-        """The task of a folder format's file by its name up to the first dot; it may be an unknown one."""
+        """Return the task of a folder format's file from its name up to the first dot; it may be an unknown task."""
         return stem
 
     @abstractmethod
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """A file's rows, each with the sample that it tells of. Raises UsageError naming file and line."""
+        """Return a file's rows, each with its sample. Raises UsageError naming file and line."""
 
     @abstractmethod
     def identity(self, sample: Sample) -> object:
-        """What a file's sample and the bundle's have in common if they are the same."""
+        """Return the values by which a file's sample and the bundle's are matched."""
 
     def for_judges(self, line: PredictionLine) -> bool:
-        """Whether a row is in a file for a judge, which holds several tasks and is named after its model."""
+        """Return whether a row is in a file for a judge, which has several tasks and is named after its model."""
         return False
 
     def read_judged(self, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """Such a file's rows, as ``read``; a sample's ``meta["evaluation"]`` says who judges it."""
+        """Return the rows of a judge's file, as ``read``; ``meta["evaluation"]`` is a sample's kind of judge."""
         raise NotImplementedError
 
     def unmatched_name(self, sample: Sample) -> str:
-        """Of a sample that the bundle does not have: the same for equal ones, whatever file tells of them."""
+        """Return a name for a sample that the bundle does not have; equal samples get equal names in all files."""
         scored = [sample.meta.get(key) for key in self.scored]
         content = [self.identity(sample), sample.question, sample.references, sample.length, scored]
         return f"{UNMATCHED}{sha256_text(canonical_json(content))[:16]}"
 
     def free_standing(self, prediction: Prediction) -> bool:
-        """Whether a row that answers no sample of the bundle is taken nevertheless."""
+        """Return whether to accept a row that answers no sample of the bundle."""
         return prediction.sample is None
 
     def same_place(self, prediction: Prediction, sample: Sample) -> bool:
-        """Whether a row may answer the sample at its place in the data, though ``identity`` says otherwise.
+        """Return whether a row may answer the sample at its position in the data despite a different ``identity``.
 
-        Asked only where a file's rows do not match, and believed only where it holds for every row of the file.
+        Called only if a file's rows do not match, and used only if true for every row of the file.
         """
         return False
 
     def apart(self, prediction: Prediction, split: SplitReasoning) -> Prediction:
-        """The row with its reasoning apart from its answer."""
+        """Return the row with its reasoning split from its answer."""
         reasoning, answer, closed = split(prediction.output or "")
         if reasoning is None:
             return prediction
@@ -161,36 +163,36 @@ class PredictionFormat(ABC):
         return replace(prediction, output=answer, reasoning=reasoning, reasoning_closed=closed)
 
     def contradiction(self, prediction: Prediction, sample: Sample) -> str | None:
-        """Why the file's own mark of the answer cannot be had with this sample, or None."""
+        """Return why the file's own mark of the answer is impossible with this sample, or None."""
         return None
 
     def place(self, model: str, task: str | None, name: str) -> str:
-        """Where an imported file goes when it is exported again."""
+        """Return the path for an imported file when it is exported again."""
         return name
 
     def label(self, model: str, settings: Mapping[str, Any]) -> str:
-        """What the files call a model that was asked with these settings of a run."""
+        """Return the name that files use for a model that was asked with these settings of a run."""
         return model
 
     @abstractmethod
     def file_name(self, model: str, task: str) -> str:
-        """Where a task's answers go; in a format of one file the same for every task."""
+        """Return the path of a task's answers; the same for every task in a format with a single file."""
 
     @abstractmethod
     def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
-        """One answer as its scorer reads it."""
+        """Return one answer in the form that its scorer reads."""
 
     def written(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
-        """The row with lbx's reasoning, under a key that scorers never read: official files hold the answer alone."""
+        """Return the row, with reasoning under a key that scorers never read: official files have only the answer."""
         row = self.row(model, task, answer)
         return row if answer.reasoning is None else {**row, self.reasoning_key: answer.reasoning}
 
     def left_out(self, answer: StoredAnswer) -> str:
-        """Why an answer has no row in a file, as a count of such is told; "" where it has one."""
+        """Return the reason why an answer has no row in a file, as a label for counts; "" if it has one."""
         return "further iterations" if answer.iteration else ""
 
     def export(self, model: str, task: str, answers: Sequence[StoredAnswer]) -> ExportedFile:
-        """A task's answers as a file, the first of each question; rows for the same file are put behind each other.
+        """Return a task's first answers as a file; the caller concatenates rows for the same file.
 
         Args:
             answers: in the data's order, then by iteration.
@@ -201,18 +203,20 @@ class PredictionFormat(ABC):
         return ExportedFile(self.file_name(model, task), rows, others)
 
     def answered(self, line: PredictionLine, place: int, sample: Sample, key: str) -> Prediction:
-        """The prediction of a row that has its answer under ``key``; what is no text is "" and marked."""
+        """Return the prediction of a row with its answer under ``key``; a value that is not text becomes "", marked."""
         output = line.need(key)
         answer = (output, None) if isinstance(output, str) else ("", NOT_TEXT)
         return Prediction(line, sample.task, sample.sample_id, place, sample, answer[0], finish_reason=answer[1])
 
 
 def differences(mine: Sample, known: Sample, scored: Sequence[str], filled_in: Collection[str] = frozenset()) -> str:
-    """Names of what two samples of one name disagree on, of what both know and scoring reads; "" for nothing.
+    """Return names of fields that two samples of one name disagree on; "" if they agree.
+
+    Only fields that both have and scoring reads are compared.
 
     Args:
-        scored: keys of ``meta``; one that is missing counts as null.
-        filled_in: those that may be missing from ``mine``.
+        scored: keys of ``meta``; a missing key counts as null.
+        filled_in: keys that may be missing from ``mine``.
     """
     mismatches = [
         name
@@ -225,12 +229,12 @@ def differences(mine: Sample, known: Sample, scored: Sequence[str], filled_in: C
 
 
 def file_part(model: str) -> str:
-    """A model's name as a part of a path, as the official scripts take it: what follows the last slash."""
+    """Return a model's name as a part of a path, as the official scripts do: the text after the last slash."""
     return model.rstrip("/").rpartition("/")[2].strip(".") or "model"
 
 
 def _same(mine: object, known: object) -> bool:
-    # The results file cannot hold a lone surrogate; what it made of one is no difference.
+    # The results file cannot store a lone surrogate; its replacement is not a difference.
     return _stored(mine) == _stored(known)
 
 

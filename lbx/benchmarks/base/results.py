@@ -1,4 +1,4 @@
-"""A run as the official scorers' result files are made of it: its answers in the order of their prediction file."""
+"""A run in the form that official scorers' result files need: its answers in the order of their prediction file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ScoredLine:
 
     Attributes:
         row: reads the row, as the official scorer does.
-        failed: whether the official scorer would stop over it, or counts it as a failure.
+        failed: whether the official scorer would stop at it, or counts it as a failure.
     """
 
     scored: ScoredSample
@@ -30,7 +30,7 @@ class ScoredLine:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a judge made of a run by the official rubric, over all rounds that it was asked.
+    """Result of judging a run by the official rubric, over all rounds.
 
     Attributes:
         judge: the judge's model.
@@ -50,12 +50,12 @@ class ScoredRun:
     """A run's scored answers to one benchmark.
 
     Attributes:
-        model: as prediction files name it (``PredictionFormat.label``).
-        settings, metadata: of the row in ``runs``.
-        made: False for an imported run, of whose settings nothing is known.
-        file: name of the file it was imported from, or would be exported to; "" where it is several.
-        finished: when the run ended, UTC.
-        numbers: task -> metric -> its number, as ``Benchmark.aggregate`` makes them.
+        model: name in prediction files (``PredictionFormat.label``).
+        settings, metadata: from the row in ``runs``.
+        made: False for an imported run, which has unknown settings.
+        file: name of the file it was imported from, or would be exported to; "" for several.
+        finished: end of the run, UTC.
+        numbers: {task: {metric: number}}, from ``Benchmark.aggregate``.
         groups: the family's numbers over several tasks.
     """
 
@@ -92,11 +92,11 @@ class ResultFormat:
     """The files that an official scorer writes.
 
     Attributes:
-        write: a run's files by their paths, {} where the scorer writes none. Numbers are over the answers that are
-            there. Raises UsageError: the scorer would stop, or the run lacks scores that its numbers are made of.
-        join: two runs' texts for one path as one; None where such a file is about one run.
-        growing_file: a file that keeps the runs that it has already.
-        holds_predictions: whether prediction files belong beside the results, in a folder with the model's name.
+        write: returns a run's files by path, {} if the scorer writes none. Numbers are over the answers that are
+            present. Raises UsageError: the scorer would stop, or the run lacks scores that its numbers need.
+        join: merges two runs' texts for one path; None for a file about a single run.
+        growing_file: a file that keeps the runs that it already has.
+        holds_predictions: whether prediction files belong next to the results, in a folder with the model's name.
     """
 
     write: Callable[[ScoredRun], dict[str, str]]
@@ -106,9 +106,9 @@ class ResultFormat:
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:
-    """Rows as CSV: a column for each key, in the order in which they first appear; what a row lacks is empty.
+    """Return rows as CSV with a column for each key, in the order of first appearance; missing values are empty.
 
-    Texts are told as in every CSV that lbx writes: see ``lbx.base.visible.cell``.
+    Texts are escaped as in every CSV that lbx writes, by ``lbx.base.visible.cell``.
     """
     cells = [
         {cell(key): cell(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows
@@ -122,5 +122,5 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
 
 
 def joined_tables(first: str, second: str) -> str:
-    """The rows of two such texts as one."""
+    """Concatenate the rows of two CSV texts."""
     return table([row for text in (first, second) for row in csv.DictReader(io.StringIO(text))])

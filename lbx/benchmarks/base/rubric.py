@@ -1,4 +1,4 @@
-"""A judge's rubric, and the one reading of verdicts from a judge's text."""
+"""A judge's rubric, and the parser of verdicts in a judge's text."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lbx.base.records import Score, canonical_json, sha256_text
 from lbx.benchmarks.base.templates import template_fields
 
 PAIR, RATING = "pair", "score"
-"""Kinds of rubrics: the better of two answers, and the quality of one."""
+"""Kinds of rubrics: the better of two answers, and the quality of a single answer."""
 VERDICT, RATED = "verdict", "rating"
-"""The metrics of the two kinds."""
+"""Metrics of the two kinds."""
 FIRST, SECOND, TIE = WINNERS = ("first", "second", "tie")
 AMBIGUOUS = "ambiguous"
 NEW_TOKENS = 2048
@@ -30,15 +30,15 @@ _OUTCOMES = {TIE: (0.5, "tie"), True: (1.0, "answer"), False: (0.0, "against")}
 
 @dataclass(frozen=True)
 class Rubric:
-    """A judge's messages, and how its text is read.
+    """A judge's messages, and rules for parsing its text.
 
     Attributes:
-        name: of the task in the results file.
+        name: task in the results file.
         kind: "pair" or "score".
         system, user: the messages; ``user`` is a ``str.format`` template of {question}, {reference}, {document}, and
-            {a} and {b}, or {answer} where one answer is rated. Both "" where a file was imported without them.
-        verdicts: of a pair (mark, "first" | "second" | "tie") in the order in which marks are looked for.
-        pattern: of a rating: the text around its number, "[[{rating}]]".
+            {a} and {b}, or {answer} if a single answer is rated. Both "" if a file was imported without them.
+        verdicts: for a pair, (mark, "first" | "second" | "tie") in the order in which marks are looked for.
+        pattern: for a rating, the text around its number, "[[{rating}]]".
         low, high: the scale of ratings.
         source: file of the texts.
     """
@@ -77,37 +77,39 @@ class Rubric:
 
     @property
     def reading(self) -> object:
-        """``meta["verdicts"]`` of its rounds, by which ``judgement`` reads a text."""
+        """Return ``meta["verdicts"]`` of its rounds, by which ``judgement`` parses a text."""
         if self.kind == PAIR:
             return [list(pair) for pair in self.verdicts]
         return {"pattern": self.pattern, "low": self.low, "high": self.high}
 
     def settings(self, orders: str) -> dict[str, str]:
-        """A judge's ``runs.settings`` about its rubric; ``orders`` is "both" or "given"."""
+        """Return the part of a judge's ``runs.settings`` about its rubric; ``orders`` is "both" or "given"."""
         return {"rubric": self.name, "rubric_sha256": self.sha256, "rubric_source": self.source, "orders": orders}
 
 
 def winners_in(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
-    """Winners by the marks in a text, in the order in which marks are looked for: officially the first one counts,
-    wherever it is in the text. Without any, those of marks on lines of their own, the one that counts first.
+    """Return winners by the marks in a text, in the order in which marks are looked for.
+
+    Officially the first one counts, wherever it is in the text. Without any, marks on lines of their own are read, and
+    the winner that counts comes first.
 
     Args:
-        verdicts: pairs as of ``Rubric.verdicts``.
+        verdicts: pairs as in ``Rubric.verdicts``.
     """
     official = [winner for mark, winner in verdicts if mark and isinstance(mark, str) and mark in text]
     return official or _winners_on_lines(verdicts, text)
 
 
 def bare_mark(mark: str) -> str:
-    """A mark in lower case, without punctuation around it: a line of a judge's text may have it in this form."""
+    """Return a mark in lower case, without punctuation around it: a line of a judge's text may have it in this form."""
     return mark.strip(_EDGES).casefold()
 
 
 def _winners_on_lines(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
-    """Winners by marks in any case on lines of their own, perhaps after a label: "Verdict: one."
+    """Return winners by marks in any case on lines of their own, perhaps after a label: "Verdict: one."
 
-    Within a sentence "one" may be a pronoun. Where lines differ, the last line of the text counts, and comes first; []
-    where that is no mark. Marks in double brackets are read exactly, as the official scripts do.
+    Within a sentence "one" may be a pronoun. If lines differ, the last line of the text counts, and comes first; []
+    if that is not a mark. Marks in double brackets are matched exactly, as in the official scripts.
     """
     winners = {
         bare_mark(mark): winner for mark, winner in verdicts if isinstance(mark, str) and not mark.startswith("[[")
@@ -125,10 +127,10 @@ def _winners_on_lines(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]
 
 
 def judgement(meta: Mapping[str, Any], text: str) -> list[Score]:
-    """Score of the judged answer by a judge's text; [] without a verdict.
+    """Return the score of the judged answer by a judge's text; [] without a verdict.
 
     Args:
-        meta: of a round's sample; from a file, so any value is possible.
+        meta: metadata of a round's sample; it comes from a file, so any value is possible.
     """
     reading = meta.get("verdicts")
     if meta.get("kind") == RATING:
@@ -143,8 +145,9 @@ def judgement(meta: Mapping[str, Any], text: str) -> list[Score]:
 
 
 def _rating(reading: Mapping[str, Any], text: str) -> list[Score]:
-    """The first number in the text that the rubric asks for, in any case: 3.5 is a number, and a number outside the
-    scale is no rating. A text with different numbers is ambiguous.
+    """Return the first number in the text that matches the rubric's pattern, in any case.
+
+    3.5 is a number, and a number outside the scale is not a rating. A text with different numbers is ambiguous.
     """
     pattern, low, high = (reading.get(name) for name in ("pattern", "low", "high"))
     if not isinstance(pattern, str) or not isinstance(low, int | float) or not isinstance(high, int | float):
@@ -159,6 +162,6 @@ def _rating(reading: Mapping[str, Any], text: str) -> list[Score]:
     if not ratings or not low <= float(ratings[0]) <= high:
         return []
     ambiguous = len(set(map(float, ratings))) > 1
-    # Digits of other scripts are numbers to Python, and to no table.
+    # float() accepts digits of other scripts, but tables cannot show them.
     first = ratings[0] if ratings[0].isascii() else f"{float(ratings[0]):g}"
     return [Score(RATED, (float(ratings[0]) - low) / (high - low), first, partial=AMBIGUOUS if ambiguous else None)]

@@ -1,8 +1,8 @@
-"""A rubric of one's own, as a TOML file, or as the table [rubric] in the definition of a benchmark of one's own:
+"""A custom rubric, as a TOML file, or as the table [rubric] in the definition of a custom benchmark:
 
     name = "faithful"                       # of the task in the results file
-    kind = "pair"                           # or "score": one answer alone
-    system = "You compare two summaries."   # may be left out
+    kind = "pair"                           # or "score": a single answer
+    system = "You compare two summaries."   # optional
     user = '''
     {document}
 
@@ -19,7 +19,7 @@ A rating has {answer} instead of {a} and {b}, and the text around its number and
     low = 1
     high = 5
 
-{question}, {reference} and {document} may be left out. A document comes before everything that varies, so that it is
+{question}, {reference} and {document} are optional. A document comes before everything that varies, so that it is
 read once for all models, orders and questions.
 """
 
@@ -44,7 +44,7 @@ _MAX_MARK_LENGTH = 200
 
 
 def rubric_in(table: Mapping[str, Any], where: str, source: str, taken: Mapping[str, str]) -> Rubric:
-    """The rubric in a table.
+    """Parse the rubric in a table.
 
     Args:
         where: file and table, for messages.
@@ -52,7 +52,7 @@ def rubric_in(table: Mapping[str, Any], where: str, source: str, taken: Mapping[
         taken: reserved names -> their meanings.
 
     Raises:
-        UsageError: something is wrong with it; names the key.
+        UsageError: the table is invalid; names the key.
     """
     kind = table.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:

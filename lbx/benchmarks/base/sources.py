@@ -1,6 +1,6 @@
-"""A task's data in whichever form the bundle holds it: what the authors published, or the hub's parquet of it.
+"""A task's data in either form in the bundle: the authors' files, or the hub's parquet conversion.
 
-Sites whose mirror carries only parquet can bundle that, and get the same samples.
+Sites with a mirror that carries only parquet can bundle that, and get the same samples.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from lbx.benchmarks.base.files import (
 
 
 class Source(Protocol):
-    """Rows of one task. Both verbs raise BundleError where a file is damaged."""
+    """Rows of one task. Both methods raise BundleError if a file is damaged."""
 
     def rows(self) -> Iterator[DataRow]: ...
 
     def count(self) -> int:
-        """How many rows, without parsing them where the format allows."""
+        """Count rows, without parsing them if the format allows."""
         ...
 
 
@@ -61,7 +61,7 @@ class ZippedJsonLines:
 
 @dataclass(frozen=True, slots=True)
 class JsonArray:
-    """``key`` is a field that every object has."""
+    """A JSON array; ``key`` is a field that every object has."""
 
     path: Path
     key: str
@@ -75,7 +75,7 @@ class JsonArray:
 
 @dataclass(frozen=True, slots=True)
 class Parquet:
-    """Shards in order."""
+    """Parquet shards in order."""
 
     paths: Sequence[Path]
 
@@ -95,18 +95,18 @@ class Parquet:
 
 
 def json_rows(path: Path, key: str) -> Source:
-    """Rows of a JSON file: one array, or one object a line; ``key`` is a field that every object has."""
+    """Return the rows of a JSON file: one array, or one object a line; ``key`` is a field that every object has."""
     return JsonLines(path) if first_sign(path) == b"{" else JsonArray(path, key)
 
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """Where a family's data and official texts come from.
+    """Origin of a family's data and official texts.
 
     Attributes:
         recipe: the recipe that bundles them; "" for a family that needs no data.
-        repositories: names that its dataset has, or had, on the hub.
-        required_file: file without which "all" leaves out a family that makes its own samples.
+        repositories: current and former names of its dataset on the hub.
+        required_file: for a family that makes its own samples, the file that "all" requires.
     """
 
     recipe: str = ""
@@ -114,11 +114,11 @@ class DataSource:
     required_file: str = ""
 
     def is_bundled(self, bundle: Bundle) -> bool:
-        """Whether "all" includes the family."""
+        """Return whether "all" includes the family."""
         return not self.required_file or bundle.file(self.required_file) is not None
 
     def folder(self, bundle: Bundle) -> Path | None:
-        """The folder of the dataset, or None. Raises BundleError: the bundle has it under several names."""
+        """Return the folder of the dataset, or None. Raises BundleError if the bundle has it under several names."""
         folders = {name: path for name in self.repositories if (path := bundle.snapshot("dataset", name))}
         if len(folders) > 1:
             raise BundleError(
@@ -127,14 +127,14 @@ class DataSource:
         return next(iter(folders.values()), None)
 
     def official_file(self, bundle: Bundle, place: str) -> Path:
-        """A file that official prompts and settings are read from. Raises NoDataError where it is missing."""
+        """Return a file with official prompts or settings. Raises NoDataError if it is missing."""
         path = bundle.file(place)
         if path is None:
             raise self.missing(bundle, f"data/files/{place}, which has official settings")
         return path
 
     def missing(self, bundle: Bundle, what: str) -> NoDataError:
-        """The error for a bundle without some data or official settings."""
+        """Return the error for a bundle without some data or official settings."""
         return NoDataError(
             f"The bundle at {bundle.root} does not hold {what}.",
             fix="Bundle it on a connected machine.",
@@ -143,7 +143,7 @@ class DataSource:
 
 
 def find(folder: Path | None, place: str, config: str, make: Callable[[Path], Source | None]) -> Source | None:
-    """What ``make`` makes of the file at ``place`` in a data set's folder, else the parquet of ``config``."""
+    """Return ``make`` of the file at ``place`` in a dataset's folder, else the parquet of ``config``."""
     if folder is None:
         return None
     path = folder / place
@@ -151,7 +151,7 @@ def find(folder: Path | None, place: str, config: str, make: Callable[[Path], So
 
 
 def find_parquet(folder: Path, config: str) -> Source | None:
-    """The shards of a configuration's only split, or None.
+    """Return the shards of a configuration's only split, or None.
 
     The hub's branch ``refs/convert/parquet`` has CONFIG/SPLIT/0000.parquet. A dataset that was pushed to it as parquet
     has CONFIG/SPLIT-00000-of-00001.parquet, in a folder "data" for the configuration "default".

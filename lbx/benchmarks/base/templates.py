@@ -1,4 +1,4 @@
-"""Official prompt templates, cut open around the document: before + document + after is the official text."""
+"""Official prompt templates, split around the document: before + document + after is the official text."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from lbx.base.errors import BundleError
 
 
 def fill_format(template: str, values: Mapping[str, str], *, document: str, source: str) -> tuple[str, str, str]:
-    """A ``str.format`` template filled in, in three pieces.
+    """Fill in a ``str.format`` template, in three pieces.
 
     Args:
         template: with fields like ``{context}``; ``{}`` counts up from "0".
-        values: what the fields stand for.
-        document: the name in ``values`` of the document, whose first place is where the text is cut.
+        values: texts of the fields.
+        document: the document's name in ``values``; the text is split at its first occurrence.
         source: the template's file, for messages.
 
     Raises:
-        BundleError: the template is not one, or has a field that ``values`` lacks.
+        BundleError: the template is invalid, or has a field that ``values`` lacks.
     """
     pieces = [""]
     held = ""
@@ -40,12 +40,12 @@ def fill_format(template: str, values: Mapping[str, str], *, document: str, sour
 
 
 def fill_marks(template: str, document: tuple[str, str], values: Mapping[str, str]) -> tuple[str, str, str]:
-    """A template with marks like ``$Q$`` filled in one after the other, in three pieces.
+    """Fill in a template with marks like ``$Q$`` in order, in three pieces.
 
     Args:
         document: the document's mark and its text; a template without the mark gives ("...", "", "").
-        values: the other marks, in order. As officially, a mark that an earlier text brought along is filled too,
-            the document's included.
+        values: the other marks, in order. As officially, a mark in a text that was filled in earlier is replaced, too,
+            including the document's.
     """
     mark, text = document
     before, mark_text, after = template.partition(mark)
@@ -56,7 +56,7 @@ def fill_marks(template: str, document: tuple[str, str], values: Mapping[str, st
 
 
 def template_fields(template: str) -> Iterator[tuple[str, str | None]]:
-    """(literal text, name of the field after it); the last name is None where the template ends in text."""
+    """Yield (literal text, name of the field after it); the last name is None if the template ends in text."""
     count = 0
     for literal, name, spec, conversion in string.Formatter().parse(template):
         if spec or conversion:

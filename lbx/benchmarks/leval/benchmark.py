@@ -6,19 +6,20 @@ Baselines/turbo16k-test.py); data come from the bundle. One line of LEval/{Exam,
     {"instructions": ["...", "..."], "outputs": ["...", "..."], "input": "the document", "source": "coursera_a",
      "evaluation": "exam"}
 
-``evaluation`` says how a document's questions are marked. "exam", "f1" and "rouge" are what auto_eval.py scores.
-Questions marked "LLM" (for a judge) or "human" it passes over. Nearly all of these repeat a scored question on the
+``evaluation`` is the mark of a document's questions. auto_eval.py scores "exam", "f1" and "rouge", and skips
+questions marked "LLM" (for a judge) or "human". Nearly all of these repeat a scored question on the
 same document, word for word: such a question is asked once, and ``meta["judged_by"]`` of its sample names the others.
-The few that repeat nothing are samples of their own, whose output is kept for the judge; ``score`` gives them nothing,
+The few that do not are samples of their own, with outputs that are kept for the judge; ``score`` returns [] for them,
 so they have no part in a task's number.
 
-Prompts are those of the script that asked gpt-3.5-turbo: see ``leval_prompts``. With ``--no-length-hint`` open
-questions are asked as at the founding README's date, when a judge's and people's said nothing of the reference.
+Prompts come from the script that asked gpt-3.5-turbo (see ``lbx.benchmarks.leval.prompts``). With ``--no-length-hint``
+open questions are asked as at the founding README's date, when questions for judges and people had no hint on the
+reference.
 
-With ``--rag`` the question is asked as Baselines/turbo4k-retrieve-test.py asks it (see ``leval_retrieval``).
+With ``--rag`` the question is asked as in Baselines/turbo4k-retrieve-test.py (see the same module).
 
-The tables average over tasks: exact match over six closed ones (topic_retrieval_longchat, which the paper shows
-apart, is not among them), F1 over the open questions, each ROUGE over the open summaries.
+The tables average over tasks: exact match over six closed tasks (without topic_retrieval_longchat, which the paper
+shows separately), F1 over the open questions, each ROUGE over the open summaries.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ from lbx.metrics.rouge_n import rouge
 _TOPICS = ("first", "second", "third")
 _APART = "topic_retrieval_longchat"
 _NOT_FOUND = frozenset({"yes", "no", "unanswerable"})
-"""Answers that judge the document; where such a word stands in it says nothing."""
+"""Answers that judge the document; an occurrence of such a word in it is no evidence."""
 
 
 class LEval(Benchmark):
@@ -88,7 +89,7 @@ class LEval(Benchmark):
     boards = BOARDS
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Those whose file is there."""
+        """Return the tasks with a file in the bundle."""
         tasks = []
         for task, kind in KINDS.items():
             source = find_source(bundle, task) if names is None or task in names else None
@@ -99,7 +100,7 @@ class LEval(Benchmark):
         return tasks
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """See ``Benchmark.samples``. The id is "document-question", both counted from 0."""
+        """Yield a task's samples, with the id "document-question", both counted from 0."""
         source = find_source(bundle, task)
         if source is None:
             raise self.data.missing(bundle, f"{REPO}, {task}.jsonl")
@@ -118,7 +119,7 @@ class LEval(Benchmark):
         return official_prompt(config, script, sample, mode.context_window)
 
     def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
-        """sci_fi's second question, about the real world; then its two answers as the script joins them."""
+        """Return sci_fi's second question, about the real world; then its two answers as the script joins them."""
         if KINDS[sample.task] != "statements":
             return outputs[-1]
         if len(outputs) == 1:
@@ -127,11 +128,11 @@ class LEval(Benchmark):
         return f"{loyal} [fact: {fact}]"
 
     def query(self, sample: Sample, bundle: Bundle) -> str:
-        """The question and the script's words on the answer's form, by which it retrieves, too."""
+        """Return the question and the script's words on the answer's form, by which it retrieves, too."""
         return sample.question + answer_form(_official_file(bundle, RETRIEVAL_SCRIPT), sample)
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """The references of open questions and of topic retrieval, which are pieces of the document in many rows.
+        """Return the references of open questions and of topic retrieval; many are pieces of the document.
 
         () for letters, numbers, truth values and summaries, and for answers such as "yes".
         """
@@ -140,10 +141,10 @@ class LEval(Benchmark):
         return [text for text in sample.references if text.strip(" .").casefold() not in _NOT_FOUND]
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """The task's official metric; nothing for questions marked "LLM" or "human".
+        """Return the task's official metric; [] for questions marked "LLM" or "human".
 
-        ``extracted`` is what auto_eval.py compares. Where that script would stop with an exception the scores are 0
-        and say so.
+        ``extracted`` is the text that auto_eval.py compares. If that script would stop with an exception, the scores
+        are 0 and have an ``error``.
         """
         if sample.meta.get("evaluation", "exam") not in SCORED:
             return []
@@ -162,7 +163,7 @@ class LEval(Benchmark):
         return [Score("exact_match", 0.0 if wanted is None else exam.exact_match(answered, wanted), answered)]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
-        """What auto_eval.py prints: percent with four decimals.
+        """Return the numbers that auto_eval.py prints: percent with four decimals.
 
         topic_retrieval adds exact_match/first, /second, /third and sci_fi loyalty and fact; their exact_match is the
         mean of these rounded figures, itself not rounded, as printed.
@@ -184,7 +185,7 @@ class LEval(Benchmark):
         return task_score(metric, rows, metric, 4)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
-        """The tables' averages: grouping "closed" (exact_match) and "open" (f1, rouge1, rouge2, rougeL), two decimals.
+        """Return the tables' averages: "closed" (exact_match) and "open" (f1, rouge1, rouge2, rougeL), two decimals.
 
         ``official`` is None as long as a task is missing. "overall" is lbx's own, the mean of all tasks' headlines.
         """
@@ -205,7 +206,7 @@ class LEval(Benchmark):
 
 
 def _official_file(bundle: Bundle, place: str) -> Path:
-    """See ``DataSource.official_file``; the files for --rag have a recipe of their own."""
+    """Return ``DataSource.official_file``; the files for --rag have a separate recipe."""
     if place in (STUFF, RETRIEVAL_SCRIPT) and bundle.file(place) is None:
         raise BundleError(
             f"The bundle at {bundle.root} does not hold {place}, which L-Eval needs for --rag.",
@@ -269,11 +270,11 @@ def _rouge_aggregate(rows: Sequence[ScoredSample]) -> list[TaskScore]:
         held, _ = held.having(metric)
     if not held:
         return []
-    # Officially each F is a percentage before the mean is taken.
+    # Officially each F becomes a percentage before the mean is computed.
     figures = {metric: held.having(metric)[1] * 100 for metric in names}
     means = {metric: mean(values) for metric, values in figures.items()}
     together = (means["rouge1"] * means["rouge2"] * means["rougeL"]) ** (1 / 3)
-    # Linearised: a row moves the geometric mean of means by the mean of what it moves each of them by, relatively.
+    # Linearised: a row moves the geometric mean of means by the mean of its relative changes of each of them.
     moved = [figures[metric] / means[metric] if means[metric] else np.zeros(len(held)) for metric in names]
     together_of = estimate(held, together / 300 * sum(moved, np.zeros(len(held))), linear=False)
     estimates = {metric: estimate(held, figures[metric] / 100) for metric in names}

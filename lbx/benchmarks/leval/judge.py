@@ -1,7 +1,7 @@
 """L-Eval's judge, GPT-4: its rubric, its win rates of published answers, and the files of answers for it.
 
-The rubric is that of Evaluation/llm_eval.py (cd34b05), which a bundle brings along; lbx ships none of it. The script is
-parsed and never run: its texts stand in a dict next to values that are no literals. The judge reads the question, the
+The rubric is from Evaluation/llm_eval.py (cd34b05), which is in the bundle; lbx ships none of it. The script is
+parsed and never run: its texts are in a dict next to values that are not literals. The judge reads the question, the
 reference and two answers, and never the document; temperature 0, at most 2,048 new tokens.
 """
 
@@ -27,7 +27,7 @@ TITLE, JUDGE = "L-Eval", "GPT-4"
 SCRIPT = "OpenLMLab/LEval/Evaluation/llm_eval.py"
 JUDGEMENT_FORMAT = "leval_judge"
 VERDICTS = (("[[A]]", FIRST), ("[[B]]", SECOND), ("[[C]]", TIE))
-"""In the order in which the script looks for them."""
+"""Verdicts in the order in which the script looks for them."""
 ANSWER_FILES: Mapping[str, tuple[str, ...]] = {
     "llm_gpt4_eval": (LLM,),
     "human_eval": (HUMAN,),
@@ -36,9 +36,9 @@ ANSWER_FILES: Mapping[str, tuple[str, ...]] = {
 """Folders of files with answers for a judge, and the marks of their questions."""
 
 WIN_RATES = {"claude-100k": 60.94, "gpt4-32k": 54.16, "llama2-13b-chat-4k": 42.44}
-"""The judge's win rates of published answers against those of the baseline, in percent: figs/overall.png, cd34b05."""
+"""The judge's win rates of published answers against the baseline's, in percent: figs/overall.png, cd34b05."""
 ORDERED = (("claude-100k", "llama2-13b-chat-4k"), ("gpt4-32k", "llama2-13b-chat-4k"))
-"""(better, worse). Of Claude and GPT-4-32k no order is known: both win rates are in the other's interval."""
+"""(better, worse). Claude and GPT-4-32k have no known order: both win rates are in the other's interval."""
 COMPARED_QUESTIONS, COMPARED_MARK = 96, LLM
 """Number and mark of each model's questions that were compared."""
 
@@ -51,7 +51,7 @@ _FIELDS = {"question": "question", "ref_answer": "reference", "answer_a": "a", "
 
 
 def published_run_id(model: str, *, length_hint: bool = True) -> str:
-    """Run of a model's published answers; with the length hint, prompts said how many words the reference has."""
+    """Return the run of a model's published answers; the length hint is the reference's number of words in prompts."""
     return f"{PUBLISHED}{model}" + ("" if length_hint else "-no-length-hint")
 
 
@@ -60,7 +60,7 @@ PUBLISHED_RUNS = {model: published_run_id(model) for model in WIN_RATES}
 
 
 def published_files(bundle: Bundle, *, length_hint: bool) -> dict[str, list[str]]:
-    """The bundle's files with each model's published answers: two, one for each mark, or one for both."""
+    """Return the bundle's files with each model's published answers: two, one for each mark, or one for both."""
     root = _PUBLISHED_FOLDERS[length_hint]
     folders: dict[str, list[str]] = {}
     for folder in ANSWER_FILES:
@@ -74,10 +74,10 @@ def published_files(bundle: Bundle, *, length_hint: bool) -> dict[str, list[str]
 
 
 def parse_rubric(path: Path) -> Rubric:
-    """The script's rubric.
+    """Parse the script's rubric.
 
     Raises:
-        BundleError: the file is not the one that lbx was written for.
+        BundleError: the file differs from the supported version.
     """
     where = str(path)
     system, template, form = texts_of_keys(read_text(path), where, "judge_prompts", _KEYS).values()
@@ -100,13 +100,13 @@ def _with_our_fields(template: str, where: str) -> str:
 
 
 def answer_row(model: str, sample: Sample, mark: str, prompt: str, output: str) -> dict[str, Any]:
-    """A row of a file of answers for a judge."""
+    """Return a row of a file of answers for a judge."""
     row = {"query": sample.question, "gt": sample.references[0], "prompt": prompt}
     return {**row, f"{model}_pred": output, "evaluation": mark}
 
 
 def settings_of_rows(lines: Sequence[PredictionLine]) -> dict[str, Any]:
-    """Run settings that such rows tell: no length hint, where no prompt has the number of words of its reference."""
+    """Return run settings found in such rows: no length hint, if no prompt has its reference's number of words."""
     prompts = [(line.values.get("prompt"), line.values.get("gt")) for line in lines]
     unknown = any(
         not isinstance(prompt, str) or re.search(rf"(?<!\d){len(str(gt).split())}(?!\d)", prompt)

@@ -4,7 +4,7 @@
      "g2_user_prompt": "...", "g2_judgment": "...", "tstamp": 1700000000.0}
 
 Round g1 shows the judged model's answer first, g2 second. A winner is a model's name, "tie" or "error". After its rows
-the script writes its numbers as plain lines; a second run of it is appended to those.
+the script writes its numbers as plain lines, and appends to them when run again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from lbx.benchmarks.leval.judge import JUDGEMENT_FORMAT, SCRIPT, VERDICTS, parse
 from lbx.benchmarks.leval.tasks import NAME
 
 NO_ANSWER = "$ERROR$"
-"""Judgement in the script's files where the server gave none."""
+"""Judgement in the script's files if the server returned none."""
 ERROR = "error"
-"""Winner of a judgement that names none."""
+"""Winner of a judgement that names no winner."""
 WINNER_KEYS = ("g1_winner", "g2_winner")
 _MAX_NAME_LENGTH = 200
 _FIELDS = {3: ("question", "a", "b"), 4: ("question", "reference", "a", "b")}
@@ -53,7 +53,7 @@ class JudgedPair:
     Attributes:
         prompts, judgements, winners: of both rounds; a winner is 0 (the judged model), 1 (the other), "tie", "error".
         names: of both models.
-        contents: of both prompts; None where they cannot be told for sure.
+        contents: of both prompts; None if they cannot be determined reliably.
     """
 
     line: PredictionLine
@@ -68,7 +68,7 @@ class JudgedPair:
 
 @dataclass(frozen=True, slots=True)
 class JudgeFile:
-    """A file's runs of a judge in their order, each with at least one row; ``sha256`` is of the bytes."""
+    """A file's runs of a judge in their order, each with at least one row; ``sha256`` is the hash of its bytes."""
 
     path: Path
     attempts: Sequence[Sequence[JudgedPair]]
@@ -81,14 +81,14 @@ class JudgeFile:
 
 
 def read_judge_file(path: Path, bundle: Bundle | None = None) -> JudgeFile:
-    """Rows of a file, with the contents of their prompts.
+    """Read the rows of a file, with the contents of their prompts.
 
     Args:
-        bundle: brings the official rubric, by which prompts are taken apart.
+        bundle: bundle with the official rubric, which is used to parse prompts.
 
     Raises:
         UsageError: something is wrong with the file; names the line.
-        BundleError: the bundle's rubric is not the one that lbx was written for.
+        BundleError: the bundle's rubric differs from the supported version.
     """
     data = read_bytes(path)
     content = split(path, data, plain=_NUMBERS.fullmatch)
@@ -122,13 +122,13 @@ def _parse_row(line: PredictionLine) -> JudgedPair:
 
 
 def _winners(texts: Sequence[str]) -> tuple[int | str, int | str]:
-    """Winner by each round's judgement, officially."""
+    """Return the official winner of each round."""
     first, second = (str(next(iter(winners_in(VERDICTS, text)), ERROR)) for text in texts)
     return {FIRST: 0, SECOND: 1}.get(first, first), {FIRST: 1, SECOND: 0}.get(second, second)
 
 
 def _with_names(path: Path, rows: Sequence[JudgedPair]) -> list[JudgedPair]:
-    """The rows with both models' names, and a note on each that names another winner than its judgement does."""
+    """Return the rows with both models' names, and a note on each row with a winner that contradicts its judgement."""
     winners: tuple[dict[str, str], dict[str, str]] = ({}, {})
     for row in rows:
         for key, winner in zip(WINNER_KEYS, row.winners, strict=True):
@@ -141,7 +141,7 @@ def _with_names(path: Path, rows: Sequence[JudgedPair]) -> list[JudgedPair]:
                 f"{second!r} wins where {first!r} does in {first_line.rpartition(', ')[2]}: a file is about two models"
             )
             raise wrong(line, why)
-    # A model that never wins is named nowhere in the file, but the judged one is in its name.
+    # The file does not name a model that never wins, but its own name contains the judged model.
     judged, against = (next(iter(several), "") for several in winners)
     names = judged or _FILE_ENDING.sub("", path.name) or "judged", against or "baseline"
     return [replace(row, names=names, note=_note(row, names)) for row in rows]
@@ -163,12 +163,12 @@ def _name(line: PredictionLine, key: str) -> str:
 
 
 def _text(line: PredictionLine, key: str) -> str:
-    """As the results file can hold it: without lone surrogates."""
+    """Return a text without lone surrogates, which the results file cannot store."""
     return line.text(key).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _segments(rows: Iterable[JudgedPair]) -> list[list[JudgedPair]]:
-    """The rows up to each place where the script wrote its numbers."""
+    """Split the rows after each place where the script wrote its numbers."""
     segments: list[list[JudgedPair]] = [[]]
     for row in rows:
         segments[-1].append(row)
@@ -182,7 +182,10 @@ def _number_matches(row: JudgedPair) -> list[re.Match[str]]:
 
 
 def _attempts(rows: list[JudgedPair]) -> list[list[JudgedPair]]:
-    """The script numbers what it judged since its start: rows before are of one that was killed, and began alike."""
+    """Split rows by start of the script.
+
+    The script's numbers cover its rows since its start: earlier rows are from a killed attempt that began alike.
+    """
     numbers = {match[0] for match in _number_matches(rows[-1])}
     begin, counts = 0, Counter({TIE: 0, ERROR: 0})
     for index in reversed(range(len(rows)) if numbers else ()):
@@ -198,7 +201,7 @@ def _attempts(rows: list[JudgedPair]) -> list[list[JudgedPair]]:
 def _prompt_contents(
     rows: Sequence[JudgedPair], bundle: Bundle | None
 ) -> tuple[Rubric, Sequence[PromptContents | None]]:
-    """The rubric and what each row's prompts show; the bundle's rubric where all prompts are made by it."""
+    """Return the rubric and the contents of each row's prompts; the bundle's rubric if all prompts match it."""
     script = bundle.file(SCRIPT) if bundle else None
     if script is not None:
         rubric = parse_rubric(script)
@@ -211,14 +214,14 @@ def _prompt_contents(
         contents = [_contents(words, names, row.prompts) for row in rows]
         if all(contents):
             return rubric, contents
-    # The words around the texts are those that all prompts share, line by line.
+    # The template's words are the lines that all prompts share.
     words = _shared_words([prompt for row in rows for prompt in row.prompts])
     rubric = Rubric(NAME, PAIR, "", "", VERDICTS, source=f"a file of {JUDGEMENT_FORMAT}")
     return rubric, [_contents(words, _FIELDS.get(len(words) - 1, ()), row.prompts) for row in rows]
 
 
 def _contents(words: Sequence[str], names: Sequence[str], prompts: tuple[str, str]) -> PromptContents | None:
-    """Texts between a template's words, where both prompts show the same ones with the answers exchanged."""
+    """Return the texts between a template's words, if both prompts have the same with the answers exchanged."""
     first, second = (_between(words, prompt) for prompt in prompts)
     if not names or first is None or second is None:
         return None
@@ -242,7 +245,7 @@ def _between(words: Sequence[str], prompt: str) -> list[str] | None:
 
 
 def _shared_words(prompts: Sequence[str]) -> list[str]:
-    """Words of all prompts before, between and after the texts that differ; [] where they are too few."""
+    """Return the words of all prompts before, between and after the texts that differ; [] if there are too few."""
     counts = [Counter(prompt.split("\n")) for prompt in prompts]
     shared = [
         line
@@ -266,7 +269,7 @@ def _shared_words(prompts: Sequence[str]) -> list[str]:
 
 
 def _gaps(lines: Sequence[str], prompt: str) -> list[str] | None:
-    """Texts before, between and after the lines, each line taken at its first place; None where one is missing."""
+    """Return the texts before, between and after the lines, each at its first place; None if a line is missing."""
     text, gaps, at = f"\n{prompt}\n", [], 1
     for line in lines:
         found = text.find(f"\n{line}\n", at - 1)
@@ -278,7 +281,6 @@ def _gaps(lines: Sequence[str], prompt: str) -> list[str] | None:
 
 
 def _leading_newlines(texts: Sequence[str]) -> str:
-    """Line feeds that all texts begin with."""
     return "\n" * min(len(text) - len(text.lstrip("\n")) for text in texts)
 
 
@@ -288,7 +290,7 @@ def _leading_newlines(texts: Sequence[str]) -> str:
 def make_pair(
     judge: str, names: tuple[str, str], prompts: tuple[str, str], outputs: tuple[str, str], time: float
 ) -> JudgedPair:
-    """A row as the script writes it; ``time`` in seconds since 1970."""
+    """Return a row as the script writes it; ``time`` in seconds since 1970."""
     winners = _winners(outputs)
     winning = [names[winner] if isinstance(winner, int) else winner for winner in winners]
     row = {"g1_winner": winning[0], "g2_winner": winning[1], "judge": judge, "g1_user_prompt": prompts[0]}
@@ -298,13 +300,16 @@ def make_pair(
 
 
 def win_lines(rows: Sequence[JudgedPair]) -> list[str]:
-    """Wins of each model, as the script prints them before its numbers."""
+    """Return the wins of each model, as the script prints them before its numbers."""
     wins = Counter(row.names[winner] for row in rows for winner in row.winners if isinstance(winner, int))
     return [f"n_wins of {name} = {wins[name]}" for name in dict.fromkeys(name for row in rows for name in row.names)]
 
 
 def number_lines(rows: Sequence[JudgedPair]) -> list[str]:
-    """Draws, errors and win rates. Every round counts by itself; errors leave the total; no win, no line."""
+    """Return lines of draws, errors and win rates.
+
+    Every round counts by itself; errors are not in the total; a model without a win has no line.
+    """
     counts = Counter({TIE: 0, ERROR: 0})
     for row in rows:
         counts.update(_winning_names(row))

@@ -5,26 +5,26 @@ https://github.com/OpenLMLab/LEval/tree/cd34b050269148aed75acbbe4a599873ad0f37e9
 
     {"query": "...", "gt": "...", "prompt": "...", "MODEL_pred": "...", "evaluation": "f1"}
 
-The answer's key is the first of the first row that holds "_pred". Rows marked "LLM" or "human" are passed over, but
-count in topic_retrieval_longchat, where a row's number in the file says which topic was asked for. On its way to F1,
-ROUGE and topic retrieval an answer or a reference that is no text is turned into one; elsewhere auto_eval.py stops on
-it. A row without "evaluation", on which it stops too, is taken for what its task is scored by. The authors' own files
-differ in a few questions, so without a bundle a sample is named by a hash of what is asked, not by its place.
+The answer's key is the first key of the first row that contains "_pred". Rows marked "LLM" or "human" are skipped, but
+count in topic_retrieval_longchat, where a row's number in the file determines the topic of its question. For F1,
+ROUGE and topic retrieval, an answer or a reference that is not text is converted to text; elsewhere auto_eval.py stops
+at it. A row without "evaluation", at which it stops too, gets the mark that its task is scored by. The authors' own
+files differ in a few questions, so without a bundle a sample is named by a hash of its question, not by its position.
 
-Rows of {model}.pred.jsonl are marked "LLM" or "human" and say no task. Evaluation/llm_eval.py turns what is no text in
-them into one.
+Rows of {model}.pred.jsonl are marked "LLM" or "human" and have no task. Evaluation/llm_eval.py converts values that
+are not text.
 
-L-Eval's leaderboard: tables with a row a model, as a submission has to have them.
+L-Eval's leaderboard: tables with a row a model, in the form required of a submission.
 
 Source: "How to Submit" in README.md of
 https://github.com/OpenLMLab/LEval/tree/cd34b050269148aed75acbbe4a599873ad0f37e9; the files are named as in Leaderboard/
-of 2a14858bd40de8be863010de3a09c4ee120c14bf. No script writes them: auto_eval.py prints a task's number, which stands
-here with two decimals.
+of 2a14858bd40de8be863010de3a09c4ee120c14bf. No script writes them: auto_eval.py prints a task's number, which is
+rounded here to two decimals.
 
-Two more hold what judges made of it against turbo and Claude, three columns for each judge.
+Two more contain judges' results against turbo and Claude, three columns for each judge.
 
-``Length`` is the mean number of words of the answers. What a run's settings do not tell is its metadata's, by the
-column's name; keys that are no column become one.
+``Length`` is the mean number of words of the answers. Columns that a run's settings lack come from its metadata, by
+the column's name; other keys of the metadata become columns.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from lbx.benchmarks.leval.judge import published_run_id
 from lbx.benchmarks.leval.tasks import BASELINE, KINDS, OPEN, SCORED
 
 _GAP = "none"
-"""``evaluation`` of a row that only keeps a place: auto_eval.py passes over it."""
+"""``evaluation`` of a row that only keeps a place: auto_eval.py skips it."""
 _NO_TEXT = "the answer is no text; as officially, what Python prints of it is"
 
 
@@ -117,15 +117,15 @@ class LEvalFormat(PredictionFormat):
         return replace(prediction, output=answer, finish_reason=None, note=_NO_TEXT)
 
     def identity(self, sample: Sample) -> object:
-        """Question, answer, and whether it is scored at all."""
+        """Return question, answer, and whether it is scored at all."""
         return sample.question, sample.references, sample.meta["evaluation"] in SCORED
 
     def free_standing(self, prediction: Prediction) -> bool:
-        """Rows for a judge repeat scored questions, which a bundle's samples hold once."""
+        """Accept rows for a judge: they repeat scored questions, which a bundle's samples contain once."""
         return prediction.sample is None or prediction.sample.meta["evaluation"] not in SCORED
 
     def same_place(self, prediction: Prediction, sample: Sample) -> bool:
-        """The authors' gsm100 files put worked examples before each question, which the data have elsewhere."""
+        """Accept the authors' gsm100 files, which put worked examples before each question, unlike the data."""
         mine = prediction.sample
         return mine is not None and (mine.references, mine.meta) == (
             sample.references,
@@ -144,7 +144,7 @@ class LEvalFormat(PredictionFormat):
         }
 
     def export(self, model: str, task: str, answers: Sequence[StoredAnswer]) -> ExportedFile:
-        """Where a row's place counts, rows without an answer keep the place of missing ones."""
+        """Export answers; if a row's place counts, rows without an answer keep the place of missing answers."""
         made = PredictionFormat.export(self, model, task, answers)
         gap = {"query": "", "gt": "", f"{file_part(model)}_pred": "", "evaluation": _GAP}
         gap["error"] = "keeps the place of an answer that is not there"
@@ -178,7 +178,7 @@ def _printed(value: object) -> str:
 
 
 def _numbered(predictions: Iterable[Prediction]) -> list[Prediction]:
-    """Questions that are repeated word for word are samples of their own."""
+    """Give questions that are repeated word for word names of their own."""
     seen: Counter[str] = Counter()
     lines_by_number = []
     for row in predictions:
@@ -190,7 +190,7 @@ def _numbered(predictions: Iterable[Prediction]) -> list[Prediction]:
 
 
 def as_text(task: str, value: object) -> str | None:
-    """What auto_eval.py compares; None where it stops. (datasets casts the values of these tasks to text.)"""
+    """Return the text that auto_eval.py compares; None if it stops. (datasets casts these tasks' values to text.)"""
     if isinstance(value, str):
         return value
     return str(value) if value is not None and KINDS[task] in ("f1", "rouge", "topics") else None
@@ -209,11 +209,11 @@ _AGAINST = {
     "llm": (published_run_id(BASELINE), "turbo16k"),
     "vsClaude": (published_run_id("claude-100k"), "Claude100k"),
 }
-"""{file: (whose answers a run was compared with, by either protocol, and what the table calls them)}."""
+"""{file: (run that judged runs were compared with, by either protocol, and its name in the table)}."""
 
 
 def result_files(run: ScoredRun) -> dict[str, str]:
-    """The tables of which the run has a task."""
+    """Return the tables that the run has a task for."""
     averages = {(group.grouping, group.metric): group.official for group in run.groups}
     rows = {name: _row(run, name, averages) for name in _TABLES if any(task in run.numbers for task in _tasks(name))}
     for name, (opponent, called) in _AGAINST.items():
@@ -223,7 +223,7 @@ def result_files(run: ScoredRun) -> dict[str, str]:
 
 
 def join_tables(path: str, first: str, second: str) -> str | None:
-    """One row for each model."""
+    """Merge two texts of a table, with a row for each model; None for other files."""
     return joined_tables(first, second) if path.endswith(".csv") else None
 
 
@@ -259,12 +259,12 @@ def _row(
 
 
 def _cell(figures: Sequence[float | None]) -> str:
-    """ "45.36", or "45.90/15.60/23.64"; "" where one is missing."""
+    """Format a cell as "45.36", or "45.90/15.60/23.64"; "" if a figure is missing."""
     return "/".join(f"{figure:.2f}" for figure in figures if figure is not None) if None not in figures else ""
 
 
 def columns_told(settings: Mapping[str, Any], metadata: Mapping[str, str], *, made: bool) -> dict[str, str]:
-    """The columns on how a model was asked: as a run's settings say, if it was made here, and as its metadata does."""
+    """Return the columns on how a model was asked: from a run's settings, if it was made here, and its metadata."""
     known = {"Max-Ctx": settings.get("context_window"), "Tokens": settings.get("max_prompt_tokens")} if made else {}
     if made:
         known["Ret."] = "yes" if settings.get("rag") else "no"

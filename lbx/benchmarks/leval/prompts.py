@@ -1,30 +1,30 @@
 """L-Eval's prompts: from the script that asked gpt-3.5-turbo.
 
-The script and its settings (``SCRIPT``, ``CONFIG``) are Python files that a bundle brings along. They are parsed and
-never run: what is wanted of them are texts. Every model is asked in the words that turbo was asked in; the authors'
-runners of llama2, longchat, vicuna and claude each have others.
+The script and its settings (``SCRIPT``, ``CONFIG``) are Python files in the bundle. They are parsed for their texts and
+never run. Every model is asked in turbo's words; the authors' runners of llama2, longchat, vicuna and claude each have
+others.
 
 - A system message for each task, by the chain of conditions in ``get_sys_prompt``.
 - closed tasks: a template around document and question; gsm100 and codeU are document, blank line, question.
-- open tasks: another template, which tells how many words the reference has.
-- sci_fi: the same question again in a second call, its closing words exchanged, without the document, as the runners of
-  local models have it (those of the APIs ask it in the same conversation). Both answers become "X [fact: Y]".
+- open tasks: another template, which includes the reference's number of words.
+- sci_fi: the same question again in a second call, its closing words exchanged, without the document, as in the runners
+  of local models (the API runners ask it in the same conversation). Both answers become "X [fact: Y]".
 
-A document that is too long loses whole words (``Truncation.WORDS_END``; codeU's its first ones) until its tokens are
-within the limit: the window in thousands of tokens, less 512. Officially that is all; lbx goes on until question and
-answer fit, too.
+A document that is too long loses whole words (``Truncation.WORDS_END``; codeU's its first words) until its tokens are
+within the limit: the window in thousands of tokens, less 512. The official script stops there; lbx continues until
+question and answer fit, too.
 
-L-Eval's retrieval baseline: what Baselines/turbo4k-retrieve-test.py of OpenLMLab/LEval sends to a model.
+L-Eval's retrieval baseline: prompts of Baselines/turbo4k-retrieve-test.py of OpenLMLab/LEval.
 
 The script cuts a document into chunks of 1,024 tokens, ranks them by question and a sentence on the answer's form, and
-hands the best four to langchain's "stuff" chain, which puts them, the best first and with a blank line between them,
-into a prompt of its own. That sentence stands in the script and the prompt in langchain, so a bundle brings both, and
+passes the best four to langchain's "stuff" chain, which puts them, the best first and with a blank line between them,
+into a prompt of its own. That sentence is in the script and the prompt in langchain, so a bundle includes both, and
 their literals are read; lbx has neither text. The rows that the authors published with BM25 (commit b5df024, deleted
-since) record the script's idea of the prompt, which is not what langchain sends.
+since) record the script's idea of the prompt, which differs from the prompt that langchain sends.
 
-sci_fi is asked in this way as any closed task, with the words for multiple choice, as the script has it. The script
-asks nothing else; here the second question follows as it does without chunks, for without it no answer can be scored.
-The script names neither a limit nor a temperature for the answer: both are those of L-Eval's other prompts.
+sci_fi is asked in this way as any closed task, with the words for multiple choice, as in the script. The script
+asks no second question; here it follows as without chunks, because no answer can be scored without it.
+The script sets neither a limit nor a temperature for the answer: both are taken from L-Eval's other prompts.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ MAX_NEW_TOKENS = 512
 _FOUNDING_NEW_TOKENS, _FOUNDING_ROOM = 1024, 1000
 
 WORDS = "\0len(out.split())\0"
-"""The number of a reference's words as ``lbx.benchmarks.base.literals.text_of`` has it."""
+"""The number of a reference's words as ``lbx.benchmarks.base.literals.text_of`` returns it."""
 
 
 class _Branch(NamedTuple):
-    """A system message, and when it is taken: where ``text`` stands in the value called ``name``; None: else."""
+    """A system message, and its condition: ``text`` occurs in the value called ``name``; None for the else branch."""
 
     text: str | None
     name: str
@@ -64,7 +64,7 @@ class _Branch(NamedTuple):
 
 
 class _Script(NamedTuple):
-    """Texts of the script: two templates, and what is exchanged for what in sci_fi's second question, and follows."""
+    """Texts of the script: two templates; sci_fi's second question has ``new`` for ``old``, and ends in ``end``."""
 
     closed: str
     open: str
@@ -74,10 +74,10 @@ class _Script(NamedTuple):
 
 
 def official_prompt(config: Path, script: Path, sample: Sample, context_window: int) -> Prompt:
-    """The script's prompt for one question.
+    """Return the script's prompt for one question.
 
     Raises:
-        BundleError: the files are not those that lbx was written for.
+        BundleError: the files differ from the supported version.
     """
     kind = KINDS[sample.task]
     texts = _script(read_text(script), str(script))
@@ -102,14 +102,14 @@ def official_prompt(config: Path, script: Path, sample: Sample, context_window: 
 
 
 def founding_prompt(script: Path, answers: Path, sample: Sample, context_window: int) -> Prompt:
-    """An open question as turbo was asked it at the founding README's date: nothing tells of the reference.
+    """Return an open question as turbo was asked it at the founding README's date, without a hint on the reference.
 
-    The words are those of the published row; the script of that date tells where its system message ends. (The
-    script's own system messages are others: it had moved on.) A document that is too long loses its last words as it
-    does today, not the script's steps of 500 from 11,000.
+    The words come from the published row; the script of that date determines the end of its system message. (The
+    script's own system messages are different: it had moved on.) A document that is too long loses its last words as it
+    does today, not in the script's steps of 500 from 11,000.
 
     Raises:
-        BundleError: the files are not those that lbx was written for.
+        BundleError: the files differ from the supported version.
     """
     published = _published_text(answers)
     plain = [text for text in texts_given(read_text(script), str(script), "context") if "\0" not in text]
@@ -132,14 +132,14 @@ def founding_prompt(script: Path, answers: Path, sample: Sample, context_window:
 
 
 def second_prompt(script: Path, sample: Sample) -> Prompt:
-    """sci_fi's second question."""
+    """Return sci_fi's second question."""
     texts = _script(read_text(script), str(script))
     text = sample.question.replace(texts.old, texts.new) + texts.end
     return Prompt(text, "", "", MAX_NEW_TOKENS, Truncation.REFUSE, source=SCRIPT)
 
 
 def _document_limit(window: int) -> int:
-    """The document's limit in tokens: "16k" means 16,000 to the script, and 16,384 to those who made the model."""
+    """Return the document's limit in tokens: the script counts "16k" as 16,000, the model's makers as 16,384."""
     return _window_size(window) - MAX_NEW_TOKENS
 
 
@@ -193,7 +193,7 @@ def _script(text: str, where: str) -> _Script:
 
 
 def _published_text(path: Path) -> str:
-    """The prompt of the first row: all rows have the same, but for what varies by question."""
+    """Return the prompt of the first row: all rows have the same, except for parts that vary by question."""
     for row in islice(read_jsonl(path), 1):
         return row.get("prompt", str)
     raise damaged(str(path), "it is empty")
@@ -211,7 +211,7 @@ RULES = RetrievalRules(
 
 
 def answer_form(script: Path, sample: Sample) -> str:
-    """What the script puts behind a question.
+    """Return the text that the script appends to a question.
 
     Raises:
         BundleError: the file is not the script.
@@ -237,7 +237,7 @@ def _forms(text: str, where: str) -> list[str]:
 
 
 def retrieval_prompt(stuff: Path, query: str, chunks: Sequence[Chunk]) -> Prompt:
-    """langchain's prompt around chunks and question, a user's message without a system message.
+    """Return langchain's prompt around chunks and question, a user's message without a system message.
 
     Raises:
         BundleError: the file is not langchain's.

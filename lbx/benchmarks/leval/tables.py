@@ -23,7 +23,7 @@ def _place(key: NumberKey) -> Place | None:
 
 
 def _average_heading(key: NumberKey) -> str:
-    """Its averages have all one column: the metric tells them apart, or "closed"."""
+    """Return the metric, or "closed", because all its averages share a column."""
     if key.grouping == "open":
         return key.metric
     return key.grouping if key.name == OVERALL else f"{key.grouping} {key.name}"
@@ -42,11 +42,11 @@ PAPER = Paper(
 
 _HOW = {"max_ctx": "Max-Ctx", "tokens": "Tokens", "ret": "Ret.", "pe": "PE", "idd": "IDD"}
 _JUDGES = {"gpt-4": ("LLM",), "gpt-3.5": ("LLM", "human")}
-"""The marks of the questions that a judge is asked."""
+"""Marks of the questions for each judge."""
 
 
 def _how(column: str) -> Callable[[Sequence[Entry]], object]:
-    """A column on how a model was asked: as its settings say, or its metadata."""
+    """Return a column on how a model was asked, from its settings or its metadata."""
 
     def told(models: Sequence[Entry]) -> object:
         one, about = models[0], models[0].about
@@ -67,12 +67,12 @@ def _tasks(*kinds: str) -> list[str]:
 
 
 def _words_of(tasks: Sequence[str]) -> Words:
-    """Of the answers to scored questions of these tasks."""
+    """Count answers to scored questions of these tasks."""
     return Words(_WORDS, lambda task, marks: task in tasks and marks[0] not in MARKS)
 
 
 def _words_judged(marks: Sequence[str]) -> Words:
-    """Of the answers to questions that are marked so, or of which a copy is."""
+    """Count answers to questions with these marks, or with copies that have them."""
     return Words(_WORDS, lambda _, told: told[0] in marks or any(f'"{one}"' in (told[1] or "") for one in marks))
 
 

@@ -1,4 +1,4 @@
-"""L-Eval's tasks, and their questions as the files hold them: which are asked, in which order, which for others too."""
+"""L-Eval's tasks, and their questions in the files: selection, order, and copies for judges and people."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     "f1": ("f1",),
     "rouge": ("geometric_mean", "rouge1", "rouge2", "rougeL"),
 }
-"""What a task's kind stores. A sample's geometric_mean is lbx's; the task's is made of the three means, officially."""
+"""Metrics stored for each kind. A sample's geometric_mean is lbx's; the task's is officially made of three means."""
 
 KINDS: dict[str, str] = {
     "coursera": "choices",
@@ -50,7 +50,7 @@ KINDS: dict[str, str] = {
     "review_summ": "rouge",
     "tv_show_summ": "rouge",
 }
-"""The closed tasks, then the open ones."""
+"""Kinds of the closed tasks, then of the open tasks."""
 
 OPEN = ("f1", "rouge")
 """The kinds of the open tasks."""
@@ -60,15 +60,15 @@ SCORED = ("exam", "f1", "rouge")
 """The marks of questions that auto_eval.py scores."""
 
 BASELINE = "turbo-16k-0613"
-"""The model that the authors had every other one judged against."""
+"""The model that the authors had all others judged against."""
 
 
 class LEvalQuestion(NamedTuple):
-    """One question as its line holds it.
+    """One question of a line.
 
     Attributes:
-        document, number: the line, and the question's place in it.
-        position: its place in the whole file.
+        document, number: the line, and the question's position in it.
+        position: its position in the whole file.
         judged_by: the marks of its copies.
     """
 
@@ -88,7 +88,7 @@ class LEvalQuestion(NamedTuple):
 
 
 def read_questions(source: Source) -> list[LEvalQuestion]:
-    """What is to be asked, each question once, those on one document one after the other, else in the file's order."""
+    """Return each question once, grouped by document, otherwise in the file's order."""
     every = _every_question(source)
     scored = [question for question in every if question.evaluation in SCORED]
     places = {question.content: place for place, question in reversed(list(enumerate(scored)))}
@@ -106,14 +106,14 @@ def read_questions(source: Source) -> list[LEvalQuestion]:
 
 
 def judged_questions(source: Source) -> Iterator[tuple[LEvalQuestion, LEvalQuestion]]:
-    """Each question for a judge or people in the file's order, and the one that is asked in its place."""
+    """Yield each question for a judge or people in the file's order, and the question that is asked in its place."""
     every = _every_question(source)
     scored = {question.content: question for question in reversed(every) if question.evaluation in SCORED}
     return ((one, scored.get(one.content, one)) for one in every if one.evaluation in MARKS)
 
 
 def judged_samples(bundle: Bundle) -> Iterator[tuple[Sample, str]]:
-    """See ``OfficialJudge.samples``."""
+    """Yield (sample, mark) of the questions for a judge or people."""
     sources = [(task, find_source(bundle, task)) for task in sorted(OPEN_TASKS)]
     if not any(source for _, source in sources):
         raise DATA.missing(bundle, f"an open task of {REPO}")
@@ -146,7 +146,7 @@ def make_sample(task: str, question: LEvalQuestion) -> Sample:
         "judged_by": list(question.judged_by),
     }
     if KINDS[task] == "topics":
-        # auto_eval.py tells first, second and third topic apart by the row's number in the file, whatever is asked.
+        # auto_eval.py determines first, second and third topic by the row's number in the file, whatever the question.
         meta["topic"] = question.position % 3
     return Sample(
         benchmark=NAME,

@@ -6,9 +6,9 @@ metrics.py); data and prompts come from the bundle. One line of data.zip's data/
     {"input": "...", "context": "...", "answers": ["..."], "length": 2099, "dataset": "multi_news",
      "language": "en", "all_classes": null, "_id": "e45a..."}
 
-"qasper_e" is LongBench-E's qasper: the same prompt and metric, added up in three buckets of ``length``. An early
-release had "nq"; where the data holds it, it is asked in triviaqa's words, which were its own then, and its whole
-answer counts, as the scorer of that time had it.
+"qasper_e" is LongBench-E's qasper: the same prompt and metric, aggregated in three buckets of ``length``. An early
+release had "nq"; if the data include it, it is asked in triviaqa's words, which were its own then, and its whole
+answer counts, as in the scorer of that time.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ _RETRIEVAL = ("single-document QA", "multi-document QA")
 """The categories of the eight tasks for which the authors compared retrieval with reading everything."""
 
 _NOT_FOUND = frozenset({"yes", "no", "unanswerable"})
-"""Answers that judge the document; where such a word stands in it says nothing."""
+"""Answers that judge the document; an occurrence of such a word in it is no evidence."""
 
 __all__ = ["METRICS", "TASKS", "LongBench", "TaskRules", "accepted_answers", "kind_of", "make_sample"]
 
 
 def _check_mode(task: str, mode: Mode) -> None:
-    """Retrieval is for the eight question-answering tasks (and E's four), as in the authors' retrieval/pred.py."""
+    """Allow retrieval for the eight question-answering tasks (and E's four), as in the authors' retrieval/pred.py."""
     if mode.rag and kind_of(task).category not in _RETRIEVAL:
         fit = ", ".join(f"longbench/{name}" for name, kind in TASKS.items() if kind.category in _RETRIEVAL)
         raise UsageError(
@@ -90,7 +90,7 @@ def _check_mode(task: str, mode: Mode) -> None:
 
 
 def _result_files(run: ScoredRun) -> dict[str, str]:
-    """eval.py's result.json, and that of --e; tasks in the paper's order (there: as the folder lists them)."""
+    """Return eval.py's result.json, and --e's; tasks in the paper's order (there: as the folder lists them)."""
     files: dict[str, dict[str, object]] = {}
     for task, numbers_of_task in run.numbers.items():
         head, plain = METRICS[kind_of(task).metric][0], task.removesuffix("_e")
@@ -98,7 +98,7 @@ def _result_files(run: ScoredRun) -> dict[str, str]:
         scores = files.setdefault(f"{folder_of(run.model, task)}/result.json", {})
         if plain == task:
             scores[plain] = numbers_of_task[head].official
-        else:  # NaN: numpy's mean of nothing
+        else:  # NaN: numpy's mean of an empty list
             scores[plain] = {name: score.official if score else math.nan for name, score in buckets.items()}
     return {path: json.dumps(scores, ensure_ascii=False, indent=4) for path, scores in files.items()}
 
@@ -116,7 +116,7 @@ class LongBench(Benchmark):
     boards = BOARDS
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Those whose file is in data.zip. Raises BundleError where the zip is damaged."""
+        """Return the tasks with a file in data.zip. Raises BundleError if the zip is damaged."""
         return [
             Task(
                 benchmark=self.name,
@@ -130,7 +130,7 @@ class LongBench(Benchmark):
         ]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """See ``Benchmark.samples``. The id is the row's ``_id`` (a repeated one gets "-2")."""
+        """Yield a task's samples, with the row's ``_id`` as id (a repeated id gets "-2")."""
         source = _data(bundle, task)
         if source is None:
             raise self.data.missing(bundle, f"{REPO}, {task}")
@@ -138,10 +138,10 @@ class LongBench(Benchmark):
         return with_unique_ids(make_sample(task, row, number, classes) for number, row in enumerate(source.rows()))
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """The official prompt. samsum ends at a line's end, but not before its first token, as in pred.py.
+        """Return the official prompt. samsum ends at a line's end, but not before its first token, as in pred.py.
 
-        With ``mode.rag`` the chunks stand in place of the document as the authors' retrieval/pred.py puts them there:
-        the best first, nothing between them.
+        With ``mode.rag`` the chunks replace the document as in the authors' retrieval/pred.py: the best first, without
+        separators.
 
         Raises:
             UsageError: the task is not asked with retrieved chunks.
@@ -170,7 +170,7 @@ class LongBench(Benchmark):
         )
 
     def _official(self, bundle: Bundle, place: str, task: str, kind: type[T]) -> tuple[T, str]:
-        """A task's entry of a config file, or its twin's, and the entry's name for the results file."""
+        """Return a task's entry of a config file, or its twin's, and the entry's name for the results file."""
         path = self.data.official_file(bundle, place)
         entries, twin = read_json(path), _TWIN.get(task)
         name = task if task in entries else twin
@@ -182,23 +182,23 @@ class LongBench(Benchmark):
         return value, place if name == task else f"{place} ({twin})"
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """The references of questions on the document, and the heading of the paragraph that is to be found.
+        """Return the references of questions on the document, and the heading of the paragraph to find.
 
-        () for summaries, classes, code and counts, for few-shot tasks, whose answers stand in the question's own
+        () for summaries, classes, code and counts, for few-shot tasks, which have answers in the question's own
         passage, and for answers such as "yes".
         """
         kind = kind_of(sample.task)
         if kind.metric == "retrieval":
-            colon = "：" if kind.language == "zh" else ":"  # "段落2" alone stands in "段落27" too
+            colon = "：" if kind.language == "zh" else ":"  # "段落2" occurs in "段落27", too
             return [reference + colon for reference in sample.references]
         if kind.category not in _RETRIEVAL:
             return ()
         return [text for text in sample.references if text.strip(" .").casefold() not in _NOT_FOUND]
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """The task's official metric, the best over the references; ``extracted`` is the line that counts.
+        """Return the task's official metric, the best over the references; ``extracted`` is the line that counts.
 
-        Where eval.py would stop with an exception the scores are 0 and say so.
+        If eval.py would stop with an exception, the scores are 0 and have an ``error``.
         """
         kind = kind_of(sample.task)
         extracted = None
@@ -211,9 +211,9 @@ class LongBench(Benchmark):
         return [replace(score, extracted=extracted) for score in _scores(kind, sample, output)]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
-        """eval.py's number: 100 x mean, two decimals by Python's ``round``.
+        """Return eval.py's number: 100 x mean, two decimals by Python's ``round``.
 
-        An E task has numbers "{metric}/0-4k", "/4-8k" and "/8k+" beside it, rounded by numpy as there. A bucket
+        An E task also has numbers "{metric}/0-4k", "/4-8k" and "/8k+", rounded by numpy as there. A bucket
         without samples, which is NaN officially, is left out.
         """
         scores: list[TaskScore] = []
@@ -227,7 +227,7 @@ class LongBench(Benchmark):
         return next(iter(task_score(METRICS[kind_of(task).metric][0], rows, METRICS[kind_of(task).metric][0], 2)), None)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
-        """The authors' tables of averages, see ``lbx.benchmarks.longbench.groups``."""
+        """Return the authors' tables of averages, from ``lbx.benchmarks.longbench.groups``."""
         return groups(numbers(self.aggregate, tasks))
 
 
@@ -271,7 +271,7 @@ def _data(bundle: Bundle, task: str) -> Source | None:
 
 
 def _classes(source: Source) -> tuple[str, ...]:
-    """The last row's classes: eval.py scores every row of a file with them."""
+    """Return the last row's classes: eval.py scores every row of a file with them."""
     where, last = REPO, None
     for row in source.rows():
         where, last = row.where, row.values.get("all_classes")
@@ -281,7 +281,7 @@ def _classes(source: Source) -> tuple[str, ...]:
 
 
 def make_sample(task: str, row: DataRow, number: int, classes: Sequence[str]) -> Sample:
-    """A row of the data; ``classes`` are the last row's, () where the task has none."""
+    """Return a row of the data as a sample; ``classes`` are the last row's, () if the task has none."""
     kind = kind_of(task)
     meta: dict[str, Any] = {"category": kind.category}
     if classes:

@@ -1,20 +1,20 @@
-"""LongBench's averages over tasks, as the authors' tables have them.
+"""LongBench's averages over tasks, as in the authors' tables.
 
 A category's figure is the mean of its tasks' figures; an overall figure is the mean of the categories', so that a
-category of two tasks weighs as much as one of four. The tables are three: English, Chinese (both with the two code
-tasks) and all tasks together. LongBench-E has the same per bucket of length.
+category of two tasks weighs as much as a category of four. The tables are three: English, Chinese (both with the two
+code tasks) and all tasks together. LongBench-E has the same per bucket of length.
 
-eval.py prints none of these. They are made of the numbers that it prints, with two decimals, and have one decimal, as
+eval.py prints none of these. They are means of the numbers that it prints, with two decimals, and have one decimal, as
 in the tables; ``official`` is None as long as a task or a category is missing.
 
 LongBench's score by length in its authors' first form (the README of July 2023), of plain LongBench and of E.
 
-A task scores x at a length and y at all lengths: its relative score there is x / y - 1, of which the mean over tasks is
-moved to 0 at 0-4k. So a point is the mean of (x - x at 0-4k) / y. No script and no figure of the authors' say how their
-numbers were rounded: these are made of the scores themselves, and rounded where people read them.
+A task scores x at a length and y at all lengths: its relative score there is x / y - 1, and the mean of that over tasks
+is moved to 0 at 0-4k. So a point is the mean of (x - x at 0-4k) / y. The authors' scripts and figures do not show how
+their numbers were rounded: these are computed from the scores themselves, and rounded for display.
 
-A task counts where it has ``FEWEST`` answers at each length: every task counts alike, and plain LongBench has tasks
-with one text below 4,000 words, whose answer alone would move the mean by tens of points.
+A task counts if it has ``FEWEST`` answers at each length: every task counts alike, and plain LongBench has tasks
+with one text below 4,000 words, and a single such answer would move the mean by tens of points.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ RELATIVE, RELATIVE_E = "relative", "relative_e"
 CATEGORIES = tuple(dict.fromkeys(kind.category for kind in TASKS.values()))
 
 Numbers = Mapping[str, Mapping[str, TaskScore]]
-"""Task -> metric -> its number."""
+"""{task: {metric: number}}."""
 
 _EARLY = frozenset({"samsum", "multi_news"})
-"""What the release with nq did not have."""
+"""Tasks that the release with nq did not have."""
 
 
 def groups(numbers: Numbers) -> list[GroupScore]:
-    """Every group that has a task: "category", "category_en", "category_zh", "language", "overall", then E's."""
+    """Return every group that has a task: "category", "category_en", "category_zh", "language", "overall", then E's."""
     plain = {task: results for task, results in numbers.items() if not task.endswith("_e")}
     in_e = {task: results for task, results in numbers.items() if task.endswith("_e")}
     return [*_plain(plain), *_e(in_e)]
@@ -96,11 +96,11 @@ def _overall(table: Mapping[str, Average]) -> Average | None:
 
 
 FEWEST = 10
-"""Answers that a task needs at each length."""
+"""Number of answers that a task needs at each length."""
 
 
 def curves(tasks: Mapping[str, ScoredRows]) -> dict[str, LengthCurve]:
-    """LongBench's and E's, of a run that has a task with enough answers at each length."""
+    """Return LongBench's and E's curves, of a run that has a task with enough answers at each length."""
     known = {name: rows for name, rows in tasks.items() if name.removesuffix("_e") in TASKS}
     parts = {
         RELATIVE: {name: rows for name, rows in known.items() if not name.endswith("_e")},
@@ -130,7 +130,7 @@ def _curve(tasks: Mapping[str, ScoredRows]) -> LengthCurve | None:
 
 
 def _stratum(rows: ScoredRows, places: Codes, at: int) -> Stratum:
-    """A task's point, linearised: each answer moves the two lengths' means, and the mean of all that they are over."""
+    """Return a task's point, linearised: each answer moves the two lengths' means, and the overall mean."""
     scores = rows.column("score").astype(float)
     every, first, at_place = scores.mean(), scores[places == 0].mean(), scores[places == at].mean()
     point = (at_place - first) / every

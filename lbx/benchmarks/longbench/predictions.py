@@ -4,10 +4,10 @@ Source: pred.py and eval.py of https://github.com/THUDM/LongBench/tree/2e00731f8
 
     {"pred": "...", "answers": ["..."], "all_classes": null, "length": 2099}
 
-Only these four keys are read, and of them all_classes only where there are classes, length only for E. A row does not
-say which sample it answers: without a bundle its place in the file does.
+Only these four keys are read: all_classes only for tasks with classes, length only for E. A row does not
+identify its sample: without a bundle its position in the file does.
 
-pred.py appends to a file that is there and asks everything again; eval.py counts every row.
+pred.py appends to an existing file and asks everything again; eval.py counts every row.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class LongBenchFormat(PredictionFormat):
     filled_in = frozenset({"all_classes"})
 
     def task_of(self, stem: str, *, e: bool) -> str:
-        """In a folder of E's predictions "qasper" is "qasper_e"."""
+        """Return the task of a file: in a folder of E's predictions "qasper" is "qasper_e"."""
         return f"{stem}_e" if e and not stem.endswith("_e") else stem
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """The last row's classes count for all, as in eval.py, which needs one."""
+        """Read rows; the last row's classes count for all, as in eval.py, which needs a row."""
         kind = kind_of(task)
         meta: dict[str, Any] = {"category": kind.category}
         classes = lines[-1].values.get("all_classes")
@@ -48,7 +48,7 @@ class LongBenchFormat(PredictionFormat):
         return self._repeated(predictions) if lengths else predictions
 
     def _repeated(self, predictions: list[Prediction]) -> list[Prediction]:
-        """The rows, those that answer a question again as its further iterations, if they are more than chance."""
+        """Return the rows, with repeated questions as further iterations if there are more than chance."""
         first: dict[object, Prediction] = {}
         times: Counter[object] = Counter()
         rows = []
@@ -85,11 +85,11 @@ class LongBenchFormat(PredictionFormat):
         return self.answered(line, number, sample, "pred")
 
     def identity(self, sample: Sample) -> object:
-        """Answers and length: nearly unique in each task, and equal for rows that are scored alike anyway."""
+        """Return answers and length: nearly unique in each task, and equal for rows that are scored alike anyway."""
         return sample.references, sample.length
 
     def same_place(self, prediction: Prediction, sample: Sample) -> bool:
-        """Some files leave out the length, which tells rows with the same answers apart."""
+        """Accept rows without a length, which distinguishes rows with the same answers; some files leave it out."""
         mine = prediction.sample
         if mine is None or mine.length or mine.references != sample.references:
             return False
@@ -107,7 +107,7 @@ class LongBenchFormat(PredictionFormat):
         }
 
     def place(self, model: str, task: str | None, name: str) -> str:
-        """Where eval.py looks, by its name and whether it is E's."""
+        """Return the folder that eval.py reads for this task, plain or E's, with the file's name."""
         return f"{folder_of(model, task or '')}/{name}"
 
 

@@ -53,7 +53,7 @@ CATEGORIES = {
 """Names in lbx and headings, in the order of the authors' tables."""
 
 _NEAREST, _FARTHEST = 40.0, 100.0
-"""Radii in the radar of a score of 0 and of the best one."""
+"""Radii of a score of 0 and of the best score in the radar."""
 
 _LANGUAGE = Column("language", "language")
 _BY_LANGUAGE = [
@@ -82,7 +82,7 @@ _BUCKETS = {bucket: bucket for bucket in BUCKETS}
 
 
 def _radii(rows: list[Row]) -> list[Row]:
-    """Scores as radii: the best of each category lies farthest out."""
+    """Return scores as radii: the best of each category is outermost."""
     best = {category: max((row[category] or 0 for row in rows), default=0) for category in CATEGORIES}
     return [{**row, **{name: _radius(row[name], most) for name, most in best.items()}} for row in rows]
 
@@ -94,7 +94,7 @@ def _radius(score: float | None, best: float) -> float | None:
 
 
 def _completed(entry: Entry) -> Entry:
-    """With what a published model's figures of tasks average to, by the rule of runs."""
+    """Add the averages of a published model's task figures, computed as for runs."""
     if entry.run_id:
         return entry
     official = {key.task: value for key, value in entry.figures.items() if key.task in TASKS and not key.metric}

@@ -1,6 +1,6 @@
-"""What is fixed about each task of LongBench v1 and LongBench-E: category, metric, language, how it is asked.
+"""Properties of each task of LongBench v1 and LongBench-E: category, metric, language, prompt settings.
 
-LongBench v1's accepted answers, and the samples over which the official eval.py stops.
+LongBench v1's accepted answers, and the samples at which the official eval.py stops.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ METRICS: dict[str, tuple[str, ...]] = {
     "retrieval": ("retrieval",),
     "edit_similarity": ("edit_similarity",),
 }
-"""What a task's kind of metric stores. rouge_l_unlimited is rouge_l without the official run's recursion limit."""
+"""Metrics stored by a task's kind. rouge_l_unlimited is rouge_l without the official run's recursion limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRules:
-    """What is fixed about a task.
+    """Properties of a task.
 
     Attributes:
-        category: the paper's group, which its averages go by.
+        category: the paper's group, for its averages.
         metric: a key of ``METRICS``.
         language: "en", "zh" or "code".
         bare: the prompt stays bare text even for chat models.
@@ -68,23 +68,23 @@ TASKS: dict[str, TaskRules] = {
 }
 
 BUCKETS = ("0-4k", "4-8k", "8k+")
-"""LongBench-E's, by the row's ``length``: below 4,000, below 8,000, the rest."""
+"""LongBench-E's buckets, by the row's ``length``: below 4,000, below 8,000, the rest."""
 
 
 def kind_of(task: str) -> TaskRules:
-    """The kind of "qasper" and of "qasper_e"."""
+    """Return the rules of "qasper" for both "qasper" and "qasper_e"."""
     return TASKS[task.removesuffix("_e")]
 
 
 ODD_ANSWERS = "odd_answers"
-"""The key of ``Sample.meta`` that says what of a row's answers is no text; absent from a sound row."""
+"""Key of ``Sample.meta`` for the part of a row's answers that is not text; absent from a sound row."""
 
 
 def accepted_answers(task: str, answers: object) -> tuple[str, ...]:
-    """The answers that the official scorer would compare with, from whatever ``answers`` holds.
+    """Return the answers that the official scorer would compare with, for any value of ``answers``.
 
-    A bare string counts as its characters, and passage_count compares numbers by their text, as there. What is no
-    text elsewhere (null, a number) is no answer.
+    A bare string counts as its characters, and passage_count compares numbers by their text, as there. Elsewhere
+    values that are not text (null, a number) are dropped.
     """
     if not isinstance(answers, list | tuple | str):
         return ()
@@ -94,7 +94,7 @@ def accepted_answers(task: str, answers: object) -> tuple[str, ...]:
 
 
 def odd_answers(answers: object) -> str | None:
-    """What of ``answers`` is no text: "all" where they are no list, else "null" or "other"; None where all is well."""
+    """Return the kind of values in ``answers`` that are not text: "all" if not a list, else "null", "other" or None."""
     if not isinstance(answers, list | tuple | str):
         return "all"
     odd = [answer for answer in answers if not isinstance(answer, str)]
@@ -104,7 +104,7 @@ def odd_answers(answers: object) -> str | None:
 
 
 def official_error(sample: Sample, answer: str) -> str | None:
-    """Why eval.py would stop on this sample, or None where it gives a score.
+    """Return why eval.py would stop on this sample, or None if it gives a score.
 
     Args:
         answer: the part of the output that counts, as the metric gets it.
@@ -119,16 +119,16 @@ def official_error(sample: Sample, answer: str) -> str | None:
     if not odd or kind.metric == "count":
         return None
     if kind.metric == "edit_similarity":
-        # fuzzywuzzy gives 0 for null, and for anything beside an empty line.
+        # fuzzywuzzy gives 0 for null, and for anything compared with an empty line.
         stops = odd == "other" and answer != ""
         return "An answer is no text: the official code_sim_score stops with TypeError." if stops else None
-    # Of the ROUGE functions the English one turns whatever goes wrong into 0; the Chinese one cuts words before that.
+    # The English ROUGE function turns every error into 0; the Chinese one cuts words before that.
     stops = kind.metric == "f1" or kind.language == "zh"
     return "An answer is no text: the official metric stops with AttributeError." if stops else None
 
 
 def class_names(sample: Sample) -> tuple[str, ...]:
-    """Every class that the sample's file names; () where it names none, and without what is no text."""
+    """Return every class in the sample's row, without values that are not text; () without classes."""
     classes = sample.meta.get("all_classes")
     return tuple(name for name in classes if isinstance(name, str)) if isinstance(classes, list | str) else ()
 

@@ -9,10 +9,10 @@ modules); data come from the bundle. One object of longbench_pro.json's array:
      "answer": ["..."], "difficulty": "Easy"}
 
 A task of lbx is a secondary task: "t3.2". Each is asked three times, sampled as the model's makers recommend. Only the
-answer is scored, never the reasoning that a server would hand over beside it.
+answer is scored, never the reasoning that a server returns separately.
 
 Three things count 0 there without stopping the run ("officially a failure"): an empty output, a value outside 0..1,
-and a reference that is no text.
+and a reference that is not text.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class LongBenchPro(Benchmark):
     published = PUBLISHED
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Those that the data file has rows of. Raises BundleError where it is damaged."""
+        """Return the tasks with rows in the data file. Raises BundleError if it is damaged."""
         data = _data(bundle)
         if data is None:
             return []
@@ -109,7 +109,7 @@ class LongBenchPro(Benchmark):
         ]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """See ``Benchmark.samples``. The id is the row's (a repeated one gets "-2"); ``length`` is the nominal one."""
+        """Yield a task's samples, with the row's id (a repeated id gets "-2"); ``length`` is nominal."""
         data = _data(bundle)
         if data is None:
             raise self.data.missing(bundle, REPO)
@@ -120,7 +120,7 @@ class LongBenchPro(Benchmark):
         return 0.5 if kind and kind.metric == "pairwise_accuracy" else 0.0
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """The document, four line ends, the question; white space at both ends is dropped before anything is cut.
+        """Return document, four line ends, question; white space at both ends is stripped before anything is cut.
 
         A model that reasons in a block of its own gets the plain question in both modes; the other question asks a
         model without such a block to reason in its answer.
@@ -144,7 +144,7 @@ class LongBenchPro(Benchmark):
         )
 
     def compared(self, sample: Sample, output: str) -> Compared | None:
-        """For summaries: the output and the references, in lower case with white space folded."""
+        """Return the output and the references of a summary, in lower case with white space folded."""
         if TASKS[sample.task].metric != "summary" or _failure(sample, output):
             return None
         text = metrics.folded(output)
@@ -153,10 +153,10 @@ class LongBenchPro(Benchmark):
         return Compared(text, tuple(metrics.folded(reference) for reference in sample.references))
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """The task's metric; for summaries see ``METRICS``.
+        """Return the task's metric; see ``METRICS`` for summaries.
 
-        Where an output leaves nothing to compare, "summary" is a whole 0 without any similarity. Elsewhere, without
-        one, there is no "summary": "rouge_l" leads, and is partial.
+        If an output leaves nothing to compare, "summary" is a whole 0 without any similarity. Other summaries without
+        a similarity have no "summary": "rouge_l" leads, and is partial.
         """
         metric = TASKS[sample.task].metric
         error = _failure(sample, output)
@@ -169,9 +169,9 @@ class LongBenchPro(Benchmark):
         return [_checked(metric, value, lines[0] if metric == "accuracy" else "\n".join(lines))]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
-        """Means over all rows, all iterations. The official report has no numbers of secondary tasks.
+        """Return means over all rows, all iterations. The official report has no numbers of secondary tasks.
 
-        The headline of a summary task is "summary" where every row has one, else "rouge_l", which is partial then.
+        The headline of a summary task is "summary" if every row has it, else "rouge_l", which is partial then.
         """
         scores = []
         for metric in METRICS[TASKS[task].metric]:
@@ -182,7 +182,7 @@ class LongBenchPro(Benchmark):
         return scores
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
-        """The official report; its averages are without iterations, BoN-n and pass@n."""
+        """Return the official report; with ``averages_only`` without iterations, BoN-n and pass@n."""
         return group_scores(tasks, tries=not averages_only)
 
 
@@ -217,7 +217,7 @@ def _summary_scores(
         _checked("summary", metrics.summary(similarity, rouge.official)),
         Score("rouge_l", rouge.official),
         unlimited,
-        Score("similarity", min(1.0, max(0.0, similarity))),  # a cosine; the summary has it unclipped
+        Score("similarity", min(1.0, max(0.0, similarity))),  # a cosine; the summary uses it unclipped
     ]
 
 
@@ -251,7 +251,7 @@ def _sample(task: str, row: DataRow, number: int) -> Sample:
 
 
 def _nominal_length(row: DataRow) -> int:
-    """ "32k" is 32,768 tokens of Qwen's tokenizer, by which the authors sorted their documents."""
+    """Return a length in tokens of Qwen's tokenizer, by which the authors sorted their documents: "32k" is 32,768."""
     thousands = row.get("token_length", str).removesuffix("k")
     if not (thousands.isascii() and thousands.isdigit()):
         raise damaged(row.where, f"the field 'token_length' is {row.values['token_length']!r}, not a length as \"32k\"")

@@ -1,9 +1,9 @@
-"""LongBench Pro's data file, read a task at a time: half a gigabyte of one JSON array that holds all 25 tasks.
+"""LongBench Pro's data file, read a task at a time: half a gigabyte of one JSON array with all 25 tasks.
 
-Parsing all of it for each task would take longer than many a report, so that one pass over the bytes finds where each
-row begins and which task it is of. The pass trusts what holds in valid JSON: inside a string a quotation mark follows
-a backslash, so ``"secondary_task":`` is a key wherever it stands, and ``}, {"...":`` lies between two rows. Where the
-counts of rows and keys do not agree, every row is parsed, and whatever is wrong gets its file and line.
+Parsing all of it for each task would take longer than many reports, so one pass over the bytes finds the start and the
+task of each row. The pass relies on properties of valid JSON: inside a string a quotation mark follows
+a backslash, so ``"secondary_task":`` is always a key, and ``}, {"...":`` is always between two rows. If the
+counts of rows and keys differ, every row is parsed, and every error gets its file and line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TAIL = re.compile(rb"[ \t\r\n]*\][ \t\r\n]*\Z")
 
 
 class RowSpan(NamedTuple):
-    """Where a row stands in the file: bytes from ``start`` to ``end``, its first line, its secondary task."""
+    """A row's place in the file: bytes from ``start`` to ``end``, its first line, its secondary task."""
 
     start: int
     end: int
@@ -45,22 +45,22 @@ class Data:
     """All rows of the benchmark, numbered from 0 in the file's order.
 
     Attributes:
-        source: every row, in the form that the bundle has.
-        path: the JSON file; None where the bundle has the hub's parquet.
+        source: every row, in the bundle's form.
+        path: the JSON file; None if the bundle has the hub's parquet.
     """
 
     source: Source
     path: Path | None
 
     def counts(self) -> Mapping[str, int]:
-        """How many rows each secondary task has. Raises BundleError."""
+        """Return the number of rows of each secondary task. Raises BundleError."""
         entries = self._entries()
         if entries is not None:
             return Counter(entry.task for entry in entries)
         return Counter(row.get(_FIELD, str) for row in self.source.rows())
 
     def rows(self, task: str) -> Iterator[tuple[int, DataRow]]:
-        """The rows of one secondary task with their numbers. Raises BundleError."""
+        """Yield the rows of one secondary task with their numbers. Raises BundleError."""
         entries = self._entries()
         if entries is None or self.path is None:
             yield from ((at, row) for at, row in enumerate(self.source.rows()) if row.get(_FIELD, str) == task)
@@ -82,7 +82,7 @@ class Data:
 
 
 def find_data(folder: Path | None) -> Data | None:
-    """The data in a dataset's snapshot: JSON array, JSON lines or the hub's parquet; None without any."""
+    """Return the data in a dataset's snapshot: JSON array, JSON lines or the hub's parquet; None without any."""
     if folder is None:
         return None
     path = folder / FILE
@@ -107,7 +107,7 @@ def _parsed(path: Path, entry: RowSpan, content: bytes) -> DataRow:
 
 @lru_cache(maxsize=8)
 def _index(path: Path, changed: int, size: int) -> tuple[RowSpan, ...] | None:
-    """Where the rows are; None where that cannot be told without parsing."""
+    """Return the places of the rows; None if they cannot be found without parsing."""
     with open_input(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         spans = _array_spans(view) if _HEAD.match(view) else _line_spans(view)
         keys = list(_keys(view))

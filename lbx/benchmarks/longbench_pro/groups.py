@@ -1,11 +1,11 @@
 """LongBench Pro's report: averages, best of n and pass@n, over everything and by five properties of a question.
 
 Source: caskcsg/longcontext, LongBench-Pro/modules/{evaluation,utils}.py at 88fbeb85 (Evaluator.metric_summary); the
-numbers come in its order and are equal to its file, to the digit, where the rows stand in the same order.
+numbers come in its order and are equal to its file, to the digit, if the rows are in the same order.
 
-Runs with rows missing (a limit, failed generations) are added up as the official code does it: a question's average
-is over the iterations it has, and a question without any of the first n has no part in bon@n and pass@n. What would
-be a number over nothing is left out. The official code stops where a category has no question at all, and then has no
+Runs with rows missing (a limit, failed generations) are aggregated as in the official code: a question's average
+is over the iterations it has, and a question without any of the first n has no part in bon@n and pass@n. Numbers
+over empty sets are left out. The official code stops if a category has no question at all, and then has no
 numbers: ``official`` is None throughout.
 """
 
@@ -20,10 +20,10 @@ from lbx.benchmarks.base.aggregates import estimate, mean
 from lbx.benchmarks.base.columns import ScoredRows
 
 PASS_SUMMARY = 0.65
-"""What a summary must exceed to pass; everything else must be 1."""
+"""Score that a summary must exceed to pass; other answers must score 1."""
 
 HEADLINES = ("summary", "rouge_l", "ndcg", "pairwise_accuracy", "accuracy", "f1", "subem")
-"""Which of a row's scores counts: the first that it has."""
+"""Headline metrics by priority: the first that a row has counts."""
 
 CATEGORIES: dict[str, tuple[str, ...]] = {
     "length": ("8k", "16k", "32k", "64k", "128k", "256k"),
@@ -77,13 +77,13 @@ class _ScoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """Rows as the report counts them.
+    """Rows in the form that the report counts.
 
     Attributes:
-        rows: all there are; an answer's ``place`` is among these.
-        items: every row that has a score, by its question's place in the data, then by iteration.
+        rows: all rows; an answer's ``place`` is an index into these.
+        items: every row that has a score, by its question's position in the data, then by iteration.
         averages: one for each question, over its iterations.
-        answers: what the averages are made of: every row where each question has as many, else the averages.
+        answers: inputs of the averages: every row if all questions have equally many, else the averages.
         best: best[n - 1] has the best of each question's first n iterations; a tie goes to the earlier.
         official: whether the official code gets so far.
     """
@@ -97,18 +97,18 @@ class _Counted:
 
 
 def group_scores(tasks: Mapping[str, Sequence[ScoredSample]], *, tries: bool = True) -> list[GroupScore]:
-    """The report over the answers in the data's order."""
+    """Return the report over the answers in the data's order."""
     return report(_in_order(tasks), tries=tries)
 
 
 def report(rows: Sequence[ScoredSample], *, tries: bool = True) -> list[GroupScore]:
-    """Metrics "average", "iteration 1".., "bon@1".., "pass@1"..; ``n`` counts questions.
+    """Return metrics "average", "iteration 1".., "bon@1".., "pass@1"..; ``n`` counts questions.
 
-    Iterations and pass@n are there for "overall" alone. A number that a summary without similarity is part of is
-    partial and has no official value. Sums are made in the rows' order, on which their last digit depends.
+    Only "overall" has iterations and pass@n. A number that includes a summary without similarity is
+    partial and has no official value. Sums are computed in the rows' order, which affects their last digit.
 
     Args:
-        tries: whether there are others than "average"; no number is official without.
+        tries: whether to include other metrics than "average"; without them no number is official.
     """
     counted = _count(ScoredRows.of(rows), tries=tries)
     if not counted.items:
@@ -127,7 +127,7 @@ def report(rows: Sequence[ScoredSample], *, tries: bool = True) -> list[GroupSco
 
 
 def missing_category(tasks: Mapping[str, Sequence[ScoredSample]]) -> str | None:
-    """The category over which the official code stops with a KeyError, because no question is of it."""
+    """Return the category at which the official code stops with a KeyError, because it has no question."""
     return _missing(_count(_in_order(tasks)))
 
 
@@ -154,7 +154,7 @@ def _count(rows: ScoredRows, *, tries: bool = True) -> _Counted:
 
 
 def headline(row: ScoredSample) -> float | None:
-    """The score of an answer that counts."""
+    """Return the score of an answer that counts."""
     return next((row.scores[name] for name in HEADLINES if name in row.scores), None)
 
 
@@ -184,7 +184,6 @@ def _passed(item: _ScoredAnswer) -> _ScoredAnswer:
 
 
 def _missing(counted: _Counted) -> str | None:
-    """The category over which the official code stops with a KeyError, because no question is of it."""
     for rows in (counted.averages, *counted.best):
         for grouping, names in CATEGORIES.items():
             present = {_PROPERTIES[grouping](item.sample) for item in rows}

@@ -1,4 +1,4 @@
-"""LongBench Pro's prediction files: one JSON lines file a model, each question as often in it as it was asked.
+"""LongBench Pro's prediction files: one JSON lines file a model, with a row for each time a question was asked.
 
 Source: main.py and modules/evaluation.py of
 https://github.com/caskcsg/longcontext/tree/88fbeb85827b78add4a5354b0c1194a57c176c38/LongBench-Pro
@@ -7,10 +7,10 @@ https://github.com/caskcsg/longcontext/tree/88fbeb85827b78add4a5354b0c1194a57c17
      "secondary_task": "T3.2 Single-Hop Fact QA", "contextual_requirement": "Partial", "difficulty": "Easy",
      "answer": ["..."], "bon_idx": 1, "prediction": "...", "thinking": "... or null"}
 
-``bon_idx`` counts the times from 1. An inference that failed stands there with the prediction "", which scores 0.
-A run in several shards has several files: put them behind each other.
+``bon_idx`` counts the times from 1. A failed inference has the prediction "", which scores 0.
+A run in several shards has several files: concatenate them.
 
-LongBench Pro's result files: every answer with its score, their summary, and what the leaderboard says of models.
+LongBench Pro's result files: every answer with its score, their summary, and the leaderboard's facts about models.
 
 Source: main.py, modules/evaluation.py and app.py of
 https://github.com/caskcsg/longcontext/tree/88fbeb85827b78add4a5354b0c1194a57c176c38/LongBench-Pro
@@ -19,8 +19,8 @@ https://github.com/caskcsg/longcontext/tree/88fbeb85827b78add4a5354b0c1194a57c17
     MODEL/nonthinking_context-120000_bon-3_summary.json
     model_info.json                                             {MODEL: {"type", "context_length", "url"}}
 
-app.py shows what lies in its folder "output". The date of a summary is the run's, and a window that nobody knows is
-left out of the names, where app.py takes 0 for it.
+app.py shows the contents of its folder "output". The date of a summary is the run's, and an unknown window is
+left out of the names; app.py takes 0 for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from lbx.benchmarks.longbench_pro.tasks import LIMITS, TASK_OF, TASKS, TEXT_META
 
 _CODES = {"English": "en", "Chinese": "zh"}
 _MOST_TIMES = 1000
-"""The report has numbers for each of so many answers to a question, whether or not they are there."""
+"""Largest ``bon_idx``: the report has numbers for each answer to a question up to it, whether or not they exist."""
 
 
 class LongBenchProFormat(PredictionFormat):
@@ -51,7 +51,7 @@ class LongBenchProFormat(PredictionFormat):
     scored = (*TEXT_META, "reference_is_no_text")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """The times a question was asked must agree on it."""
+        """Read rows; the times a question was asked must agree on it."""
         samples: dict[tuple[str, str], tuple[int, Sample, PredictionLine]] = {}
         answered: dict[tuple[str, str, int], PredictionLine] = {}
         predictions = []
@@ -74,7 +74,7 @@ class LongBenchProFormat(PredictionFormat):
         return sample.sample_id
 
     def file_name(self, model: str, task: str) -> str:
-        """MODEL.jsonl. main.py --only_eval wants it under the name that its other options make up."""
+        """Return MODEL.jsonl. main.py --only_eval expects the name that its other options make up."""
         return f"{file_part(model)}.jsonl"
 
     def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class LongBenchProFormat(PredictionFormat):
         return row
 
     def left_out(self, answer: StoredAnswer) -> str:
-        """Every iteration has a row."""
+        """Return "": every iteration has a row."""
         return ""
 
 
@@ -143,7 +143,7 @@ _DIMENSIONS = dict(
 
 
 def result_files(run: ScoredRun) -> dict[str, str]:
-    """The three files.
+    """Return the three files.
 
     Raises:
         UsageError: evaluation.py would stop, or summaries lack the half of their score that needs a model.
@@ -168,9 +168,9 @@ def result_files(run: ScoredRun) -> dict[str, str]:
 
 
 def join_model_info(path: str, first: str, second: str) -> str | None:
-    """Two texts of model_info.json as one; None for another file, or a damaged one.
+    """Merge two texts of model_info.json; None for another file, or a damaged one.
 
-    What the first says of a model stays, but that one of both types is "Mixed".
+    The first text's entry of a model stays, but a model of both types becomes "Mixed".
     """
     if path != MODEL_INFO:
         return None
@@ -208,7 +208,7 @@ def _check(run: ScoredRun) -> None:
 
 
 def _thinks(run: ScoredRun) -> bool:
-    """Whether the answers were asked for with reasoning: as the run or the imported file's name says, else by them."""
+    """Return whether the run asked for reasoning: by the run or the imported file's name, else by the answers."""
     if not run.made and (match := re.search(r"(non)?thinking", run.file)):
         return not match[1]
     thinking = run.settings.get("thinking")
@@ -224,7 +224,7 @@ def _limit(run: ScoredRun) -> int | None:
 
 
 def _window(tokens: int | None) -> str:
-    """As the leaderboard writes a window: 128000 and 131072 are "128k"."""
+    """Format a window as the leaderboard does: 128000 and 131072 are "128k"."""
     for size, unit in ((10**6, "M"), (2**20, "M"), (1000, "k"), (1024, "k")):
         if tokens and tokens % size == 0:
             return f"{tokens // size}{unit}"

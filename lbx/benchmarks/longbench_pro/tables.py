@@ -103,7 +103,7 @@ def _truncated(models: Sequence[Entry]) -> str | None:
 
 
 def _limit(one: Entry) -> int | None:
-    """Tokens to which prompts are cut."""
+    """Return the number of tokens to which prompts are cut."""
     if one.run_id is None:
         match = re.fullmatch(r"(\d+)", one.about.get("context", ""))
     elif not one.about["made"]:
@@ -116,13 +116,13 @@ def _limit(one: Entry) -> int | None:
 
 
 def _called(one: Entry) -> str:
-    """As the authors' app calls models: by how they were asked."""
+    """Return a model's name as in the authors' app: with the way it was asked."""
     way = "(thinking)" if one.reasons else "(nonthinking)"
     return f"{one.model} {way}" if one.run_id else f"{one.model.removesuffix('*')} {way}*"
 
 
 def _of_answers(title: str, columns: Sequence[Column], numbers: Mapping[str, NumberKey], *charts: Chart) -> Board:
-    """A row for each model and way to ask it."""
+    """Return a table with a row for each model and way to ask it."""
     return Board(
         f"LongBench Pro: {title} (percent)",
         columns,
@@ -136,7 +136,7 @@ def _of_answers(title: str, columns: Sequence[Column], numbers: Mapping[str, Num
 
 
 def _chart(dimension: str, groups: Sequence[str]) -> Chart:
-    """Lengths are a heat map, primary tasks a radar, all else dots."""
+    """Return a heat map for lengths, a radar for primary tasks, dots for other dimensions."""
     if dimension == "length":
         return Heat("LongBench Pro: sample length, percent", "lengths", {name: name for name in groups}, scale=100)
     if dimension == "primary_task":

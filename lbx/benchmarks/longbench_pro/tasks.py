@@ -1,4 +1,4 @@
-"""What is fixed about each task of LongBench Pro: its official name and its metric; and what counts as an answer."""
+"""Properties of each task of LongBench Pro: its official name and its metric; and its accepted answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     "subem": ("subem",),
     "summary": ("summary", "rouge_l", "rouge_l_unlimited", "similarity"),
 }
-"""What a kind of task stores. rouge_l_unlimited is rouge_l without the official run's recursion limit."""
+"""Metrics stored by a task's kind. rouge_l_unlimited is rouge_l without the official run's recursion limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ TEXT_META = ("secondary_task", "primary_task", "token_length", "contextual_requi
 
 
 def accepted_answers(answer: object) -> tuple[tuple[str, ...], bool]:
-    """The references in whatever ``answer`` holds, and whether the official code can read all of it.
+    """Return the references in any value of ``answer``, and whether the official code can read all of it.
 
-    A bare string counts as its characters, as there; anything else that is no list of texts fails there.
+    A bare string counts as its characters, as there; any other value than a list of texts fails there.
     """
     if not isinstance(answer, list | tuple | str):
         return (), False

@@ -6,15 +6,15 @@ and prompts come from the bundle. One object of data.json's array:
     {"_id": "66ec...", "domain": "Multi-Document QA", "sub_domain": "Legal", "difficulty": "hard", "length": "short",
      "question": "...", "choice_A": "...", ..., "choice_D": "...", "answer": "C", "context": "..."}
 
-The ways to ask, as pred.py has them, each step at temperature 0.1 and cut in its middle where it is too long:
+The ways to ask, as in pred.py, each step at temperature 0.1 and cut in its middle if it is too long:
 
     plain        0shot.txt, 128 new tokens
     no_context   0shot_no_context.txt, 128
     rag          0shot_rag.txt, 128; the chunks in document order, each with a heading that counts them
     cot          0shot_cot.txt, 1,024; then 0shot_cot_ans.txt, which has the reasoning and no document, 128
 
-cot goes together with no_context or with rag: the first step then has *their* prompt, and 1,024 tokens. (pred.py takes
-no_context and rag together too, but then does as if only rag were asked for; that is refused here.)
+cot can be combined with no_context or with rag: the first step then has *their* prompt, and 1,024 tokens. (pred.py
+accepts no_context together with rag, too, but then ignores no_context; lbx refuses that.)
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LIMITS = dict.fromkeys(WINDOWS_OF_128K, 120_000)
 """The prompt's limit in tokens, which config/model2maxlen.json has for every model of 128k."""
 
 _GROUPS: dict[str, Callable[[Sample], bool]] = {
-    # As result.py sorts them: what is not easy is hard, what is neither short nor medium is long.
+    # As in result.py: everything except easy is hard, everything except short and medium is long.
     "easy": lambda sample: sample.meta["difficulty"] == "easy",
     "hard": lambda sample: sample.meta["difficulty"] != "easy",
     "short": lambda sample: sample.meta["length"] == "short",
@@ -77,7 +77,7 @@ DOMAINS: dict[str, tuple[str, ...]] = {
     "Code Repository Understanding": ("Code repo QA",),
     "Long Structured Data Understanding": ("Table QA", "Knowledge graph reasoning"),
 }  # fmt: skip
-"""Domain -> its sub-domains, in the paper's order."""
+"""{domain: its sub-domains}, in the paper's order."""
 
 
 def _check_mode(task: str, mode: Mode) -> None:
@@ -89,7 +89,7 @@ def _check_mode(task: str, mode: Mode) -> None:
 
 
 def _result_files(run: ScoredRun) -> dict[str, str]:
-    """result.py's result.txt. Raises UsageError: a group has no question, over which it stops."""
+    """Return result.py's result.txt. Raises UsageError: a group has no question, at which it stops."""
     numbers = {metric: number for task in run.numbers.values() for metric, number in task.items()}
     name, metrics = one_line(run.file.rpartition(".")[0]), ["accuracy", *(f"accuracy/{group}" for group in _GROUPS)]
     if missing := [metric for metric in metrics if metric not in numbers]:
@@ -103,12 +103,11 @@ def _result_files(run: ScoredRun) -> dict[str, str]:
 
 
 def _join_results(path: str, first: str, second: str) -> str | None:
-    """One row for each model."""
     return first + "\n" + second.partition("\n")[2] if path == "result.txt" else None
 
 
 class LongBenchV2(Benchmark):
-    """The benchmark family "longbench_v2": one task, asked in the ways that the module's text lists."""
+    """The benchmark family "longbench_v2": one task, with the ways to ask in the module's docstring."""
 
     name = "longbench_v2"
     metric_version = 1
@@ -119,7 +118,7 @@ class LongBenchV2(Benchmark):
         retrieval=RetrievalRules(tokenizer="zai-org/glm-4-9b-chat-hf", recipe="bundle/longbench_v2_retrieval.toml"),
         check_mode=_check_mode,
     )
-    # pred.py takes an output without a character for a failed call and drops it; reasoning is output, too.
+    # pred.py treats an output without a character as a failed call and drops it; reasoning is output, too.
     scoring = ScoringRules(average_of="mean of questions", uncounted_metric="empty")
     predictions = LongBenchV2Format(name, catalogue.names)
     results = ResultFormat(_result_files, _join_results)
@@ -128,14 +127,14 @@ class LongBenchV2(Benchmark):
     published = PUBLISHED
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """The one task, where data.json is there."""
+        """Return the only task, if the bundle has data.json."""
         source = _data(bundle)
         if source is None:
             return []
         return [Task(self.name, TASK, ("accuracy", "compensated", "empty"), source.count())]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """See ``Benchmark.samples``. ``length`` counts characters; the paper's bucket is ``meta["length"]``."""
+        """Yield the samples. ``length`` counts characters; the paper's bucket is ``meta["length"]``."""
         source = _data(bundle)
         if source is None:
             raise self.data.missing(bundle, f"{REPO}, data.json")
@@ -145,7 +144,7 @@ class LongBenchV2(Benchmark):
         return 0.25
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """The first step's prompt with every field stripped.
+        """Return the first step's prompt with every field stripped.
 
         Raises:
             UsageError: both no_context and rag are asked for.
@@ -170,7 +169,7 @@ class LongBenchV2(Benchmark):
         document: str = "",
         reasoning: str | None = None,
     ) -> Prompt:
-        """One of the official prompts filled in; ``name`` is the file's."""
+        """Fill in one of the official prompts; ``name`` is the file's."""
         place = f"{PROMPTS}/{name}"
         marks = {"$Q$": sample.question.strip()}
         marks |= {f"$C_{letter}$": sample.meta["choices"][letter].strip() for letter in LETTERS}
@@ -191,7 +190,7 @@ class LongBenchV2(Benchmark):
         )
 
     def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
-        """With ``mode.cot`` the question again, after the reasoning and without the document.
+        """Return, with ``mode.cot``, the question again, after the reasoning and without the document.
 
         An output without a single character is the answer: pred.py gives up on such a question.
         """
@@ -200,16 +199,16 @@ class LongBenchV2(Benchmark):
         return self._prompt(bundle, "0shot_cot_ans.txt", sample, 128, reasoning=outputs[0])
 
     def query(self, sample: Sample, bundle: Bundle) -> str:
-        """The question and the four choices, which the paper retrieves by."""
+        """Return the question and the four choices, the paper's query."""
         return "\n".join([sample.question, *(sample.meta["choices"][letter] for letter in LETTERS)])
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """The text of the right choice."""
+        """Return the text of the right choice."""
         choices = sample.meta.get("choices") or {}
         return [choices[letter] for letter in sample.references if letter in choices]
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """accuracy; compensated, where no letter at all counts a quarter; empty, whether nothing was said.
+        """Return accuracy; compensated, with a quarter for an answer without a letter; empty, 1 for an empty output.
 
         The official run drops a question with an empty output: it scores 0 here, see ``ScoringRules.counts``.
         """
@@ -222,10 +221,10 @@ class LongBenchV2(Benchmark):
         ]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
-        """result.py's row, percent with one decimal: accuracy, accuracy/easy, ... /long, then the same compensated.
+        """Return result.py's row, percent with one decimal: accuracy, accuracy/easy, ... /long, then compensated.
 
         Rows that do not count are not part of these. ``accuracy_all`` is over every row, ``empty`` the share of
-        empty answers. A group without questions, over which the official script stumbles, is left out.
+        empty answers. A group without questions, at which the official script fails, is left out.
         """
         counted = ScoredRows.of(rows).where(self.scoring.counts)
         groups = {group: _of(counted, belongs) for group, belongs in _GROUPS.items()}
@@ -240,10 +239,10 @@ class LongBenchV2(Benchmark):
         return next(iter(task_score("accuracy", ScoredRows.of(rows).where(self.scoring.counts), "accuracy", 1)), None)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
-        """The paper's tables: "overall", "difficulty", "length", then "domain" and "sub_domain".
+        """Return the paper's tables: "overall", "difficulty", "length", then "domain" and "sub_domain".
 
         Each has the metrics accuracy and compensated. Overall, difficulty and length are result.py's, with one
-        decimal, and so has the paper's table of domains; it has none of sub-domains.
+        decimal; the paper's table of domains has one decimal, too, and there is no table of sub-domains.
         """
         metrics = ("accuracy",) if averages_only else ("accuracy", "compensated")
         counted = ScoredRows.of(tasks.get(TASK, ())).where(self.scoring.counts)
@@ -272,7 +271,7 @@ def _of(rows: ScoredRows, belongs: Callable[[Sample], bool]) -> ScoredRows:
 
 
 def _by_domain(rows: Sequence[ScoredSample]) -> dict[str, dict[str, list[int]]]:
-    """{domain: {sub-domain: the rows' places}}."""
+    """Return {domain: {sub-domain: indices of rows}}."""
     levels: dict[str, dict[str, list[int]]] = {}
     for at, row in enumerate(rows):
         domain, sub_domain = row.sample.meta.get("domain"), row.sample.meta.get("sub_domain")
@@ -282,7 +281,7 @@ def _by_domain(rows: Sequence[ScoredSample]) -> dict[str, dict[str, list[int]]]:
 
 
 def _ordered(names: Iterable[str], known: Iterable[str]) -> list[str]:
-    """In the order of ``known``; others after these, by name."""
+    """Sort names in the order of ``known``; others after these, by name."""
     places = {name: place for place, name in enumerate(known)}
     return sorted(names, key=lambda name: (places.get(name, len(places)), name))
 
@@ -304,7 +303,7 @@ def _data(bundle: Bundle) -> Source | None:
 
 
 def _samples(task: str, source: Source) -> Iterator[Sample]:
-    """The samples in the data's order. Raises BundleError: two rows have the same id."""
+    """Yield the samples in the data's order. Raises BundleError: two rows have the same id."""
     numbers: dict[str, int] = {}
     for number, row in enumerate(source.rows(), 1):
         sample = _sample(task, row)

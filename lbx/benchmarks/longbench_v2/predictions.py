@@ -6,9 +6,9 @@ Source: pred.py and result.py of https://github.com/THUDM/LongBench/tree/2e00731
      "choice_A": "...", ..., "choice_D": "...", "answer": "C", "context": "its first 1,000 characters",
      "response_cot": "only with --cot", "response": "...", "pred": "C", "judge": true}
 
-result.py reads ``judge``, ``difficulty`` and ``length``, and ``pred`` where it compensates, from JSON lines or from one
-JSON array. Files of others have only these and no ``answer`` or ``response``, and rows {"_id": ..., "error": ...} for
-what was never answered. A question that is answered several times counts as often, as its iterations.
+result.py reads ``judge``, ``difficulty`` and ``length``, and ``pred`` if it compensates, from JSON lines or from one
+JSON array. Other programs' files have only these and no ``answer`` or ``response``, and rows {"_id": ..., "error": ...}
+for questions without an answer. A question that is answered several times counts once for each answer, as iterations.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LongBenchV2Format(PredictionFormat):
     scored = ("difficulty", "length")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
-        """Ids are the rows' own, else their places."""
+        """Read rows; ids are the rows' own, else their positions."""
         task = self.known_tasks[0]
         times: Counter[str] = Counter()
         known: dict[str, tuple[Sample, PredictionLine]] = {}
@@ -89,7 +89,10 @@ class LongBenchV2Format(PredictionFormat):
         return sample.sample_id
 
     def apart(self, prediction: Prediction, split: SplitReasoning) -> Prediction:
-        """See ``PredictionFormat.apart``; the letter is the answer's, whatever pred.py took out of the reasoning."""
+        """Return the row with its reasoning split off.
+
+        The letter is the answer's, even if pred.py found another in the reasoning.
+        """
         response = prediction.line.optional_text("response")
         reasoning, answer, _ = split(response)
         if reasoning is None:
@@ -102,7 +105,7 @@ class LongBenchV2Format(PredictionFormat):
         return PredictionFormat.apart(self, replace(prediction, output=response, judged=None), split)
 
     def contradiction(self, prediction: Prediction, sample: Sample) -> str | None:
-        """result.py believes ``judge``; where it cannot be true of the answer, no number would be right."""
+        """Return why ``judge``, which result.py uses, cannot be true of the answer: no number would be right."""
         letter = chosen_letter(prediction.output or "")
         if prediction.judged and letter is None:
             return "'judge' calls an answer right that has no letter"
@@ -114,7 +117,7 @@ class LongBenchV2Format(PredictionFormat):
         return f"'judge' calls the answer {letter} {says}, and the question's is {'/'.join(sample.references)}"
 
     def label(self, model: str, settings: Mapping[str, Any]) -> str:
-        """pred.py names its files after the first of these ways that was asked for."""
+        """Return the model's name with the first of these ways that was asked for, as pred.py names its files."""
         if settings.get("rag"):
             return f"{model}_rag_{settings['rag']}"
         if settings.get("no_context"):
@@ -125,7 +128,7 @@ class LongBenchV2Format(PredictionFormat):
         return f"{file_part(model)}.jsonl"
 
     def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
-        """Documents are not in a results file: ``context``, of which pred.py writes the beginning, is ""."""
+        """Return a row; results files have no documents, so ``context`` is "" (the document's beginning in pred.py)."""
         sample, response = answer.sample, answer.output.strip()
         choices = sample.meta.get("choices") or {}
         letter = chosen_letter(response)
@@ -141,7 +144,7 @@ class LongBenchV2Format(PredictionFormat):
         return row
 
     def left_out(self, answer: StoredAnswer) -> str:
-        """Outputs without a character are dropped, as in pred.py; an answer that is all reasoning is wrong."""
+        """Drop outputs without a character, as in pred.py; an answer that is all reasoning is wrong."""
         empty = not answer.output and answer.reasoning is None
         return PredictionFormat.left_out(self, answer) or ("empty answers" if empty else "")
 
@@ -154,7 +157,10 @@ def _identifier(line: PredictionLine, number: int) -> str:
 
 
 def _judge(line: PredictionLine) -> bool:
-    """result.py takes whatever ``int`` takes. Without a judgement, where it stops, the letters tell."""
+    """Return whether a row is right: result.py accepts anything ``int`` does.
+
+    Without a judgement, at which result.py stops, the letters decide.
+    """
     value = line.values.get("judge")
     if value is None and line.optional_text("answer"):
         return _letter(line, judge=False)[1] == line.text("answer")
@@ -168,7 +174,7 @@ def _judge(line: PredictionLine) -> bool:
 
 
 def _letter(line: PredictionLine, *, judge: bool) -> tuple[object, str | None]:
-    """What ``pred`` is, and which letter that means; where there is no ``pred``, the letter of the response."""
+    """Return ``pred`` and the letter that it means; without ``pred``, the letter of the response."""
     answer = line.values.get("pred")
     if "pred" not in line.values:
         letter = chosen_letter(line.optional_text("response"))
@@ -185,11 +191,11 @@ def _sample(names: tuple[str, str, str], line: PredictionLine, letter: str | Non
         *names,
         context="",
         question=line.optional_text("question"),
-        # Without the answer, a right choice tells it; a wrong one leaves it unknown, and nothing matches then.
+        # Without the answer, a right choice reveals it; a wrong one leaves it unknown, and no sample matches then.
         references=(answer,) if answer else (letter,) if judge and letter else (),
         length_unit="characters",
         meta={
-            # result.py compares them with "easy", "short" and "medium", and all else is hard and long.
+            # result.py compares them with "easy", "short" and "medium"; all other values are hard and long.
             **{key: _text(line.need(key)) for key in ("difficulty", "length")},
             **{key: line.values[key] for key in ("domain", "sub_domain") if line.optional_text(key)},
             **_choices(line),
@@ -207,9 +213,9 @@ def _text(value: Any) -> str:
 
 
 def _output(line: PredictionLine, letter: str | None) -> str:
-    """What the model said, or where the file has only its choice (or another than it said), that in official words.
+    """Return the model's output, or the row's choice in official words if the output is missing or chose another.
 
-    pred.py strips what it writes and drops what is empty before: an empty ``response`` was white space.
+    pred.py strips outputs when it writes them and drops empty ones before: an empty ``response`` was white space.
     """
     response = line.values.get("response")
     if isinstance(response, str) and chosen_letter(response) == letter:

@@ -48,7 +48,7 @@ PUBLISHED = PublishedFigures(
 
 def _place(key: NumberKey) -> Place | None:
     if not key.grouping:
-        return None  # the groups say the same
+        return None  # the groups repeat it
     return Place("domain" if key.grouping == "domain" else "overall", key.metric, key.name)
 
 

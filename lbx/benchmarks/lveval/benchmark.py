@@ -70,11 +70,11 @@ NEW_TOKENS = "DATASET_MAXGEN"
 LIMITS = {4096: 3500, 8192: 7500, 16384: 15500, 32768: 31500, 200_000: 199_500} | dict.fromkeys(
     WINDOWS_OF_128K, 127_500
 )
-"""The model's size in thousands of tokens less 500, as the authors tell --model-max-length; its default is 15,500."""
+"""Limits of tokens by window: thousands of tokens less 500, the authors' --model-max-length; its default is 15,500."""
 
 
 def _result_files(run: ScoredRun) -> dict[str, str]:
-    """evaluation.py's eval_result/result.json and result.csv, in the order in which it sorts its files."""
+    """Return evaluation.py's eval_result/result.json and result.csv, in the order in which it sorts its files."""
     numbers = sorted(run.numbers.items(), key=lambda item: _sorted_by(item[0]))
     scores = {task: next(iter(metrics.values())).official for task, metrics in numbers}
     levels: dict[str, dict[str, object]] = {}
@@ -98,10 +98,10 @@ class LVEval(Benchmark):
     published = PUBLISHED
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Those whose file is in their dataset's zip. Raises BundleError where a zip is damaged."""
+        """Return the tasks with a file in their dataset's zip. Raises BundleError if a zip is damaged."""
         wanted = [task for task in TASKS if names is None or task in names]
         held = {task: source for task in wanted if (source := _data(bundle, task))}
-        # To count is to unpack gigabytes, and zlib lets other threads run meanwhile.
+        # Counting unpacks gigabytes, and zlib lets other threads run meanwhile.
         with ThreadPoolExecutor(usable_cpu_count()) as pool:
             counts = list(pool.map(lambda source: source.count(), held.values()))
         return [
@@ -110,7 +110,7 @@ class LVEval(Benchmark):
         ]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """See ``Benchmark.samples``. The id is the row's place in the file, from "0000"."""
+        """Yield a task's samples, with the row's number in the file, from "0000", as id."""
         source = _data(bundle, task)
         if source is None:
             raise self.data.missing(bundle, f"{REPO}, {task}")
@@ -118,7 +118,7 @@ class LVEval(Benchmark):
             yield _sample(task, row, number)
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """The official prompt; a model's chat template goes around every dataset's."""
+        """Return the official prompt; a model's chat template wraps every dataset's."""
         dataset, _ = split_task(sample.task)
         before, document, after = fill_format(
             self._official(bundle, PROMPTS, dataset, str),
@@ -148,7 +148,7 @@ class LVEval(Benchmark):
         return value
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """The answers and their keywords. dureader's answers are people's summaries, which no document holds."""
+        """Return the answers and their keywords. dureader's answers are people's summaries, not parts of documents."""
         if kind_of(sample.task).metric == "rouge_l":
             return ()
         keywords = sample.meta.get("answer_keywords")
@@ -156,7 +156,7 @@ class LVEval(Benchmark):
         return tuple(dict.fromkeys(text.strip() for text in texts if any(sign.isalnum() for sign in text)))
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """The official metric of the first answer alone, and what stands beside it; without answers 0."""
+        """Return the official metric of the first answer only, and further metrics; without answers 0."""
         kind = kind_of(sample.task)
         if sample.meta.get("fault") or not sample.references:
             return [Score(metric, 0.0, error=sample.meta.get("fault")) for metric in METRICS[kind.metric]]
@@ -169,20 +169,20 @@ class LVEval(Benchmark):
         return _keyword_f1(kind, output, reference, sample.meta.get("answer_keywords"))
 
     def cluster(self, sample: Sample, document: str) -> str:
-        """The question, which comes back at five lengths, each time in another document."""
+        """Return the question, which recurs at five lengths, each time in another document."""
         return sample.question
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
-        """evaluation.py's number of a file, 100 x mean with two decimals by Python's ``round``, then the others."""
+        """Return evaluation.py's number of a file, 100 x mean with two decimals by Python's ``round``, then others."""
         headline, *others = METRICS[kind_of(task).metric]
         beside = (one for metric in others for one in task_score(metric, rows, metric, None))
         return [*task_score(headline, rows, headline, 2), *beside]
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
-        """The published averages: of each level over the datasets, and of each dataset over the levels.
+        """Return the published averages: of each level over the datasets, and of each dataset over the levels.
 
-        Their README has the means of the numbers of ``aggregate``, every task alike; the official number is left out
-        where a task of the group is missing. The averages of all and of a category are not published.
+        The authors' README has the means of the numbers of ``aggregate``, every task alike; the official number is left
+        out if a task of the group is missing. The averages of all and of a category are not published.
         """
         scores = {task: scored[0] for task, rows in tasks.items() if (scored := self.aggregate(task, rows))}
         groups = [_group(scores, "overall", "all", TASKS, published=False)]
@@ -197,7 +197,7 @@ class LVEval(Benchmark):
 
 
 def _sorted_by(task: str) -> tuple[list[str], int]:
-    """evaluation.py's ``custom_sort`` of a file: the letters of its name, then its first number."""
+    """Return evaluation.py's ``custom_sort`` key of a file: the letters of its name, then its first number."""
     number = re.search(r"\d+", task)
     return re.findall("[a-zA-Z]+", f"{task}.jsonl"), int(number[0]) if number else 0
 
@@ -219,7 +219,7 @@ def _keyword_f1(kind: DatasetRules, output: str, reference: str, keywords: objec
 def _group(
     scores: Mapping[str, TaskScore], grouping: str, name: str, members: Sequence[str], *, published: bool = True
 ) -> GroupScore | None:
-    """The mean over those of the members that have a score; None of fewer than two, which is no average."""
+    """Return the mean over the members that have a score; None for fewer than two, which is not an average."""
     values = [scores[task] for task in members if task in scores]
     if len(values) < 2:
         return None
@@ -229,7 +229,7 @@ def _group(
 
 def _data(bundle: Bundle, task: str) -> Source | None:
     def member_of(path: Path) -> Source | None:
-        # By its name alone: whether a zip was packed with its folder is up to whoever packed it.
+        # Compare only the file's name: zips may or may not be packed with their folder.
         member = next((name for name in zip_members(path) if PurePosixPath(name).name == f"{task}.jsonl"), None)
         return ZippedJsonLines(path, member) if member else None
 

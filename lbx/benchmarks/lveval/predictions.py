@@ -6,7 +6,7 @@ https://github.com/infinigence/LVEval/tree/63e7ae939bd347c76b2cdb1cebfb216faca26
     {"pred": "...", "answers": ["..."], "gold_ans": "the keywords, or null", "input": "the question",
      "all_classes": null, "length": 15342}
 
-A row does not say which sample it answers: without a bundle its place in the file does, which is the bundle's id too.
+A row does not identify its sample: without a bundle its position in the file does, which is also the bundle's id.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LVEvalFormat(PredictionFormat):
         keywords = line.values.get("gold_ans")
         meta: dict[str, Any] = {"category": kind.category}
         if keywords:
-            # NaN is no JSON; what is no text stops the official script, whatever it is.
+            # NaN is not JSON; the official script stops at any value that is not text.
             meta["answer_keywords"] = [str(keywords)] if isinstance(keywords, float) else keywords
         if fault:
             meta["fault"] = fault
@@ -52,18 +52,18 @@ class LVEvalFormat(PredictionFormat):
         return self.answered(line, number, sample, "pred")
 
     def identity(self, sample: Sample) -> object:
-        """Question and answers: a level asks each question once."""
+        """Return question and answers: a level asks each question once."""
         return sample.question, sample.references
 
     def same_place(self, prediction: Prediction, sample: Sample) -> bool:
-        """evaluation.py never reads the question, and some files leave it out."""
+        """Accept rows without the question: evaluation.py never reads it, and some files leave it out."""
         mine = prediction.sample
         if mine is None or mine.question or mine.references != sample.references:
             return False
         return not differences(mine, sample, self.scored)
 
     def file_name(self, model: str, task: str) -> str:
-        """{dataset}_{level}.jsonl, as evaluation.py looks for it in its --input-dir."""
+        """Return {dataset}_{level}.jsonl, the name that evaluation.py looks for in its --input-dir."""
         return f"{task}.jsonl"
 
     def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:

@@ -48,8 +48,9 @@ _COLUMNS = {level: level for level in LEVELS}
 
 
 def _completed(entry: Entry) -> Entry:
-    """With the means that it has the parts of. The mean of all is ours, and never official: it is whole where every
-    level's is.
+    """Add the means of an entry that has their parts.
+
+    The mean of all is lbx's own, and never official: it is whole if every level's is.
     """
     if entry.run_id is None:
         return replace(entry, figures={**_means(entry.figures), **entry.figures})
@@ -59,7 +60,7 @@ def _completed(entry: Entry) -> Entry:
 
 
 def _means(figures: Mapping[NumberKey, float]) -> dict[NumberKey, float]:
-    """The averages of a published model by level, by dataset and of all, where no task of them lacks."""
+    """Return the averages of a published model by level, by dataset and of all, if none of their tasks is missing."""
     cells = {split_task(key.task): value for key, value in figures.items() if split_task(key.task)[1] in LEVELS}
     datasets = dict.fromkeys(dataset for dataset, _ in cells)
     parts = {

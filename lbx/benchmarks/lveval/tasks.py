@@ -1,4 +1,4 @@
-"""What is fixed about each task of LV-Eval: dataset and level, category, metric, language; and its answers."""
+"""Properties of each task of LV-Eval: dataset and level, category, metric, language; and its answers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ METRICS: dict[str, tuple[str, ...]] = {
     "f1": ("f1",),
     "rouge_l": ("rouge_l", "rouge_l_unlimited"),
 }
-"""What a dataset's kind of metric stores.
+"""Metrics stored by a dataset's kind.
 
-keyword_f1 is F1 where the answer names enough of the keywords, else 0; keyword_f1_paper leaves stop words out of the
-F1, as the paper says and the code does not; f1 is without the gate. rouge_l_unlimited is rouge_l without the official
+keyword_f1 is F1 if the answer names enough of the keywords, else 0; keyword_f1_paper leaves stop words out of the
+F1, as in the paper but not in the code; f1 is without the gate. rouge_l_unlimited is rouge_l without the official
 run's recursion limit.
 """
 
@@ -22,7 +22,7 @@ KEYWORDS_NO_TEXT = "The answer keywords in the data are no text, on which the of
 
 @dataclass(frozen=True, slots=True)
 class DatasetRules:
-    """What is fixed about a dataset.
+    """Properties of a dataset.
 
     Attributes:
         category: the paper's group.
@@ -55,7 +55,7 @@ TASKS = tuple(f"{dataset}_{level}" for dataset in DATASETS for level in LEVELS)
 
 
 def split_task(task: str) -> tuple[str, str]:
-    """("factrecall_en", "16k") of "factrecall_en_16k"."""
+    """Split a task into dataset and level: ("factrecall_en", "16k") for "factrecall_en_16k"."""
     dataset, _, level = task.rpartition("_")
     return dataset, level
 
@@ -65,7 +65,7 @@ def kind_of(task: str) -> DatasetRules:
 
 
 def first_answers(answers: object) -> tuple[tuple[str, ...], str | None]:
-    """References of a row's ``answers``, and why the official script would stop on them.
+    """Return the references of a row's ``answers``, and why the official script would stop on them.
 
     Only the first answer is scored, so only that one can stop it. A bare string counts as its characters, as there.
     """

@@ -1,16 +1,16 @@
 """Needle retrieval, made by lbx itself: codes hidden in a text of any length, at any depth, asked for afterwards.
 
-Source: lbx's own generator, a synthetic test of the widely used needle-in-a-haystack kind. Six tasks, where the
+Source: lbx's own generator, a synthetic test of the widely used needle-in-a-haystack kind. Six tasks, if the
 bundle's settings keep both languages:
 
-    single_en     single_zh       one code stands in the text and is asked for
-    multikey_en   multikey_zh     several codes stand there, one of them is asked for
-    multiquery_en multiquery_zh   several codes stand there, two of them are asked for
+    single_en     single_zh       the text has one code, which is asked for
+    multikey_en   multikey_zh     the text has several codes; one of them is asked for
+    multiquery_en multiquery_zh   the text has several codes; two of them are asked for
 
 A document is a haystack of small unrelated sentences with needle sentences between them ("The code for maple is
 4821."). The seed, the length and the sample's number choose haystack, keys and values; the depth moves only the
-asked needle. So samples that differ in depth or task differ in nothing else, and share their documents' beginnings.
-The settings come from ``needle/needle.toml`` in the bundle; without it the defaults below hold, and "all" leaves the
+asked needle. So samples that differ in depth or task have no other differences, and share their documents' beginnings.
+The settings come from ``needle/needle.toml`` in the bundle; without it the defaults below apply, and "all" leaves the
 tasks out.
 """
 
@@ -57,20 +57,20 @@ _NEW_TOKENS_PER_ANSWER = 32
 
 @dataclass(frozen=True, slots=True)
 class NeedleSettings:
-    """What ``needle.toml`` may say.
+    """Settings in ``needle.toml``.
 
     Attributes:
         seed: another seed gives other haystacks, keys and values.
-        languages: of "en" and "zh".
+        languages: some of "en" and "zh".
         lengths: of the documents, in words (en) or characters (zh), needles included.
-        depths: where the asked needle stands, 0 (first sentence) to 1 (last sentence).
+        depths: positions of the asked needle, 0 (first sentence) to 1 (last sentence).
         samples_per_cell: samples of each length and depth.
         multikey_needles, multiquery_needles: needles in a document of these tasks.
-        multiquery_asked: how many of them a multiquery question asks for.
+        multiquery_asked: number of needles that a multiquery question asks for.
         value_digits: digits of a value.
 
     Raises:
-        UsageError: a value is of the wrong type, or asks for something that cannot be made.
+        UsageError: a value is of the wrong type, or cannot be satisfied.
     """
 
     seed: int = 2026
@@ -117,10 +117,10 @@ class NeedleSettings:
 
     @classmethod
     def from_bundle(cls, bundle: Bundle) -> NeedleSettings:
-        """The settings of the bundle's ``needle.toml``, or the defaults where it has none.
+        """Return the settings of the bundle's ``needle.toml``, or the defaults without it.
 
         Raises:
-            BundleError: the file is not TOML, or says something that cannot be.
+            BundleError: the file is not TOML, or has an invalid setting.
         """
         path = bundle.file(SETTINGS_FILE)
         if path is None:
@@ -156,7 +156,7 @@ def _check_list(name: str, value: object, good: Callable[[Any], bool], wanted: s
 def make_needles(
     rng_keys: random.Random, rng_values: random.Random, language: Language, count: int, digits: int
 ) -> list[tuple[str, str]]:
-    """``count`` different keys with different values of ``digits`` digits; fewer would be the first of these."""
+    """Return ``count`` different keys with different values of ``digits`` digits; smaller counts give prefixes."""
     values: list[str] = []
     while len(values) < count:
         value = str(10 ** (digits - 1) + int(rng_values.random() * 9 * 10 ** (digits - 1)))
@@ -174,12 +174,12 @@ def make_document(
     length: int,
     depth: float,
 ) -> str:
-    """A haystack with needles between its sentences.
+    """Return a haystack with needles between its sentences.
 
     Args:
         needles: (key, value); the first is put at ``depth``, the others anywhere.
-        length: what the document's length comes closest to in whole sentences, in the language's unit.
-        depth: share of the rest of the document that stands before the first needle, to the nearest sentence.
+        length: target length in the language's unit; the document comes closest to it in whole sentences.
+        depth: share of the rest of the document before the first needle, to the nearest sentence.
     """
     first, *others = (language.needle(key, value) for key, value in needles)
     room = length - sum(language.count(text) for text in (first, *others))
@@ -198,7 +198,7 @@ def _haystack(rng: random.Random, language: Language, room: int) -> list[str]:
     lines: list[str] = []
     for line in language.sentences(rng):
         more = language.count(line)
-        # The last sentence stays where the text is closer to its length with it than without.
+        # The last sentence stays if the text is closer to its length with it than without.
         if more > 2 * room:
             break
         lines.append(line)
@@ -209,12 +209,12 @@ def _haystack(rng: random.Random, language: Language, room: int) -> list[str]:
 class Needle(Benchmark):
     name = "needle"
     metric_version = 1
-    # Without settings in the bundle it can be asked, and must be named.
+    # Without settings in the bundle it can be asked, but only by name.
     data = DataSource(required_file=SETTINGS_FILE)
     scoring = ScoringRules(average_of="mean of questions")
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Six tasks, or three where the settings name one language. They need no data: any bundle will do."""
+        """Return six tasks, or three if the settings name one language. They need no data: any bundle will do."""
         settings = NeedleSettings.from_bundle(bundle)
         samples = len(settings.lengths) * len(settings.depths) * settings.samples_per_cell
         return [
@@ -224,7 +224,7 @@ class Needle(Benchmark):
         ]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """By length, then number, then depth: neighbours share their document up to the asked needle."""
+        """Yield samples by length, then number, then depth: neighbours share their document up to the asked needle."""
         settings = NeedleSettings.from_bundle(bundle)
         kind, _, language = task.partition("_")
         if kind not in KINDS or language not in settings.languages:
@@ -240,25 +240,25 @@ class Needle(Benchmark):
                     yield make_sample(settings, kind, language, length=length, depth=depth, index=index)
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """lbx's own prompt; it ends in the words that the first needle's sentence begins with."""
+        """Return lbx's own prompt; it ends in the words that the first needle's sentence begins with."""
         return make_prompt(sample)
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """The asked values, which stand in the document."""
+        """Return the asked values, which occur in the document."""
         return sample.references
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """recall: the share of the asked values that stand in the output as whole numbers."""
+        """Return recall: the share of the asked values that occur in the output as whole numbers."""
         numbers = {re.sub("[,，]", "", number) for number in _NUMBER.findall(output.translate(_DIGITS))}
         hits = [value for value in sample.references if value in numbers]
         return [Score("recall", len(hits) / len(sample.references), " ".join(hits) or None)]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
-        """Mean recall over all lengths and depths; ``official`` is the same in percent."""
+        """Return mean recall over all lengths and depths; ``official`` is the mean in percent."""
         return [replace(one, official=100 * one.score) for one in task_score("recall", rows, "recall", None)]
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
-        """Mean recall by "kind", "language", "length" (words and characters apart), "depth", and "overall"."""
+        """Return mean recall by "kind", "language", "length" (words and characters separate), "depth" and "overall"."""
         cells: dict[tuple[str, str], list[ScoredSample]] = {}
         rows = [row for scored in tasks.values() for row in scored]
         rows.sort(key=lambda row: (row.sample.length_unit, row.sample.length, row.sample.meta["depth"]))
@@ -287,7 +287,7 @@ def _group_name(grouping: str, sample: Sample) -> str:
 
 
 def make_sample(settings: NeedleSettings, kind: str, language: str, *, length: int, depth: float, index: int) -> Sample:
-    """One sample; the same arguments always give the same one, on every machine and Python."""
+    """Return a sample; the same arguments always give the same sample, on every machine and Python."""
     count = {"single": 1, "multikey": settings.multikey_needles, "multiquery": settings.multiquery_needles}[kind]
     n_asked = settings.multiquery_asked if kind == "multiquery" else 1
     words = LANGUAGES[language]
@@ -313,7 +313,7 @@ def make_sample(settings: NeedleSettings, kind: str, language: str, *, length: i
 
 
 def make_prompt(sample: Sample) -> Prompt:
-    """The prompt of one sample; it needs no bundle."""
+    """Return the prompt of one sample, without a bundle."""
     return Prompt(
         before=LANGUAGES[sample.language].before,
         document=sample.context,

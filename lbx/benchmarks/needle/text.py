@@ -1,8 +1,8 @@
-"""The words of the needle benchmark: haystack sentences, needle sentences and questions, English and Chinese.
+"""Texts of the needle benchmark: haystack sentences, needle sentences and questions, English and Chinese.
 
 The vocabulary is closed and free of digits, so that a number in a document is always a needle's value, and no
-key is a haystack word, so that a key in a document is always a needle's. Sentences are drawn from templates with
-``random.Random.random`` alone: the one generator method whose sequence Python promises to keep between versions.
+key is a haystack word, so that a key in a document is always a needle's. Sentences are drawn from templates with only
+``random.Random.random``: the one generator method with a sequence that Python promises to keep between versions.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 
 def pick(rng: random.Random, items: Sequence[T]) -> T:
-    """One of the items, by ``rng.random()``; the items must not be empty."""
+    """Return a random item, by ``rng.random()``; the items must not be empty."""
     return items[int(rng.random() * len(items))]
 
 
 def pick_several(rng: random.Random, items: Sequence[T], count: int) -> list[T]:
-    """``count`` different items in random order, by ``rng.random()``."""
+    """Return ``count`` different items in random order, by ``rng.random()``."""
     rest = list(items)
     return [rest.pop(int(rng.random() * len(rest))) for _ in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """How one language writes a haystack, a needle and a question.
+    """Haystack, needle and question texts of a language.
 
     Attributes:
-        unit: what a document's length is counted in, "words" or "characters".
-        joiner: what stands between two sentences.
+        unit: unit of a document's length, "words" or "characters".
+        joiner: separator of two sentences.
         templates: sentences with slots; a slot names a list in ``words``.
         words: the lists.
-        keys: what values are filed under.
+        keys: keys of the values.
         lead: the needle sentence up to its value; ``{key}``. A prompt ends in it, so that it can be completed.
-        stop: what ends the needle sentence after its value.
+        stop: end of the needle sentence after its value.
         before: the prompt's text before the document.
-        ask_one, ask_many: the question and what leads to the answer; ``{keys}``.
-        comma, last: what stands between asked keys, and before the last of them.
+        ask_one, ask_many: the question and the lead-in of the answer; ``{keys}``.
+        comma, last: separators of asked keys, and before the last of them.
     """
 
     unit: str
@@ -60,11 +60,11 @@ class Language:
     last: str
 
     def count(self, text: str) -> int:
-        """Length of the text in ``unit``: words between spaces, or characters that are not space."""
+        """Count the text's length in ``unit``: words between spaces, or characters that are not space."""
         return len(text.split()) if self.unit == "words" else len("".join(text.split()))
 
     def sentences(self, rng: random.Random) -> Iterator[str]:
-        """Haystack sentences without end; none comes twice before some thousands have come."""
+        """Yield endless haystack sentences; a sentence repeats only after some thousands."""
         seen: set[str] = set()
         while True:
             sentence = self._sentence(rng)
@@ -80,11 +80,11 @@ class Language:
         return filled[0].upper() + filled[1:]
 
     def needle(self, key: str, value: str) -> str:
-        """The sentence that says the key's value."""
+        """Return the sentence with the key's value."""
         return self.lead.format(key=key) + " " + value + self.stop
 
     def question(self, keys: Sequence[str]) -> str:
-        """What is asked after the document; ends in the needle sentence of the first key, up to its value."""
+        """Return the question after the document; it ends in the needle sentence of the first key, up to its value."""
         listed = self.comma.join(keys[:-1]) + self.last + keys[-1] if len(keys) > 1 else keys[0]
         return (self.ask_many if len(keys) > 1 else self.ask_one).format(keys=listed) + self.lead.format(key=keys[0])
 

@@ -1,15 +1,15 @@
-"""A benchmark of one's own, from ``data/files/benchmarks/NAME`` of the bundle (see ``lbx.benchmarks.own.definition``).
+"""A custom benchmark, from ``data/files/benchmarks/NAME`` of the bundle (see ``lbx.benchmarks.own.definition``).
 
-An instance knows no more than its name. What is asked is read from the bundle; how an answer is scored goes along with
-each sample (``meta["metrics"]``), so that stored answers are scored again and added up where there is no bundle.
+An instance only has a name. Prompts are read from the bundle; the scoring rules are stored with each sample
+(``meta["metrics"]``), so that stored answers are scored and aggregated again without the bundle.
 
-Prediction files of a benchmark of one's own: a folder with {task}.jsonl.
+Prediction files of a custom benchmark: a folder with {task}.jsonl.
 
-    {"id": "...", "output": "...", "question": "...", "references": ["..."], "reasoning": "only where there was some"}
+    {"id": "...", "output": "...", "question": "...", "references": ["..."], "reasoning": "only if there was some"}
 
-Where the question has choices, they stand behind it: "choices": {"A": "...", "B": "..."}.
+A question with choices is followed by them: "choices": {"A": "...", "B": "..."}.
 
-Of a file that is read only "id" and "output" count; the bundle that has the benchmark says the rest.
+Only "id" and "output" count in files that are read; everything else comes from the bundle with the benchmark.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from lbx.benchmarks.own.rows import count_samples, samples_in
 from lbx.metrics.named import METRICS, VERSION, Asked
 
 FOLDER = "benchmarks"
-"""Where such benchmarks lie under data/files, each in a folder of its name."""
+"""Folder of custom benchmarks in data/files, each in a folder of its name."""
 
 _JUDGING = frozenset({"yes", "no", "true", "false", "unanswerable"})
-"""Answers that judge the document; where such a word stands in it says nothing."""
+"""Answers that judge the document; an occurrence of such a word in it is no evidence."""
 
 
 @while_unchanged
@@ -58,7 +58,7 @@ def _read(path: Path) -> Definition:
 
 
 class OwnBenchmark(Benchmark):
-    """A benchmark that somebody put into the bundle."""
+    """A benchmark that a user put into the bundle."""
 
     metric_version = VERSION
     protocol = AskingProtocol(modes=frozenset({"no_context", "rag"}))
@@ -68,7 +68,7 @@ class OwnBenchmark(Benchmark):
         self.predictions = OwnFormat(name, ())
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """In the file's order. Every line of every task's data is looked at, once while it does not change."""
+        """Return the tasks in the file's order, after checking every line of data, once until it changes."""
         definition = self._definition(bundle)
         return [
             Task(self.name, task.name, task.metrics, self._checked(bundle, task), task.language)
@@ -77,7 +77,7 @@ class OwnBenchmark(Benchmark):
         ]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """See ``Benchmark.samples``. The id is the row's, else its place in the file, from "0000"."""
+        """Yield a task's samples, with the row's id, else its number in the file, from "0000"."""
         own = self._task(bundle, task)
         with _told_of(bundle):
             yield from samples_in(self._data(bundle, own), self.name, own)
@@ -87,15 +87,15 @@ class OwnBenchmark(Benchmark):
         return 1 / len(choices) if choices else 0.0
 
     def rubric_file(self, bundle: Bundle) -> Path | None:
-        """File with the rubric that the definition brings, which ``read_rubric`` reads."""
+        """Return the file with the definition's rubric, for ``read_rubric``."""
         definition = self._definition(bundle)
         return bundle.file(self._source) if definition and definition.rubric else None
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """The template with its variables put in; only the document may be cut.
+        """Return the template with its variables filled in; only the document may be cut.
 
-        Chunks stand in its place in document order, a blank line between them. Where the sample has turns, its first
-        question fills the template; the others, the sample's own the last of them, are messages that follow.
+        Chunks replace it in document order, with a blank line between them. If the sample has turns, its first question
+        fills the template; the others, ending with the sample's own, are messages that follow.
         """
         own = self._task(bundle, sample.task)
         turns = sample.meta.get("turns", [])
@@ -121,15 +121,15 @@ class OwnBenchmark(Benchmark):
         )
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """The references, or the texts of the right choices; not answers such as "yes"."""
+        """Return the references, or the texts of the right choices; not answers such as "yes"."""
         choices = sample.meta.get("choices", {})
         texts = [choices.get(reference, reference) for reference in sample.references]
         return [text for text in texts if text.strip(" .").casefold() not in _JUDGING]
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """The task's metrics in its order; none where the sample names none that this lbx knows.
+        """Return the task's metrics in its order; [] if the sample names no known metric.
 
-        Where the sample has an expression that finds nothing in the output, all of them are 0.
+        If the sample has an expression that does not match the output, all of them are 0.
         """
         named, choices, cues, pattern = (
             sample.meta.get(key) for key in ("metrics", "choices", "answer_cues", "extract")
@@ -147,7 +147,7 @@ class OwnBenchmark(Benchmark):
         ]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
-        """The mean of each metric; ``official`` is the same in percent."""
+        """Return the mean of each metric; ``official`` is the mean in percent."""
         metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
         order = rows[0].sample.meta.get("metrics", []) if rows else []
         ordered = sorted(metrics, key=lambda metric: order.index(metric) if metric in order else len(order))
@@ -155,7 +155,7 @@ class OwnBenchmark(Benchmark):
         return [replace(one, official=mean(one.estimate.values.tolist(), 100)) for one in scores if one.estimate]
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
-        """The mean of the tasks' headlines: by language where there are several, and overall."""
+        """Return the mean of the tasks' headlines: by language if there are several, and overall."""
         heads = {task: scores[0] for task, rows in tasks.items() if (scores := self.aggregate(task, rows))}
         languages: dict[str, list[TaskScore]] = {}
         for task, head in heads.items():
@@ -202,20 +202,20 @@ class OwnBenchmark(Benchmark):
 
 
 def own_benchmark(name: str) -> Benchmark:
-    """The benchmark of this name, whether or not any bundle has it. Raises KeyError: nothing can be called so."""
+    """Return the benchmark of this name, whether or not a bundle has it. Raises KeyError: the name is invalid."""
     if not is_name(name):
         raise KeyError(name)
     return OwnBenchmark(name)
 
 
 def own_names(bundle: Bundle, reserved: Mapping[str, str]) -> list[str]:
-    """Names of the benchmarks that somebody put into the bundle.
+    """Return the names of the custom benchmarks in the bundle.
 
     Args:
-        reserved: names that none can have -> what they mean.
+        reserved: names that a benchmark cannot have -> their meaning.
 
     Raises:
-        BundleError: one has such a name, or one that cannot be a name.
+        BundleError: a benchmark has a reserved or invalid name.
     """
     folder = bundle.file(FOLDER)
     names = sorted(path.parent.name for path in folder.glob(f"*/{FILE}")) if folder and folder.is_dir() else []
@@ -230,10 +230,10 @@ def own_names(bundle: Bundle, reserved: Mapping[str, str]) -> list[str]:
 
 
 def read_for_bundle(path: Path, reserved: Mapping[str, str]) -> tuple[Definition, list[str]]:
-    """A definition that is to be bundled, and the names of its data files; every line of them is checked.
+    """Read a definition for bundling, and the names of its data files, after checking every line of them.
 
     Raises:
-        UsageError: something is wrong; says what, and where.
+        UsageError: something is wrong, with its place.
     """
     with _told(
         UsageError,
@@ -250,7 +250,7 @@ def read_for_bundle(path: Path, reserved: Mapping[str, str]) -> tuple[Definition
 
 
 def _texts_in(stored: object) -> list[str]:
-    """The texts of a stored list; a results file from elsewhere may hold anything."""
+    """Return the texts of a stored list; an imported results file may contain anything."""
     return [text for text in stored if isinstance(text, str)] if isinstance(stored, list) else []
 
 
@@ -260,7 +260,7 @@ def _texts_by_letter(stored: object) -> dict[str, str]:
 
 
 def _questions(sample: Sample, turns: Sequence[str]) -> list[dict[str, str]]:
-    """What each of the user's messages asks; the choices are the last one's."""
+    """Return template fields of each of the user's messages; the choices belong to the last."""
     choices = choice_lines(sample.meta.get("choices", {}).values())
     fields = [{"question": text, "choices": ""} for text in turns[::2]]
     return [*fields, {"question": sample.question, "choices": choices}]
@@ -281,7 +281,7 @@ def _told_of(bundle: Bundle) -> AbstractContextManager[None]:
 
 
 class OwnFormat(PredictionFormat):
-    """The format of a benchmark of one's own; ``known_tasks`` are those of the bundle, () without one."""
+    """The format of a custom benchmark; ``known_tasks`` are the bundle's, () without a bundle."""
 
     folder = True
     stands_alone = False
@@ -303,7 +303,7 @@ class OwnFormat(PredictionFormat):
         return f"{task}.jsonl"
 
     def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
-        """What was asked beside what was answered."""
+        """Return the question and its answer."""
         return {
             "id": answer.sample.sample_id,
             "question": answer.sample.question,

@@ -1,17 +1,17 @@
-"""What a benchmark of one's own is: ``benchmark.toml``, and a file of questions for each of its tasks.
+"""The definition of a custom benchmark: ``benchmark.toml``, and a file of questions for each of its tasks.
 
-    name = "handbook"                       # what --tasks calls it
+    name = "handbook"                       # name for --tasks
     licence = "CC0-1.0"
     prompt = "{document}\\n\\nQuestion: {question}\\nAnswer:"      # here for all tasks, or in a task for this one
 
     [[task]]
     name = "facts"
-    data = "facts.jsonl"                    # beside this file
+    data = "facts.jsonl"                    # in this file's folder
     metrics = ["f1", "exact_match"]         # of lbx.metrics.named; the first is the headline
     max_new_tokens = 32
 
 One line of facts.jsonl: {"id": "1", "document": "...", "question": "...", "references": ["..."]}. A prompt is plain
-text with variables, which are put in and never evaluated. ``docs/own-benchmark.md`` has every field.
+text with variables, which are filled in and never evaluated. ``docs/own-benchmark.md`` has every field.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lbx.metrics.named import METRICS
 
 FILE = "benchmark.toml"
 LETTERS = ascii_uppercase
-"""Of choices, in their order."""
+"""Letters of choices, in their order."""
 VARIABLES = ("document", "question", "choices")
 READERS: Mapping[str, Callable[[Path], Iterator[DataRow]]] = {
     ".jsonl": read_jsonl,
@@ -45,7 +45,7 @@ READERS: Mapping[str, Callable[[Path], Iterator[DataRow]]] = {
 ALWAYS_READ = ("id", *VARIABLES, "references")
 """Fields that a row may have in any task."""
 READ_WHERE_NAMED = ("turns", "max_new_tokens", "stop")
-"""Fields that a row may have where ``fields`` names them."""
+"""Fields that a row may have if ``fields`` names them."""
 MOST_TOKENS = 1 << 20
 TRUNCATIONS = {
     "middle": Truncation.DOCUMENT_MIDDLE,
@@ -59,7 +59,7 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "no_context_prompt": ("question", "choices", "examples"),
     "follow_up": ("question", "choices"),
 }
-"""Which variables each can name."""
+"""Variables that each template can name."""
 _BRACES = "Braces that stand for themselves are written {{ and }}"
 _HEAD: dict[str, type] = {"name": str, "description": str, "licence": str, "rubric": dict, "task": list}
 _SHARED: dict[str, type] = {
@@ -73,19 +73,19 @@ _NEEDED = ("name", "data", "prompt", "metrics", "max_new_tokens")
 
 @dataclass(frozen=True, slots=True)
 class OwnTask:
-    """A task, as its table says, completed by what the file says for all.
+    """A task: its table, with the file's settings for all tasks as defaults.
 
     Attributes:
-        data: the questions' file, beside the definition.
+        data: the questions' file, in the definition's folder.
         metrics: keys of ``METRICS``.
         truncation: a key of ``TRUNCATIONS``.
-        fields: what a row calls a field, where it does not call it by our name; choices may be in several.
-        ignore: fields of rows that nothing reads.
+        fields: names of fields in rows, if different from lbx's; choices may be in several.
+        ignore: fields of rows that are never read.
         system: the system message.
-        examples: what {examples} stands for.
-        follow_up: the template of the user's messages after the first, where rows have turns.
-        no_context_prompt: the template without the document; "" for the prompt with nothing in its place.
-        answer_cues: phrases that announce the chosen option, in addition to those that ``accuracy`` knows.
+        examples: text of {examples}.
+        follow_up: the template of the user's messages after the first, if rows have turns.
+        no_context_prompt: the template without the document; "" for the prompt with an empty document.
+        answer_cues: phrases that announce the chosen option, in addition to those built into ``accuracy``.
         extract: the expression of ``lbx.base.expressions`` that finds the answer in the output; "" for all of it.
     """
 
@@ -114,14 +114,14 @@ class OwnTask:
 
     @property
     def variables(self) -> frozenset[str]:
-        """What every row has to have for its prompts."""
+        """Variables that every row must have for its prompts."""
         templates = (self.prompt, self.no_context_prompt, self.follow_up if self.has_turns else "")
         return frozenset(name for one in templates for name in _names(one) if name in VARIABLES)
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A definition file; ``sha256`` is of its bytes, ``rubric`` what a judge goes by."""
+    """A definition file; ``sha256`` is the hash of its bytes, ``rubric`` the judge's rubric."""
 
     name: str
     licence: str
@@ -134,10 +134,10 @@ class Definition:
 
 
 def read_definition(path: Path, reserved: Mapping[str, str] | None = None) -> Definition:
-    """The definition in a file.
+    """Read the definition in a file.
 
     Args:
-        reserved: names that it cannot have -> what they mean.
+        reserved: names that it cannot have -> their meaning.
 
     Raises:
         UsageError: something is wrong with it; names the file, the task and the key.
@@ -186,7 +186,6 @@ def _task(entry: Any, shared: Mapping[str, Any], where: str) -> OwnTask:
 
 
 def _examples(entries: Sequence[Any], template: str, where: str) -> str:
-    """The examples, one behind the other."""
     if bool(entries) is not bool(template):
         raise wrong(where, "example and examples belong together: a template, and the texts that are put into it")
     names = dict.fromkeys(_checked_names(template, "example", where), str)
@@ -202,7 +201,7 @@ def _examples(entries: Sequence[Any], template: str, where: str) -> str:
 
 
 def choice_lines(choices: Iterable[str]) -> str:
-    """What {choices} stands for: "A. text", a line each."""
+    """Return the text of {choices}: "A. text", a line each."""
     return "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, choices, strict=False))
 
 

@@ -1,4 +1,4 @@
-"""The questions of a benchmark of one's own: rows of its data files, each made into a sample."""
+"""Questions of a custom benchmark: rows of its data files, converted to samples."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _LIST_IN_TEXT = re.compile(r"\s*\[\s*[\"'“”„‘’]")
 
 
 def samples_in(path: Path, benchmark: str, task: OwnTask) -> Iterator[Sample]:
-    """The samples of a task's file, in its order.
+    """Yield the samples of a task's file, in its order.
 
     Raises:
         UsageError: a line is wrong, has a field that is never read or a reference that a metric cannot score; names
             file and line.
-        BundleError: it is no such file.
+        BundleError: the file cannot be read as data.
     """
     seen: dict[str, str] = {}
     for number, row in enumerate(READERS[path.suffix](path)):
@@ -50,7 +50,7 @@ def samples_in(path: Path, benchmark: str, task: OwnTask) -> Iterator[Sample]:
 
 
 def _is_whole(value: object) -> bool:
-    """Whether no text in a JSON value holds half of a surrogate pair, which no file in UTF-8 can hold."""
+    """Return whether no text in a JSON value has half of a surrogate pair, which UTF-8 cannot encode."""
     if isinstance(value, str):
         return value.isascii() or encodable(value) == value
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -59,7 +59,7 @@ def _is_whole(value: object) -> bool:
 
 @while_unchanged
 def count_samples(path: Path, benchmark: str, task: OwnTask) -> int:
-    """Number of samples of a task's file; each of them is checked."""
+    """Count the samples of a task's file, and check each of them."""
     return sum(1 for _ in samples_in(path, benchmark, task))
 
 
@@ -100,7 +100,7 @@ def _sample(row: DataRow, benchmark: str, task: OwnTask, number: int, *, cells: 
     choices = _choices(row, values["choices"])
     references = _references(row, values["references"], choices)
     document = values["document"] or ""
-    # What is stored of every sample scores it where there is no bundle; what a row does not say is not there.
+    # Stored with every sample, so that it can be scored without a bundle; missing values of the row are left out.
     more = {
         "extract": task.extract or None,
         "choices": choices or None,
@@ -124,7 +124,7 @@ def _sample(row: DataRow, benchmark: str, task: OwnTask, number: int, *, cells: 
 
 
 def _value(row: DataRow, ours: str, theirs: str | tuple[str, ...], *, cells: bool) -> Any:
-    """A row's value for a field; None if it is missing. A cell of CSV may hold a list as JSON, or a number."""
+    """Return a row's value for a field; None if it is missing. A cell of CSV may be a list in JSON, or a number."""
     if isinstance(theirs, tuple):
         return _columns(row, theirs)
     value = row.values.get(theirs)
@@ -139,7 +139,7 @@ def _value(row: DataRow, ours: str, theirs: str | tuple[str, ...], *, cells: boo
 
 
 def _columns(row: DataRow, names: tuple[str, ...]) -> list[Any] | None:
-    """The choices in columns of their own. The last ones may be empty; an earlier one would shift the letters."""
+    """Return choices from separate columns. Only the last may be empty: earlier gaps would shift the letters."""
     values = [row.values.get(name) for name in names]
     while values and _is_empty(values[-1]):
         values.pop()
@@ -158,7 +158,7 @@ def _is_empty(value: object) -> bool:
 
 
 def _turns(row: DataRow, value: object) -> list[str] | None:
-    """The messages before the question: the user's first, the assistant's last; None for none."""
+    """Return the messages before the question: the user's first, the assistant's last; None without any."""
     entries = [] if value is None else value
     if not isinstance(entries, list) or len(entries) % 2:
         raise wrong(row.where, "the turns should be a list that begins with the user and ends with the assistant")
@@ -221,7 +221,7 @@ def _choices(row: DataRow, value: object) -> dict[str, str]:
 
 
 def _references(row: DataRow, value: Any, choices: Mapping[str, str]) -> tuple[str, ...]:
-    """The accepted answers; of choices their letters."""
+    """Return the accepted answers; letters for a question with choices."""
     texts = value if isinstance(value, list) else [value]
     if choices and texts:
         return tuple(_right_letter(row, text, choices) for text in texts)
@@ -232,8 +232,9 @@ def _references(row: DataRow, value: Any, choices: Mapping[str, str]) -> tuple[s
 
 
 def _right_letter(row: DataRow, reference: object, choices: Mapping[str, str]) -> str:
-    """The letter that a reference means: a number is a position from 0; a text is a letter, a choice's text
-    or a position.
+    """Return the letter that a reference means.
+
+    A number is a position from 0; a text is a letter, a choice's text or a position.
 
     Raises:
         UsageError: it means no choice, or more than one.

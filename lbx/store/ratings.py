@@ -111,13 +111,13 @@ def write_ratings(
     *,
     replace: bool = False,
 ) -> int:
-    """Commit new ratings, all or none, with new revisions, and return the number of new ratings.
+    """Commit new ratings, all or none, under revisions of their own. Returns the number of new ratings.
 
     Args:
-        replace: replace rows with the same key, including the revision, instead.
+        replace: replace rows of the same key, revision included, instead.
 
     Raises:
-        StoreError: the disk is full or the file cannot be written; none of the batch is in it then.
+        StoreError: the disk is full or the file cannot be written; nothing of this batch is in it then.
     """
     with store.transaction() as connection:
         insert(connection, "rating_sets", sets, replace=replace)

@@ -29,7 +29,7 @@ from lbx.store.store import Store
 
 _BLOCK = 1 << 20
 _COPIED = "copied"
-"""Name of a file next to the results that records its last copy, to verify that a killed run's rest continues it."""
+"""Name of a file next to the local one that records its last copy, to verify that a killed run's rest continues it."""
 
 
 class Copies:

@@ -355,8 +355,8 @@ class SessionRow(TableRow):
         session: number from 1 within the run.
         status: "running", "done", "interrupted", "failed"; "killed" if the next session found it running.
         workers: number of processes that loaded the model; 0 for the writing process itself.
-        planned_new_tokens: expected number of generated tokens (divided between simultaneous runs by their maximum);
-            the maximum without an estimate.
+        planned_new_tokens: expected number of generated tokens (divided between simultaneous runs in proportion to
+            their maximum); the maximum without an estimate.
         computed_tokens: tokens of prompts and answers, with shared prefixes counted once.
         prefill_s, decode_s: time of the model, summed over processes.
         spec: the request, in the form of `lbx run --spec`.

@@ -45,7 +45,7 @@ from lbx.store.snapshots import Snapshot, connect_to_read
 T = TypeVar("T")
 
 _FAILED = "error IS NOT NULL"
-# For a question asked in steps, any answer counts: they may be joined with words between.
+# For a question asked in steps, one blank answer suffices: the answers may be joined with words between.
 _EMPTY = f"""error IS NULL AND len(list_filter(
     list_append(steps->>'$[*].output', output), lambda said: regexp_full_match(said, '{BLANK}'))) > 0"""
 _ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
@@ -244,7 +244,7 @@ class Store:
         generations: Sequence[GenerationRow] = (),
         scores: Sequence[ScoreRow] = (),
     ) -> None:
-        """Commit rows, all or none. Rows with an existing key replace the old ones, the numbers of which are deleted.
+        """Commit rows, all or none. Rows replace old rows of the same key; numbers computed from those are deleted.
 
         Raises:
             StoreError: the disk is full or the file cannot be written; none of the batch is in it then.

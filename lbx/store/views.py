@@ -207,7 +207,7 @@ VIEWS: dict[str, str] = {
                {_SURE.format(t="g")}, {_OPEN.format(t="g")}
         FROM group_results g JOIN {_RUNS} r USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
     """,
-    # The papers' tables, one row per number: part 0 has the tasks in the paper's order, part 1 its averages.
+    # The papers' tables, a row a number: part 0 the tasks in the paper's order, part 1 its averages.
     "paper": f"SELECT * EXCLUDE ({', '.join(KEY_COLUMNS)}) FROM ({PAPER_NUMBERS})",
     # Possible problems of a task's score, as counts of its n generations; unknown for imported answers.
     "guards": f"""

@@ -209,7 +209,7 @@ VIEWS: dict[str, str] = {
     """,
     # The papers' tables, a row a number: part 0 the tasks in the paper's order, part 1 its averages.
     "paper": f"SELECT * EXCLUDE ({', '.join(KEY_COLUMNS)}) FROM ({PAPER_NUMBERS})",
-    # Possible problems of a task's score, as counts of its n generations; unknown for imported answers.
+    # What may have spoilt a task's score, as counts of its n generations. An imported answer's file does not say.
     "guards": f"""
         WITH marked AS (
             SELECT run_id, benchmark, task, count(*) AS n,

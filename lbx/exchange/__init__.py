@@ -1,1 +1,1 @@
-"""Predictions, judgements, ratings and datasets in the official files' formats: in from elsewhere, and out."""
+"""Import and export of predictions, judgements, ratings and datasets in the official files' formats."""

@@ -1,4 +1,8 @@
-"""Files of answers for a judge: one a model over several tasks, which tell of a question only who is to judge it."""
+"""Import and export of answers for the official judge.
+
+Each file has one model's answers to several tasks. Its rows do not name their tasks, only whether the judge or people
+rate the answer.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,11 @@ _FAMILY = BENCHMARKS[official_judge.BENCHMARK]
 
 
 def read_judged(form: PredictionFormat, paths: Sequence[Path]) -> PredictionFiles:
-    """Rows of one model's files, one file after the other. Raises UsageError: something is wrong with one."""
+    """Read one model's files, in the given order.
+
+    Raises:
+        UsageError: a file or a line in it is malformed.
+    """
     rows: list[Prediction] = []
     files, digest = [], hashlib.sha256()
     for path in paths:
@@ -54,21 +62,21 @@ def read_judged(form: PredictionFormat, paths: Sequence[Path]) -> PredictionFile
 
 
 def holds_judged(form: PredictionFormat, path: Path, *, e: bool = False) -> bool:
-    """Whether a path is such a file: no task names it, and its first row is for a judge."""
+    """Whether a file has answers for a judge: its name matches no task, and its first row is for a judge."""
     if not form.folder or not path.is_file() or task_named(form, path, e) in form.known_tasks:
         return False
     return form.for_judges(split(path, read_bytes(path)).lines[0])
 
 
 def match_judged(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> PredictionFiles:
-    """The same answers, each with the bundle's sample of that question and reference.
+    """Match answers with the bundle's samples by question and reference.
 
     A question with both marks is one sample: its second row is the sample's second iteration. A question that is not in
-    the bundle stays as its file tells it (``prediction_files.match``).
+    the bundle keeps the content of its file (``prediction_files.match``).
 
     Raises:
-        UsageError: no row answers a sample.
-        BundleError: the bundle has none of the tasks, or they are damaged.
+        UsageError: no row matches a sample.
+        BundleError: the bundle lacks all of the tasks, or their data is damaged.
     """
     family = BENCHMARKS[form.name]
     tasks = [task.name for task in family.tasks(bundle, family.catalogue.open) if family.catalogue.is_open(task.name)]
@@ -115,11 +123,11 @@ def export_judged(
 
     Args:
         metric: one of ``official_judge.ANSWER_FILES``.
-        bundle: has the questions in the authors' order, and the prompts.
+        bundle: source of the authors' order of questions, and of the prompts.
 
     Raises:
-        UsageError: no such metric or run, an import, no answer to such a question, or a file already exists.
-        BundleError: the bundle has no open task, or they are damaged.
+        UsageError: the metric or a run is unknown, a run was imported or has no such answer, or a file already exists.
+        BundleError: the bundle has no open task, or their data is damaged.
     """
     if metric not in official_judge.ANSWER_FILES:
         known = ", ".join(official_judge.ANSWER_FILES)
@@ -150,7 +158,7 @@ def export_judged(
 def _answer_lines(
     store: Store, run: Mapping[str, Any], bundle: Bundle, questions: Sequence[tuple[Sample, str]]
 ) -> tuple[str, list[str]]:
-    """The model as files name it, and the lines."""
+    """Return the model's name in file names, and the lines of its file."""
     settings = json.loads(run["settings"])
     if settings.get("imported") == _FAMILY.name:
         raise UsageError(
@@ -175,6 +183,6 @@ def _answer_lines(
 
 
 def _prompt(bundle: Bundle, sample: Sample, mode: Mode) -> str:
-    """The prompt with braces where document and question stand."""
+    """Prompt with braces in place of document and question."""
     prompt = _FAMILY.prompt(bundle, replace(sample, context="{}", question="{}"), mode)
     return f"{prompt.system}{prompt.before}{prompt.document}{prompt.after}"

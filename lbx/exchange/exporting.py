@@ -1,4 +1,4 @@
-"""``lbx export``: runs as the files that the official scorers read, or as those that they write."""
+"""Export of runs as files that the official scorers read or write (``lbx export``)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _LARGEST_GROWN = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What an export wrote.
+    """Result of an export.
 
     Attributes:
-        rows: lines of prediction files in all files together, or answers that results are made of.
-        left_out: answers that are in none, by why: "failed", "further iterations", "empty answers".
+        rows: number of lines of prediction files, or of answers that the results cover.
+        left_out: number of answers left out, by reason: "failed", "further iterations", "empty answers".
     """
 
     files: tuple[Path, ...]
@@ -39,7 +39,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What a run gives: {place: pieces of text}, from how many answers, and how many it leaves out, by why."""
+    """Content of a run's files: {path: pieces of text}; number of answers in them, and left out by reason."""
 
     files: Mapping[str, Sequence[str]]
     rows: int
@@ -57,18 +57,18 @@ def export(
 ) -> Exported:
     """Write runs' answers to one benchmark family as its official prediction files.
 
-    An imported run's files come back byte for byte. Documents are not stored, so no file holds any.
+    Files of an imported run are restored byte for byte. Documents are not stored, so the files contain none.
 
     Args:
-        format_name: the benchmark's name.
-        run_id: one, or several whose files have other names.
-        directory: made if it is not there.
-        results: write what the official scorer would write of these files instead, byte for byte.
-        force: replace files that already exist.
+        format_name: name of the benchmark.
+        run_id: one run, or several that write different files.
+        directory: created if missing.
+        results: write the official scorer's output for these files instead, byte for byte.
+        force: replace existing files.
 
     Raises:
-        UsageError: no such run, nothing of this benchmark in it, or a file is there already; of results, the scorer
-            writes none, would stop, or needs scores that are not there.
+        UsageError: a run is unknown or has no answers to this benchmark, or a file already exists; with ``results``,
+            the scorer writes no file, would stop, or needs missing scores.
         LbxError: the disk is full or the folder cannot be written; no file has changed then.
     """
     run_ids = [run_id] if isinstance(run_id, str) else list(dict.fromkeys(run_id))
@@ -89,7 +89,7 @@ def export(
     result_format = BENCHMARKS[form.name].results
     grown = directory / ((result_format and result_format.growing_file) or ".")
     if grows := grown in targets and grown.is_file():
-        text = read_input(grown, _LARGEST_GROWN).decode("utf-8", "backslashreplace")  # which is no JSON
+        text = read_input(grown, _LARGEST_GROWN).decode("utf-8", "backslashreplace")  # invalid UTF-8 is no JSON
         targets[grown] = _joined(form, grown.name, [text], targets[grown])
     if not force:
         _refuse_existing(path for path in targets if not (grows and path == grown))
@@ -100,10 +100,11 @@ def export(
 def write_files(
     directory: Path, files: Mapping[str, Sequence[str]], *, whose: str, force: bool = False
 ) -> tuple[Path, ...]:
-    """Write {place: pieces of text} below a folder, all or none.
+    """Write {path: pieces of text} to a folder, all or none.
 
     Raises:
-        UsageError, StoreError: a file is there already, or its place leads out of the folder.
+        UsageError: a file already exists.
+        StoreError: a path leads out of the folder.
         LbxError: the disk is full or the folder cannot be written; no file has changed then.
     """
     targets = {_target(directory, place, whose): pieces for place, pieces in files.items()}
@@ -179,7 +180,7 @@ def _nothing(store: Store, form: PredictionFormat, run_id: str) -> UsageError:
 
 
 def _imported_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Lines of each file, as they stood there; the last one without its line feed where it had none."""
+    """Original lines of each imported file; the last line lacks its line feed if it did in the file."""
     settings = json.loads(run["settings"])
     if settings.get("imported") != form.name:
         return {}
@@ -204,14 +205,14 @@ def _imported_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]
 
 
 def not_whole(store: Store, run_id: str) -> StoreError:
-    """The error for an import without all of its rows."""
+    """Error for an import that lacks some of its rows."""
     return StoreError(
         f"The import {run_id!r} in {store.path} is not complete.", fix="Import the files again, then export."
     )
 
 
 def stored_files(store: Store, run_id: str, settings: Mapping[str, Any]) -> list[StoredFile]:
-    """The files that a run was imported from. Raises StoreError: its settings do not say."""
+    """Files that a run was imported from. Raises StoreError if the run's settings do not list them."""
     try:
         return [StoredFile(**file) for file in settings["files"]]
     except (KeyError, TypeError, ValueError) as exc:
@@ -220,7 +221,7 @@ def stored_files(store: Store, run_id: str, settings: Mapping[str, Any]) -> list
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """What an import remembers of a file (``Reading.files``). A name of several parts is no file's name."""
+    """Stored entry of an imported file (``Reading.files``). A name with several path components is not a file name."""
 
     name: str
     task: str | None
@@ -235,7 +236,7 @@ class StoredFile:
                 raise ValueError(text)
 
     def lines(self, rows: Sequence[str]) -> list[str]:
-        """The file's lines, the last one without its line feed where it had none."""
+        """Lines of the file; the last line lacks its line feed if it did in the file."""
         lines = [f"{row}{self.separator}" for row in rows]
         if not self.final_newline:
             lines[-1] = lines[-1].removesuffix(self.separator)

@@ -1,4 +1,4 @@
-"""``lbx import``: predictions that were made elsewhere become a run, as if lbx had made it."""
+"""Import of predictions from other programs as runs (``lbx import``)."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from lbx.store.same_samples import refuse_other_samples
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import did.
+    """Result of an import.
 
     Attributes:
-        benchmark: the family; score its run now.
-        counts: rows by task, failed ones among them.
-        failed: rows that hold an error instead of an answer.
-        ignored: names of what else lay in the folder.
-        notes: a sentence for each row that was not taken as it stands, or that is not in the bundle.
-        unmatched: rows that answer no sample of the bundle.
+        benchmark: benchmark family of the run, which is not yet scored.
+        counts: number of rows by task, including failed rows.
+        failed: number of rows with an error instead of an answer.
+        ignored: names of the folder's other entries.
+        notes: a sentence for each row that was changed or that does not match the bundle.
+        unmatched: number of rows that match no sample of the bundle.
     """
 
     run_id: str
@@ -51,7 +51,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """Predictions that are ready to be written, as the run ``name``, with ``told`` among its settings."""
+    """Checked predictions, ready to be written as the run ``name``, with ``told`` added to its settings."""
 
     form: PredictionFormat
     reading: PredictionFiles
@@ -73,22 +73,22 @@ def understand(
     metadata: Mapping[str, str] | None = None,
     strip_reasoning: bool = False,
 ) -> Understood:
-    """Read and check a prediction file or folder, in memory of a few times its size; nothing is written.
+    """Read and check a prediction file or folder without writing; needs memory of a few times its size.
 
     Args:
-        format_name: the benchmark's name.
-        path: a folder of task files or one file, as the format has it.
-        model: what the run's model is called.
-        run_id: MODEL-FORMAT- and the content's hash where none is given, so that other content is another run.
-        bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample; rows that
-            answer none are taken as they stand.
-        e: the folder holds a benchmark's "_e" tasks (also known by a folder "pred_e" in the path).
-        metadata: what is to be kept beside the run.
-        strip_reasoning: take blocks of reasoning out of the answers.
+        format_name: name of the benchmark.
+        path: a folder of task files or a single file, depending on the format.
+        model: name of the run's model.
+        run_id: defaults to MODEL-FORMAT-HASH with the content's hash, so that other content makes another run.
+        bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample; rows
+            without a match are imported unchanged.
+        e: whether the folder has a benchmark's "_e" tasks (implied by a folder "pred_e" in the path).
+        metadata: free keys and values to store with the run.
+        strip_reasoning: remove blocks of reasoning from the answers.
 
     Raises:
-        UsageError: the path or a line in it is wrong, or no row answers a sample of the bundle.
-        BundleError: the bundle has no data of any task, or they are damaged.
+        UsageError: the path or a line is malformed, or no row matches a sample of the bundle.
+        BundleError: the bundle lacks the data of all tasks, or it is damaged.
     """
     own = own_names(bundle, {}) if bundle else ()
     form = format_named(format_name, own, how="" if bundle else " and with --bundle, which it is in")
@@ -112,7 +112,7 @@ def _refuse_verdicts(path: Path) -> None:
     """Raise UsageError for a judge's file."""
     if not path.is_file():
         return
-    with suppress(ValueError, RecursionError):  # whatever else is wrong, its own reader says
+    with suppress(ValueError, RecursionError):  # other problems are reported by the format's own reader
         row = json.loads(read_bytes(path).partition(b"\n")[0])
         if isinstance(row, dict) and {"judge", *judge_files.WINNER_KEYS} <= row.keys():
             raise UsageError(
@@ -123,10 +123,10 @@ def _refuse_verdicts(path: Path) -> None:
 
 
 def write_predictions(store: Store, understood: Understood) -> Imported:
-    """Write predictions as a run, which stays open until ``Store.finish_run``; the same again replaces the same rows.
+    """Write predictions as a run, which stays open until ``Store.finish_run``; repeating it replaces the same rows.
 
     Raises:
-        StoreError: the results file holds other samples under the same names, or another run of this name.
+        StoreError: the results file has other samples under the same names, or another run of this name.
     """
     form, reading, name, bundle = understood.form, understood.reading, understood.name, understood.bundle
     refuse_others(form, store, reading, bundle=bundle is not None)
@@ -191,14 +191,14 @@ def _run_row(understood: Understood) -> RunRow:
         **judged,
         **understood.told,
     )
-    if understood.bundle is None or reading.judged:  # a file for a judge is never about all of a task
+    if understood.bundle is None or reading.judged:  # a file for a judge never has all samples of a task
         return row
     every = BENCHMARKS[form.name].tasks(understood.bundle, list(reading.tasks))
     return row.counting([task for task in every if task.name in reading.tasks])
 
 
 def sorted_by_line(reading: PredictionFiles) -> Iterator[Prediction]:
-    """Rows as they stand in the files: one file may hold several tasks by turns."""
+    """Yield rows in file order, in which the tasks of one file may alternate."""
     if len(reading.files) == 1 or reading.judged:
         return iter(sorted(reading.rows, key=lambda prediction: prediction.line.number))
     return iter(reading.rows)
@@ -207,7 +207,7 @@ def sorted_by_line(reading: PredictionFiles) -> Iterator[Prediction]:
 def sample_rows(
     form: PredictionFormat, task: str, predictions: list[Prediction], bundle: Bundle | None
 ) -> Iterator[SampleRow]:
-    """Rows of the samples. Those of a bundle are read again, now with their documents."""
+    """Yield rows of the samples; a bundle's samples are read again, with their documents."""
     wanted = {prediction.sample_id: prediction for prediction in reversed(predictions) if prediction.sample}
     if bundle is not None and not all(map(unmatched, predictions)):
         for place, sample in enumerate(BENCHMARKS[form.name].samples(bundle, task)):
@@ -240,17 +240,17 @@ def _generation(run_id: str, form: PredictionFormat, prediction: Prediction) -> 
 
 
 def published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool = True) -> str:
-    """A model's published answers to the judged questions as a run, which is imported where it is not there yet.
+    """Import a model's published answers to the judged questions as a run, unless the file already has it.
 
-    Its samples are the bundle's. A question that is marked for the judge and for people has two answers, iterations 0
-    (the judge's) and 1.
+    Its samples come from the bundle. A question that is marked for both the judge and people has two answers:
+    iteration 0 (the judge's) and iteration 1.
 
     Returns:
-        The run's name, "published-NAME", with "-no-length-hint" behind it where there was none.
+        The run's name, "published-NAME", with the suffix "-no-length-hint" without a length hint.
 
     Raises:
-        BundleError: the bundle has no such answers, or none of the questions.
-        StoreError: the results file holds other answers, or other samples, under these names.
+        BundleError: the bundle lacks these answers, or all of the questions.
+        StoreError: the results file has other answers, or other samples, under these names.
     """
     run_id = official_judge.published_run_id(name, length_hint=length_hint)
     form = format_named(official_judge.BENCHMARK)
@@ -285,12 +285,14 @@ def _published_files(bundle: Bundle, name: str, length_hint: bool) -> list[Path]
 
 _OPENING = re.compile(r"\s*(<([\w:-]{0,20}(?:think|thought|reason)[\w:-]{0,20})>)", re.IGNORECASE)
 _MOST = 100
-"""Blocks that are taken out of one answer."""
+"""Maximum number of blocks removed from one answer."""
 
 
 def split_blocks(text: str) -> tuple[str | None, str, bool | None]:
-    """(reasoning, answer, whether the reasoning closed): the first block of a text, and those that begin where it ends,
-    taken out of it; (None, text, None) without any."""
+    """Split a text into (reasoning, answer, whether the reasoning was closed).
+
+    Reasoning is the first block and those that directly follow it. Without a block: (None, text, None).
+    """
     blocks: list[str] = []
     closed, marks = None, _marks_in(text)
     while marks and len(blocks) < _MOST:
@@ -302,12 +304,12 @@ def split_blocks(text: str) -> tuple[str | None, str, bool | None]:
 
 
 def count_blocks(reading: PredictionFiles) -> int:
-    """How many answers hold a block."""
+    """Number of answers that contain a block."""
     return sum(_marks_in(prediction.output or "") is not None for prediction in reading.rows)
 
 
 def without_reasoning(form: PredictionFormat, reading: PredictionFiles) -> PredictionFiles:
-    """The same predictions with their blocks as reasoning; another content, which makes another run.
+    """Move blocks from answers to reasoning; the content hash changes, which makes another run.
 
     Raises:
         UsageError: an answer without its block cannot be scored.
@@ -319,13 +321,13 @@ def without_reasoning(form: PredictionFormat, reading: PredictionFiles) -> Predi
 
 
 def _marks_in(text: str) -> Marks | None:
-    """The marks of the text's first block."""
+    """Marks of the text's first block."""
     known = (marks for marks in KNOWN if split_reasoning(text, marks=marks)[0] is not None)
     return _opening(text) or next(known, None)
 
 
 def _opening(text: str) -> Marks | None:
-    """The marks of a block that the text begins with."""
+    """Marks of a block at the start of the text."""
     if opening := _OPENING.match(text):
         return Marks(opening[1], f"</{opening[2]}>")
     return next((marks for marks in KNOWN if opening_end(text, marks.open)), None)

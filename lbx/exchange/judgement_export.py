@@ -1,4 +1,4 @@
-"""``lbx export`` of judgements, as the official judge's script writes them."""
+"""Export of judgements in the format of the official judge's script."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ANSWER = ", ".join(
     f"THEN coalesce({side}.output, '') END AS {side}_text"
     for side in ("answer", "against")
 )
-# Current judgements come last, and replace those of an answer that has changed since.
+# Current judgements sort last, so that they replace judgements of answers that have changed since.
 _ROUNDS = f"""
     SELECT j.*, a.question, a."references", {_ANSWER}
     FROM judgements j JOIN samples a ON (a.benchmark, a.task, a.sample_id) = ('{NAME}', j.rubric, j.round_id)
@@ -45,15 +45,15 @@ _ROUNDS = f"""
 def export_judgements(
     store: Store, runs: Sequence[str], directory: Path, *, bundle: Bundle | None = None, force: bool = False
 ) -> Exported:
-    """Write judges' runs as the official judge's files, those of one file in a row; imports byte for byte.
+    """Write judges' runs as the official judge's files, one after the other per file; imports byte for byte.
 
     Args:
-        bundle: brings the judge's prompt, for a judge that lbx ran.
+        bundle: source of the prompt of a judge that lbx ran.
 
     Raises:
-        UsageError: no such run, another one's, its prompts cannot be made, or a file already exists.
+        UsageError: a run is unknown or of another benchmark, its prompts cannot be built, or a file already exists.
         BundleError: the bundle lacks the judge's prompt.
-        StoreError: the judged answers are not in the results file, or others now.
+        StoreError: the judged answers are missing from the results file or have changed.
         LbxError: the disk is full or the folder cannot be written; no file has changed then.
     """
     files: dict[str, list[str]] = {}
@@ -105,7 +105,7 @@ def _imported(store: Store, run_id: str, settings: Mapping[str, Any]) -> tuple[s
 
 
 def _rubric(run_id: str, settings: Mapping[str, Any], bundle: Bundle | None) -> Rubric:
-    """The official rubric. Raises UsageError: the run judged by another one, or in one order."""
+    """The official rubric. Raises UsageError if the run used another rubric or a single order."""
     if bundle is None:
         raise UsageError(
             f"The run {run_id!r} is lbx's own, and the file holds its prompts, which are not stored.",
@@ -121,7 +121,7 @@ def _rubric(run_id: str, settings: Mapping[str, Any], bundle: Bundle | None) -> 
 
 
 def _pairs(store: Store, run: Mapping[str, Any], rubric: Rubric) -> tuple[dict[str, list[judge_files.JudgedPair]], int]:
-    """{file: its rows}, and the number of rounds without their other order."""
+    """Return {file: its rows}, and the number of rounds that lack their reversed order."""
     rounds: dict[tuple[Any, ...], dict[bool, dict[str, Any]]] = {}
     for row in store.query(_ROUNDS, [run["run_id"]]).dicts():
         key = (*(row[name] for name in _KEY_COLUMNS), tuple(row["marks"]))
@@ -131,7 +131,7 @@ def _pairs(store: Store, run: Mapping[str, Any], rubric: Rubric) -> tuple[dict[s
                 fix="Give the file as lbx wrote it.",
             )
         rounds.setdefault(key, {})[row["answer_first"] is not False] = row
-    # A question with both marks is one round, and two rows where questions of both marks were asked.
+    # A question with both marks is one round; it takes two rows if questions of both marks were judged.
     asked_marks = {marks[0] for *_, marks in rounds if len(marks) == 1}
     pairs: dict[str, list[judge_files.JudgedPair]] = {}
     complete = [(orders[True], orders[False]) for orders in rounds.values() if len(orders) == 2]
@@ -144,7 +144,7 @@ def _pairs(store: Store, run: Mapping[str, Any], rubric: Rubric) -> tuple[dict[s
 
 
 def _labels(store: Store, runs: set[str]) -> dict[str, str]:
-    """Each run's model as the benchmark's files name it."""
+    """Name of each run's model in the benchmark's files."""
     answers = format_named(official_judge.BENCHMARK)
     labels = {}
     for run_id, model, settings in store.query("SELECT run_id, model, settings FROM runs").rows:

@@ -1,6 +1,7 @@
-"""``lbx import`` of judgements that were made elsewhere: each run of the judge in a file becomes a judge's run.
+"""Import of judgements from other programs: each run of a judge in a file becomes a judge's run.
 
-The compared answers are those of runs in the results file that gave exactly these, else of runs made of the prompts.
+The compared answers are those of runs in the results file with exactly the same answers, else of runs built from the
+prompts.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from lbx.store.rows import stored_sample
 Question = tuple[str, str]
 """A question and its reference."""
 _ANSWER_KEYS = ("answer_sha256", "against_sha256", "answer_words", "against_words")
-"""Keys of a round's ``meta`` that are left out where the prompts do not tell the answers for sure."""
+"""Keys of a round's ``meta`` that are omitted if the prompts do not determine the answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgements:
-    """A file of judgements that is ready to be written; ``name`` is its first run's, the second has "-2" appended."""
+    """A parsed file of judgements, ready to be written; ``name`` is its first run's, the second appends "-2"."""
 
     file: judge_files.JudgeFile
     name: str
@@ -52,9 +53,9 @@ class JudgeRun:
 
     Attributes:
         compared: the runs with the compared answers.
-        rounds: number of rounds, two a question.
+        rounds: number of rounds, two per question.
         failed: number of rounds without a judgement.
-        numbers: lines of numbers, counted as the file's own script does.
+        numbers: summary lines, counted like the file's own script.
         notes: a sentence for each row that contradicts its judgement.
     """
 
@@ -81,14 +82,14 @@ class _Comparison(NamedTuple):
 
 @dataclass(slots=True)
 class _NewRun:
-    """A run that is made of prompts: each sample's different answers in their order."""
+    """A run built from prompts: each sample's distinct answers in order of appearance."""
 
     run_id: str
     model: str
     answers: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
 
     def iteration(self, sample: Sample, contents: judge_files.PromptContents | None, side: int) -> int:
-        """Iteration of the answer in a prompt, which is added if it is new; 0 for unknown contents."""
+        """Iteration of the answer in a prompt, added if new; 0 for unknown contents."""
         texts = self.answers.setdefault(sample.key[:3], [])
         if contents is None:
             return 0
@@ -119,7 +120,7 @@ class _StoredRun:
     def gave_all(
         self, contents: Sequence[judge_files.PromptContents], side: int, samples: Mapping[Question, Sample]
     ) -> bool:
-        """Whether it gave all answers of a side, to these samples where they are known."""
+        """Whether the run gave all answers of a side, to these samples if they are known."""
         for texts in contents:
             known = self.answer(texts, side)
             if known is None or (samples and samples[texts[:2]].key != known[0].key):
@@ -139,16 +140,16 @@ def read_judgements(
     bundle: Bundle | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> Judgements:
-    """Read and check a file of judgements; nothing is written.
+    """Read and check a file of judgements without writing.
 
     Args:
-        model: the judge's name; the file's own where none is given.
-        run_id: default: the judge, the format and the content's hash.
-        bundle: match questions with its samples, and read the prompts by its rubric.
+        model: name of the judge; defaults to the name in the file.
+        run_id: defaults to the judge, the format and the content's hash.
+        bundle: match questions with its samples, and parse the prompts by its rubric.
 
     Raises:
-        UsageError: the path or a line in it is wrong.
-        BundleError: the bundle's rubric is not the one that lbx was written for.
+        UsageError: the path or a line in it is malformed.
+        BundleError: the bundle's rubric differs from the supported one.
     """
     file = judge_files.read_judge_file(path, bundle)
     model = model or file.attempts[0][0].judge
@@ -160,14 +161,14 @@ def _name_suffix(file: judge_files.JudgeFile) -> str:
 
 
 def write_judgements(store: Store, judgements: Judgements) -> list[JudgeRun]:
-    """Write the judge's runs, which stay open until ``Store.finish_run``, and those that they compare.
+    """Write the judge's runs, which stay open until ``Store.finish_run``, and the runs that they compare.
 
-    The same file again replaces the same rows.
+    Repeating it with the same file replaces the same rows.
 
     Raises:
-        UsageError: no question is the bundle's.
-        BundleError: the bundle has none of the questions' tasks, or they are damaged.
-        StoreError: the results file holds another run, or other samples, of one of the names.
+        UsageError: no question is in the bundle.
+        BundleError: the bundle lacks all of the questions' tasks, or their data is damaged.
+        StoreError: the results file has another run, or other samples, under one of the names.
     """
     refuse_other_content(store, judgements.name, judgements.file.sha256)
     compared = iter(_write_compared(store, judgements))
@@ -204,7 +205,7 @@ def _write_attempt(
 def _run_row(judgements: Judgements, number: int, rows: int) -> RunRow:
     file, content, last = judgements.file, judgements.file.content, number == len(judgements.file.attempts)
     entry = {"name": file.path.name, "task": None, "rows": rows, "separator": content.separator}
-    rubric = file.rubric.settings("both") | ({} if file.rubric.user else {"rubric_sha256": ""})  # of unknown words
+    rubric = file.rubric.settings("both") | ({} if file.rubric.user else {"rubric_sha256": ""})  # unknown wording
     return import_of(
         official_judge.JUDGEMENT_FORMAT,
         file.sha256,
@@ -222,7 +223,7 @@ def _run_row(judgements: Judgements, number: int, rows: int) -> RunRow:
 def _rounds(
     judgements: Judgements, rows: Sequence[judge_files.JudgedPair], compared: Sequence[_Comparison]
 ) -> Iterator[Sample]:
-    """Samples of the rounds, two of each row."""
+    """Yield samples of the rounds, two per row."""
     seen: dict[object, int] = {}
     for row, (sample, document, (judged, against)) in zip(rows, compared, strict=True):
         times = seen[sample.key] = seen.get(sample.key, -1) + 1
@@ -240,7 +241,7 @@ def _rounds(
 def _generations(
     run_id: str, task: str, rows: Sequence[judge_files.JudgedPair], samples: Sequence[Sample]
 ) -> Iterator[GenerationRow]:
-    """Two of each row; the first one has its line."""
+    """Yield two generations per row; the first has the row's line."""
     for place, sample in enumerate(samples):
         row, second = rows[place // 2], place % 2
         text = row.judgements[second]
@@ -256,7 +257,7 @@ def _generations(
 
 
 def _write_compared(store: Store, judgements: Judgements) -> list[_Comparison]:
-    """The comparison of each row. Missing runs and samples are written."""
+    """Return the comparison of each row, after writing missing runs and samples."""
     rows = judgements.rows
     stored, samples_of = _samples(store, judgements)
     samples = [samples_of[row.contents[:2]] if row.contents else _unknown_sample(row) for row in rows]
@@ -282,7 +283,7 @@ def _write_compared(store: Store, judgements: Judgements) -> list[_Comparison]:
 
 
 def _run_ids(names: tuple[str, str], file: judge_files.JudgeFile) -> tuple[str, str]:
-    """Names of runs that are made of a file, which may compare a model with itself."""
+    """Names of a file's two compared runs, which may be of the same model."""
     first, second = names
     suffix = _name_suffix(file)
     return f"{first}-{suffix}", f"{second}-{'against-' * (first == second)}{suffix}"
@@ -295,7 +296,7 @@ def _unknown_sample(row: judge_files.JudgedPair) -> Sample:
 
 
 def _samples(store: Store, judgements: Judgements) -> tuple[dict[int, _StoredRun], dict[Question, Sample]]:
-    """Stored runs by their side, and each question's sample."""
+    """Return stored runs by side, and each question's sample."""
     rows = judgements.rows
     contents = [row.contents for row in rows if row.contents]
     questions = list(dict.fromkeys(texts[:2] for texts in contents))
@@ -327,7 +328,7 @@ def _stored_runs(store: Store, questions: Sequence[Question]) -> list[_StoredRun
 
 
 def _new_samples(store: Store, judgements: Judgements, questions: Sequence[Question]) -> dict[Question, Sample]:
-    """The bundle's samples, or those that an import of the compared answers would have; written."""
+    """Write and return the bundle's samples, or those that an import of the compared answers would create."""
     samples = {key: judged_sample(official_judge.BENCHMARK, *key, LLM) for key in questions}
     if judgements.bundle is None or not questions:
         store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(samples.values())])

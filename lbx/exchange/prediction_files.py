@@ -1,6 +1,6 @@
-"""From a path to understood predictions: which files there are, what is in them, which samples they answer.
+"""Reading of prediction files: find the files of a path, parse them, and match rows with samples.
 
-Everything is checked here, before anything is written.
+Everything is checked here, before any write.
 """
 
 from __future__ import annotations
@@ -25,22 +25,21 @@ from lbx.store import Store
 from lbx.store.rows import stored_sample
 
 OPINION_FORMATS = (official_judge.JUDGEMENT_FORMAT, RATING_FORMAT)
-"""Formats of files of judgements and of raters' ratings."""
+"""Formats of judgements and of raters' ratings."""
 _AS_IT_STANDS = "; kept, but in no comparison with other runs"
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionFiles:
-    """What a path holds.
+    """Predictions read from a path.
 
     Attributes:
-        tasks: predictions by task, in the file's order.
-        files: of each file its name, its task (None where a file has several), how many rows it has, and whether a
-            line feed ends it.
-        content_sha256: over the files' bytes and what they were taken for.
-        ignored: names of what else lies in the folder.
-        judged: whether the rows are for a judge, which no metric scores.
-        stripped: whether reasoning was taken out of the answers.
+        tasks: predictions by task, in file order.
+        files: each file's name, task (None if it has several), number of rows, and whether it ends with a line feed.
+        content_sha256: over the files' bytes and how they were interpreted.
+        ignored: names of the folder's other entries.
+        judged: whether the rows are for a judge, which metrics do not score.
+        stripped: whether reasoning was removed from the answers.
     """
 
     tasks: Mapping[str, list[Prediction]]
@@ -56,14 +55,14 @@ class PredictionFiles:
 
 
 def format_named(name: str, own: Collection[str] = (), *, how: str = "") -> PredictionFormat:
-    """The format of a benchmark's prediction files.
+    """Find the format of a benchmark's prediction files.
 
     Args:
-        own: names of the benchmarks of one's own that can be meant.
-        how: what else it takes for them to be meant.
+        own: names of the user's own benchmarks that are accepted.
+        how: additional condition for accepting them, for the message.
 
     Raises:
-        UsageError: there is none of this name.
+        UsageError: the name is unknown.
     """
     names = [*format_names(), *own]
     form = BENCHMARKS[name].predictions if name in names else None
@@ -79,10 +78,10 @@ def read(form: PredictionFormat, path: Path, *, e: bool = False) -> PredictionFi
     """Read a format's file or folder.
 
     Args:
-        e: the folder holds a benchmark's "_e" tasks; one inside a folder "pred_e" is known by that.
+        e: whether the folder has a benchmark's "_e" tasks; implied by a parent folder "pred_e".
 
     Raises:
-        UsageError: something is wrong with a file; names it, and the line.
+        UsageError: a file is malformed; the message gives file and line.
     """
     if not path.exists():
         raise UsageError(f"There is nothing at {path}.", fix="Give the predictions' place.")
@@ -117,7 +116,7 @@ def file_entry(path: Path, task: str | None, content: Content) -> dict[str, Any]
 
 
 def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, Path], tuple[str, ...]]:
-    """The files of a folder by their tasks, and what else is in it; or the one file that was named itself."""
+    """Return the files of a folder by task and the names of its other entries, or the file itself."""
     files: dict[str, Path] = {}
     ignored, others = [], []
     for entry in [path] if path.is_file() else sorted(path.iterdir()):
@@ -130,7 +129,7 @@ def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, 
         task = task_named(form, entry, e)
         if task not in form.known_tasks:
             if entry != path and not get_close_matches(task, form.known_tasks, n=1):
-                ignored.append(name)  # as rows for a judge, in files named after models
+                ignored.append(name)  # kept as rows for a judge; these files are named after models
                 others.append((entry, task))
                 continue
             raise _unknown(form, entry, task)
@@ -147,20 +146,20 @@ def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, 
 
 
 def task_named(form: PredictionFormat, file: Path, e: bool) -> str:
-    """The task that a file's name tells; it may be an unknown one."""
+    """Task in a file's name, which may be unknown."""
     task = form.task_of(file.name.partition(".")[0], e=e)
     return task if task in form.known_tasks else _named_inside(form, file, e) or task
 
 
 def _named_inside(form: PredictionFormat, file: Path, e: bool) -> str | None:
-    """The one task whose name stands in the file's between other words, as in "qasper-MODEL.jsonl"; else None."""
+    """The only task whose name is part of the file's name, as in "qasper-MODEL.jsonl"; else None."""
     stem = file.name.removesuffix(".gz").removesuffix(".jsonl")
     inside = {
         (match.start(), match.end()): match[0]
         for name in form.known_tasks
         for match in re.finditer(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", stem)
     }
-    # "qasper" stands in "qasper_e" as well: only what stands in no longer name counts.
+    # "qasper" is part of "qasper_e" too: only matches outside a longer match count.
     whole = {
         form.task_of(name, e=e)
         for (start, end), name in inside.items()
@@ -193,14 +192,14 @@ def _nothing(form: PredictionFormat, path: Path) -> UsageError:
 
 
 def match(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> PredictionFiles:
-    """The same predictions, each of the bundle's sample that it answers (without its document).
+    """Match predictions with the bundle's samples, without their documents.
 
-    Equal samples are taken in the data's order, so a file in that order is matched place by place. A row that answers
-    none keeps the sample that its file tells of, under a name that begins with ``UNMATCHED``, and a note says why.
+    Equal samples are used in the data's order, so a file in that order is matched row by row. A row without a match
+    keeps the sample of its file under a name that begins with ``UNMATCHED``, with the reason as a note.
 
     Raises:
-        UsageError: no row answers a sample, or one does not that cannot be scored by itself; names file and line.
-        BundleError: the bundle has no data of any task, or they are damaged.
+        UsageError: no row matches a sample, or an unmatched row cannot be scored by itself; names file and line.
+        BundleError: the bundle lacks the data of all tasks, or it is damaged.
     """
     held = {task.name for task in BENCHMARKS[form.name].tasks(bundle, list(reading.tasks))}
     tasks = {}
@@ -214,7 +213,7 @@ def match(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> P
 
 
 def refuse_strangers(bundle: Bundle, rows: Sequence[Prediction]) -> None:
-    """Raise UsageError where none of the rows answers a sample of the bundle."""
+    """Raise UsageError if no row matches a sample of the bundle."""
     if rows and all(map(unmatched, rows)):
         first = rows[0]
         raise UsageError(
@@ -225,7 +224,7 @@ def refuse_strangers(bundle: Bundle, rows: Sequence[Prediction]) -> None:
 
 
 def bundled_samples(form: PredictionFormat, bundle: Bundle, task: str) -> list[Sample]:
-    """A task's samples without their documents. Raises BundleError: they are not there, or damaged."""
+    """A task's samples without their documents. Raises BundleError if they are missing or damaged."""
     try:
         return [replace(sample, context="") for sample in BENCHMARKS[form.name].samples(bundle, task)]
     except BundleError as exc:
@@ -234,7 +233,7 @@ def bundled_samples(form: PredictionFormat, bundle: Bundle, task: str) -> list[S
 
 
 def unmatched(prediction: Prediction) -> bool:
-    """Whether a row, matched with a bundle, answers none of its samples, and keeps one of its own."""
+    """Whether a row matches no sample of the bundle, and keeps a sample of its own."""
     return prediction.sample_id.startswith(UNMATCHED)
 
 
@@ -265,14 +264,14 @@ def _matched(form: PredictionFormat, samples: list[Sample], predictions: list[Pr
 
 
 def why_unmatched(*, known: bool) -> str:
-    """Why a row stays alone; ``known``: its question is in the bundle."""
+    """Reason for an unmatched row; ``known``: its question is in the bundle."""
     if known:
         return "an earlier row already answers the question that it matches"
     return "no question of the bundle matches it"
 
 
 def _all_alone(form: PredictionFormat, predictions: list[Prediction]) -> list[Prediction]:
-    """The rows of a task that is not in the bundle; the first one's note speaks for all."""
+    """Rows of a task that the bundle lacks; only the first has a note, which covers all."""
     alone, answers, why = Alone(form, 0), [], "its task is not in the bundle (the same holds for all its rows)"
     for prediction in predictions:
         answers.append(alone.row(prediction, why) if prediction.sample else prediction)
@@ -281,10 +280,10 @@ def _all_alone(form: PredictionFormat, predictions: list[Prediction]) -> list[Pr
 
 
 class Alone:
-    """Names for rows that answer no sample of the bundle: equal ones for equal rows, whatever file they are in.
+    """Naming of rows that match no sample of the bundle: equal rows have equal names, in any file.
 
     Args:
-        behind: how many samples the bundle has; the rows come after them.
+        behind: number of samples in the bundle; the rows' positions follow theirs.
     """
 
     def __init__(self, form: PredictionFormat, behind: int) -> None:
@@ -292,7 +291,7 @@ class Alone:
         self._times: Counter[tuple[str, int]] = Counter()
 
     def row(self, prediction: Prediction, why: str) -> Prediction:
-        """The row with a sample of its own, and why as a note. Raises UsageError: it says too little to be scored."""
+        """Give a row its own sample and the reason as a note. Raises UsageError if it cannot be scored by itself."""
         sample, form = prediction.sample, self._form
         if sample is None or not form.stands_alone:
             raise wrong(prediction.line.where, why)
@@ -310,7 +309,7 @@ class Alone:
 
 
 def _by_place(form: PredictionFormat, samples: list[Sample], predictions: list[Prediction]) -> list[Prediction]:
-    """The predictions as answers to the samples at their places; [] where that cannot be."""
+    """Match predictions with the samples at the same positions; [] if that fails."""
     pairs = list(zip(predictions, samples, strict=False))
     if len(pairs) < len(predictions) or not all(form.same_place(*pair) for pair in pairs):
         return []
@@ -330,7 +329,7 @@ def _problem(form: PredictionFormat, prediction: Prediction, sample: Sample) -> 
 
 
 def refuse_others(form: PredictionFormat, store: Store, reading: PredictionFiles, *, bundle: bool) -> None:
-    """Raise ConflictError if the results file holds another sample of the same name with other references."""
+    """Raise ConflictError if the results file has a sample of the same name with other references."""
     for task, predictions in reading.tasks.items():
         known = _stored_samples(store, form.name, task)
         for prediction in predictions:

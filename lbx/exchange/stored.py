@@ -1,4 +1,4 @@
-"""A run's answers as the results file holds them, in the order of their prediction file, with their scores."""
+"""Stored answers of a run in the order of their prediction file, with their scores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IN_THE_DATA, _AS_IMPORTED = "a.position, g.iteration", "g.created_at"
 
 
 def answered_tasks(store: Store, form: PredictionFormat, run_id: str) -> list[str]:
-    """The tasks that a run has generations of, in the paper's order."""
+    """Tasks with generations of a run, in the paper's order."""
     rows = store.query("SELECT DISTINCT task FROM generations WHERE run_id = ? AND benchmark = ?", [run_id, form.name])
     tasks = {row[0] for row in rows.rows}
     return [task for task in form.known_tasks or sorted(tasks) if task in tasks]
@@ -31,7 +31,7 @@ def answered_tasks(store: Store, form: PredictionFormat, run_id: str) -> list[st
 def stored_answers(
     store: Store, form: PredictionFormat, run_id: str, task: str | None = None, order: str = _IN_THE_DATA
 ) -> Iterator[StoredAnswer]:
-    """A run's answers to a task, or to all of them, that did not fail."""
+    """Yield a run's successful answers to a task, or to all tasks."""
     rows = store.query(
         f"""
         SELECT g.task, a.sample_id, a.language, a.length, a.length_unit, a."references", a.question, a.meta,
@@ -57,17 +57,17 @@ _JUDGED = """
 
 
 def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> ScoredRun:
-    """A run's scored answers, those that its prediction file has.
+    """Return the scored answers that a run's prediction file contains.
 
     Args:
-        run: the row of ``runs``.
+        run: row of the table ``runs``.
 
     Raises:
         UsageError: no answer is scored.
     """
     settings, made = json.loads(run["settings"]), run["backend"] != "import"
     if run["backend"] == "endpoint" and settings.get("backend.tokenizer") is None:
-        settings["context_window"] = None  # of characters: nobody knows the server's
+        settings["context_window"] = None  # it counts characters: the server's window in tokens is unknown
     label = form.label(run["model"], settings) if made else run["model"]
     find = partial(_made_lines, label=label) if made else _imported_lines
     lines = list(find(store, form, run["run_id"]))
@@ -121,7 +121,7 @@ class _Scores:
             self._found[task, sample_id, iteration] = (dict(metrics), lacks, failed)
 
     def line(self, answer: StoredAnswer, row: Any) -> Iterator[ScoredLine]:
-        """The answer with its scores; nothing where it has none, as rows for a judge."""
+        """Yield the answer with its scores; skip an unscored answer, such as rows for a judge."""
         sample = answer.sample
         if texts := self._found.get((sample.task, sample.sample_id, answer.iteration)):
             scores, lacks, failed = texts

@@ -1,1 +1,1 @@
-"""From answers to scores, and from scores to official numbers with their intervals."""
+"""Scoring of answers, and aggregation of scores to official numbers with intervals."""

@@ -1,4 +1,4 @@
-"""Numbers from scores: of tasks, of lengths, over tasks, each with how sure it is and what failures leave open."""
+"""Aggregation of scores: per task, per length and over tasks, with intervals and bounds for failed answers."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from lbx.statistics.estimates import Estimate, interval, labels_of
 from lbx.store import GroupRow, ResultRow, Store
 from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, NumberRow, stored_sample
 
-# While answers are scored again, those of some tasks have scores of another version.
+# While answers are scored again, some tasks still have scores of an older version.
 _NEWEST_VERSION = "SELECT max(metric_version) FROM scores WHERE run_id = ? AND benchmark = ?"
 
 
 def add_up_named(store: Store, run_id: str, benchmark: str, *, ended: bool) -> None:
-    """``add_up`` of a benchmark by its name; an unknown benchmark counts as a user's own."""
+    """Call ``add_up`` by a benchmark's name; an unknown benchmark counts as a user's own."""
     add_up(store, run_id, known(benchmark) or OwnBenchmark(benchmark), ended=ended)
 
 
 def add_up(store: Store, run_id: str, benchmark: Benchmark, *, ended: bool = True) -> None:
-    """Write a run's numbers of one benchmark, of tasks and over tasks, from the scores in the results file; and what
-    judges and people say of the run, or of a judge those of the runs that it judged.
+    """Write a run's numbers of one benchmark, from the scores in the results file, and opinions of judges and raters.
+
+    For a judge's run, write the opinions on the runs that it judged.
 
     Args:
-        ended: whether no more answers are to come: a task of which nobody counted the samples has them all then.
+        ended: whether the run is complete: a task without a known number of samples counts as fully answered then.
     """
     if benchmark.name == JUDGE:
         opinions.add_up_judge(store, run_id)
@@ -50,7 +51,7 @@ def add_up(store: Store, run_id: str, benchmark: Benchmark, *, ended: bool = Tru
 
 
 def add_up_completed(store: Store, benchmarks: Mapping[str, Benchmark]) -> None:
-    """Make anew what is made of samples of which the file knows more now: another run has told their documents, say."""
+    """Recompute numbers over samples that have been completed since, for example with documents from another run."""
     tasks = [f"{benchmark}/{task}" for benchmark, task in store.completed]
     runs = (
         "SELECT DISTINCT run_id, benchmark FROM generations "
@@ -63,11 +64,11 @@ def add_up_completed(store: Store, benchmarks: Mapping[str, Benchmark]) -> None:
 
 
 class _AddingUp:
-    """A run's numbers of one benchmark, from rows to rows.
+    """Numbers of one benchmark of a run.
 
-    A failed answer counts as all wrong, then as all right, in every number that it would have had a part in. Of an
-    imported failure nobody may know more than its name: it counts in the numbers over everything, and those over a
-    part of its task have no bounds.
+    Failed answers count as all wrong and as all right, for the two bounds of every number that they would be part of.
+    An imported failure may have only a sample name: it counts in numbers over all samples, and numbers over a part of
+    its task have no bounds.
     """
 
     def __init__(self, store: Store, run_id: str, benchmark: Benchmark, version: int, *, ended: bool) -> None:
@@ -80,7 +81,7 @@ class _AddingUp:
             "WHERE run_id = ? AND benchmark = ? GROUP BY ALL",
             self._names,
         ).rows
-        # What only judges and people read is no part of what a number could have been made of.
+        # Samples that only judges and people rate are not part of any number.
         self._asked = {task: min(count, self._scorable.get(task) or count) for task, count, *_ in counts}
         self._failed = {task: self._failed_rows(task) for task, _, failed, _ in counts if failed}
         self._lost = [task for task, _, failed, every in counts if failed == every and benchmark.catalogue.has(task)]
@@ -102,7 +103,7 @@ class _AddingUp:
         ]
 
     def numbers(self, tasks: Mapping[str, ScoredRows]) -> list[NumberRow]:
-        """Of tasks, of their lengths, and over them."""
+        """Return the numbers of tasks, of their lengths, and over tasks."""
         places = _places(self._benchmark, in_order(self._benchmark, self._asked))
         results = [row for task, one in tasks.items() for row in self._results(task, one, places[task])]
         self._heads = {row.task: row for row in results if row.headline}
@@ -112,7 +113,7 @@ class _AddingUp:
         return [*results, *lengths, *groups, *self._whole(tasks, groups)]
 
     def _results(self, task: str, rows: ScoredRows, place: int) -> list[ResultRow]:
-        """A task's numbers; over a part of its samples none of them is official."""
+        """Numbers of a task; none is official unless all samples are scored."""
         whole = self._is_whole(task, rows)
         numbers = self._aggregate(task, rows)
         head = number(self._benchmark.name, task, rows)
@@ -131,7 +132,7 @@ class _AddingUp:
         ]  # fmt: skip
 
     def _lengths(self, task: str, rows: ScoredRows) -> list[LengthRow]:
-        """The headline by length: of documents as the benchmark counts them, and of prompts in the model's tokens."""
+        """Headline metric by length: of documents in the benchmark's unit, and of prompts in the model's tokens."""
         head = self._heads[task].metric if task in self._heads else None
         tokens = np.nan_to_num(rows.column("original_tokens"))
         units = {str(unit): rows.column("length") for unit in rows.column("length_unit")[:1]}
@@ -149,7 +150,7 @@ class _AddingUp:
         return results
 
     def _groups(self, tasks: Mapping[str, ScoredRows]) -> list[GroupRow]:
-        """Numbers over tasks. Those that a task without all of its samples has a part in are not official."""
+        """Numbers over tasks; not official if a task with missing samples is part of them."""
         groups = self._benchmark.groups(tasks) if tasks else []
         whole = {task: rows for task, rows in tasks.items() if self._is_whole(task, rows)}
         if len(whole) < len(tasks):
@@ -172,9 +173,9 @@ class _AddingUp:
         ]  # fmt: skip
 
     def _whole(self, tasks: Mapping[str, ScoredRows], groups: Sequence[GroupRow]) -> list[BenchmarkRow]:
-        """The one score of the leaderboard: the benchmark's own average, else the mean of its tasks' headlines.
+        """The benchmark's leaderboard score: its own average, else the mean of its tasks' headlines.
 
-        A task of which all answers failed counts, too, in what they leave open.
+        Tasks with only failed answers count in the bounds.
         """
         if own := next((group for group in groups if group.grouping == "overall"), None):
             columns = {column.name: getattr(own, column.name) for column in fields(NumberRow)}
@@ -199,7 +200,7 @@ class _AddingUp:
         return self._benchmark.aggregate(task, rows) if self._benchmark.catalogue.has(task) else plain_numbers(rows)
 
     def _filled(self, tasks: Mapping[str, ScoredRows]) -> list[dict[str, ScoredRows]]:
-        """The tasks' rows with failures all wrong, and all right; [] without failures."""
+        """The tasks' rows with failures all wrong, and with failures all right; [] without failures."""
         rules = self._benchmark.scoring
         complete = not rules.uncounted_metric or all(rules.counts(row) for rows in tasks.values() for row in rows)
         if complete and not any(task in self._failed or task in self._unnamed for task in tasks):
@@ -209,7 +210,7 @@ class _AddingUp:
             failed = self._failed.get(task, [])
             like = next(iter((*rows, *failed)), None)
             if like is None:
-                return [{}, {}]  # nothing to go by: no number over the task has bounds
+                return [{}, {}]  # no row to copy from: numbers over the task get no bounds
             unnamed = [
                 replace(like, sample=replace(like.sample, sample_id=name), iteration=iteration, cluster="")
                 for name, iteration in self._unnamed.get(task, ())
@@ -235,7 +236,7 @@ class _AddingUp:
         }
 
     def _holds_whole_tasks(self, estimate: Estimate) -> bool:
-        """Whether failures of which only the name is known have their part in a number, wherever they belong."""
+        """Whether all failures with only a sample name count in a number, regardless of their part of the task."""
         for stratum in estimate.strata if self._unnamed else ():
             tasks = Counter(str(sample).partition("/")[0] for sample in labels_of(set(stratum.samples.tolist())))
             if any(task in self._unnamed and count < self._asked[task] for task, count in tasks.items()):
@@ -243,7 +244,7 @@ class _AddingUp:
         return True
 
     def _is_whole(self, task: str, rows: ScoredRows) -> bool:
-        """Whether every sample that the metrics count has a score, as often as any."""
+        """Whether every sample that metrics count has a score in every iteration."""
         samples = self._scorable.get(task)
         if samples is None:
             return self._ended
@@ -251,19 +252,19 @@ class _AddingUp:
 
 
 def _filled(benchmark: Benchmark, rows: ScoredRows, failed: Sequence[ScoredSample], value: float) -> ScoredRows:
-    """All rows, with this score for what failed and for what the official number does not count."""
+    """All rows, with this score for failures and for answers that the official number does not count."""
     metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
     rules = benchmark.scoring
     filled = [row if rules.counts(row) else replace(row, scores=rules.missing_scores(metrics, value)) for row in rows]
     for row in failed:
-        # An empty answer has the same metrics as any other; none, where a question is not scored at all.
+        # An empty answer has the usual metrics, or no metrics if the question is not scored.
         if own := [one.metric for one in benchmark.score(row.sample, "")]:
             filled.append(replace(row, scores=rules.missing_scores(metrics or own, value)))
     return ScoredRows.of(filled)
 
 
 def _interval(benchmark: Benchmark, number: TaskScore | GroupScore | Average) -> dict[str, Any]:
-    """The columns of ``NumberRow`` that say how sure it is."""
+    """Interval columns of ``NumberRow``."""
     if number.estimate is None:
         return {}
     return told(interval(number.estimate), benchmark, clustered=number.estimate.clustered)
@@ -274,11 +275,11 @@ def _place(group: GroupScore) -> tuple[str, str, str]:
 
 
 def _places(benchmark: Benchmark, tasks: Iterable[str]) -> dict[str, int]:
-    """Each task's place in the paper, not among the tasks of a run: runs of different tasks share the paper's table."""
+    """Each task's place in the paper, not in the run: runs of different tasks share the paper's table."""
     return {task: place for place, task in enumerate(dict.fromkeys([*benchmark.catalogue.names, *tasks]))}
 
 
 def in_order(benchmark: Benchmark, tasks: Iterable[str]) -> list[str]:
-    """The tasks as the paper orders them; those it does not know by name, after the others."""
+    """Sort tasks in the paper's order; unknown tasks follow by name."""
     known = {task: place for place, task in enumerate(benchmark.catalogue.names)}
     return sorted(tasks, key=lambda task: (known.get(task, len(known)), task))

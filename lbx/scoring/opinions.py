@@ -1,7 +1,7 @@
-"""What judges and people say of a run's answers, added up: win rates and mean ratings, each with how sure it is.
+"""Aggregation of judges' and people's opinions on a run's answers: win rates and mean ratings, with intervals.
 
-The sums are the views' (``judge_results``, ``rating_results``); here are the intervals, by the document of the judged
-question, and the rows of ``numbers`` that reports of the judged run show.
+Sums come from views (``judge_results``, ``rating_results``); this module adds intervals, clustered by the document of
+the judged question, and the rows of ``numbers`` for reports on the judged run.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from lbx.store.rows import sureness as columns_of
 Row = dict[str, Any]
 
 _FIRST = 1000
-"""Behind the places of a benchmark's own numbers."""
+"""Position after a benchmark's own numbers."""
 _VERSION = 1
 _KEY = ("benchmark", "run_id", "against_run_id")
 _OF_RUNS = "WHERE len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], run_id)"
 
 
 def judged(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
-    """The rows of ``judge_results``, of all judged runs or of some, with the columns of ``SureRow``."""
+    """Rows of ``judge_results``, of all judged runs or of some, with the columns of ``SureRow``."""
     order = (
         "benchmark, run_id, against_run_id NULLS FIRST, judge_id, array_position(['all', 'llm', 'human'], questions), "
         "task NULLS FIRST"
@@ -38,15 +38,15 @@ def judged(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
 
 
 def rated(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
-    """The rows of ``rating_results``, of all rated runs or of some, with the columns of ``SureRow``."""
+    """Rows of ``rating_results``, of all rated runs or of some, with the columns of ``SureRow``."""
     order = "set_id, benchmark, task NULLS FIRST, score DESC NULLS LAST, run_id, against_run_id NULLS FIRST"
     return _sure(store, f"rating_results {_OF_RUNS} ORDER BY {order}", "rated_answers", "set_id", run_ids)
 
 
 def _sure(store: Store, results: str, said: str, whose: str, run_ids: Collection[str]) -> list[Row]:
-    """Rows of a view of results, each with the interval of the rows of ``said`` that it is made of."""
+    """Rows of a view of results, each with the interval of its rows in ``said``."""
     held: dict[tuple[Any, ...], list[Row]] = {}
-    # In one order: sums, and intervals that are drawn, must not depend on how rows lie in the file.
+    # In a fixed order: sums and drawn intervals must not depend on the order of rows in the file.
     for row in store.query(f"FROM {said} {_OF_RUNS} ORDER BY ALL", [list(run_ids)]).dicts():
         of = (row[whose], *(row[name] for name in _KEY))
         for questions in ("all", *(mark.lower() for mark in row.get("marks", ()))):
@@ -61,10 +61,10 @@ def _sure(store: Store, results: str, said: str, whose: str, run_ids: Collection
 
 
 def estimate(rows: Iterable[Mapping[str, Any]], *, copies: bool = False) -> Estimate:
-    """The mean of scored rows, by question and document.
+    """Estimate the mean of scored rows, by question and document.
 
     Args:
-        copies: each row counts as often as its ``copies`` say.
+        copies: weight each row by its column ``copies``.
     """
     some = [row for row in rows if row["score"] is not None for _ in range(row["copies"] if copies else 1)]
     samples = coded((row["benchmark"], row["task"], row["sample_id"]) for row in some)
@@ -75,20 +75,18 @@ def estimate(rows: Iterable[Mapping[str, Any]], *, copies: bool = False) -> Esti
 
 
 def sureness(made: Estimate) -> dict[str, Any]:
-    """The columns of ``SureRow``."""
+    """Interval of an estimate as the columns of ``SureRow``."""
     if not made.strata:
         return dict.fromkeys(SURE) | {"method": "no number"}
     return columns_of(interval(made), "document" if made.clustered else "sample")
 
 
 def add_up(store: Store, run_ids: Collection[str]) -> None:
-    """Write what judges and people say of these runs' answers into ``numbers``, in place of what stands there;
-    and of the runs that were compared with these.
-    """
+    """Replace the opinions in ``numbers`` on the answers of these runs, and of runs that were compared with them."""
     ((somebody,),) = store.query("SELECT EXISTS (FROM judges) OR EXISTS (FROM rating_sets)").rows
     if not somebody:
         return
-    run_ids = sorted(filter(None, {*run_ids, *_compared_with(store, run_ids)}))  # a file may name nobody
+    run_ids = sorted(filter(None, {*run_ids, *_compared_with(store, run_ids)}))  # a file may have empty run names
     rows: dict[tuple[str, str], list[OpinionRow]] = {}
     for row in (*_judges(judged(store, run_ids)), *_people(rated(store, run_ids))) if run_ids else ():
         of_run = rows.setdefault((row["run_id"], row["benchmark"]), [])
@@ -133,14 +131,14 @@ def _compared_with(store: Store, run_ids: Collection[str]) -> list[str]:
 
 
 def add_up_judge(store: Store, judge_id: str) -> None:
-    """The same of all runs that a judge has judged."""
+    """Call ``add_up`` for all runs that a judge has judged."""
     add_up(store, [run for (run,) in store.query(
         "SELECT DISTINCT run_id FROM judgements WHERE judge_id = ? ORDER BY ALL", [judge_id]
     ).rows])  # fmt: skip
 
 
 def add_up_all(store: Store) -> None:
-    """The same of all runs that anybody has spoken of."""
+    """Call ``add_up`` for all runs with opinions."""
     add_up(store, [run for (run,) in store.query(
         "SELECT run_id FROM judgements UNION SELECT run_id FROM rated_answers UNION "
         "SELECT run_id FROM numbers WHERE kind = 'opinion' ORDER BY ALL"
@@ -148,7 +146,7 @@ def add_up_all(store: Store) -> None:
 
 
 def _judges(rows: Iterable[Row]) -> Iterable[Row]:
-    """Numbers over all tasks; those of a mark's questions where there are other ones, too."""
+    """Numbers over all tasks; also for the questions of each mark, if there are questions without it."""
     for row in rows:
         if row["task"] is not None or row["score"] is None:
             continue

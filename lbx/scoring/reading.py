@@ -1,4 +1,4 @@
-"""Results files with the numbers of all their answers: those of a run that goes on, or was killed, are made first."""
+"""Reading of results files with numbers for all answers; missing ones of running or killed runs are computed."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _UNFINISHED = """
     SELECT DISTINCT run_id, benchmark, status <> 'running' AS ended
     FROM unmade JOIN runs USING (run_id) ORDER BY ALL
 """
-"""What has scores and no numbers yet: its run goes on, was killed, or was being scored again."""
+"""Scores without numbers: the run is running, was killed, or was being rescored."""
 
 
 def add_up_unfinished(store: Store) -> None:
-    """Make the numbers of what has scores and none yet; in memory, where the file is only read."""
+    """Compute missing numbers of scored answers; in memory if the file is open read-only."""
     unfinished = store.query(_UNFINISHED).rows
     if not unfinished:
         return
-    from lbx.scoring.adding_up import add_up_named  # heavy, and most files need none of it
+    from lbx.scoring.adding_up import add_up_named  # slow import, which most files do not need
 
     if store.read_only:
         store.set_numbers_aside()
@@ -41,18 +41,18 @@ def add_up_unfinished(store: Store) -> None:
 
 
 def say_moment(store: Store) -> None:
-    """Log as of when a file is read that is being written."""
+    """Log the time of the snapshot, if another process is writing the file."""
     if store.snapshot is not None:
         log.info(f"{store.path} {store.snapshot}.")
 
 
 def read_added_up(path: Path, *, beside: Sequence[Path] = (), threads: int = 0, numbers: bool = True) -> Store:
-    """A results file, open to read, with numbers of all its answers: of those committed, where it is being written.
+    """Open a results file to read, with numbers for all of its answers (all committed answers of a file being written).
 
-    Other arguments and errors as of ``Store``.
+    Other arguments and errors: see ``Store``.
 
     Args:
-        numbers: whether any are wanted; of a run that goes on they take a while to make.
+        numbers: whether to compute missing numbers, which takes a while for a running run.
     """
     store = Store(path, beside_writer=True, beside=beside, threads=threads)
     try:
@@ -66,9 +66,9 @@ def read_added_up(path: Path, *, beside: Sequence[Path] = (), threads: int = 0, 
 
 
 def open_results(path: str | os.PathLike[str]) -> Results:
-    """Open a results file to read; of one that is being written, what is committed. See ``Results``.
+    """Open a results file as ``Results``; of a file that is being written, only committed data is read.
 
     Raises:
-        StoreError: it is no results file.
+        StoreError: it is not a results file.
     """
     return Results(read_added_up(Path(path)))

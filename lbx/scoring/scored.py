@@ -1,4 +1,4 @@
-"""The scored answers of a results file, as benchmarks add them up, with what else bears on a score beside each."""
+"""Scored answers of a results file in the form that benchmarks aggregate, with other columns that affect a score."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ from lbx.store.views import MODE_OF_RUN
 Array = npt.NDArray[Any]
 
 SURE = tuple(name for name in WHOLE if name != "within")
-"""The views' columns that say how sure a number is, but what further answers to the same samples would change."""
+"""The views' columns of uncertainty, except the effect of further answers to the same samples."""
 WHO = ("run_id", "model", "backend", "mode", "differs_in")
 
 
 Tasks = Mapping[str, ScoredRows]
-"""Answers in the data's order by their task, in the paper's order: samples that have neither document nor references,
-which no number needs, the headline the first of their scores.
+"""Answers in the data's order, by task in the paper's order.
 
-Columns beside those of ``Columns``: "score", the headline; "iteration"; those of ``Samples``; those of _BESIDE, NaN
-where nobody knows (of what is true or false 1 and 0); "reasoned"; "output_hash", 0 where it was not asked for.
+Samples lack document and references, which numbers do not need; the headline is the first score.
+
+Columns in addition to those in ``Columns``: "score" (headline), "iteration", "reasoned", "output_hash" (0 unless
+requested), the columns in ``Samples`` and in _BESIDE (NaN if unknown; booleans are 1 and 0).
 """
 
 _OF_SAMPLES = ("samples", "ids", "documents", "clusters", "clustered", "length", "length_unit")
@@ -58,7 +59,7 @@ _EVERY = """(
            '' AS question, '' AS language, 0 AS length, '' AS length_unit, '{}' AS meta
     FROM unknown
 )"""
-"""Samples, including those of imported failures, which have only a name in the file."""
+"""Samples, including those of imported failures, for which the file has only a name."""
 _NUMBERED = """
     SELECT asked.run, a.number AS sample, t.iteration, {columns}
     FROM {table} t JOIN (SELECT unnest($1::VARCHAR[]) AS run_id, unnest(range(len($1::VARCHAR[]))) AS run) asked
@@ -82,10 +83,10 @@ _SAMPLES = """
 def scored(
     store: Store, runs: Collection[str] = (), benchmarks: Collection[str] = (), *, outputs: bool = False
 ) -> Mapping[tuple[str, str], Tasks]:
-    """{(run, benchmark): its answers that have scores}, runs by name; of some runs and benchmarks, or of all.
+    """Return {(run, benchmark): scored answers}, sorted by run; of the given runs and benchmarks, or of all.
 
     Args:
-        outputs: whether ``output_hash`` is wanted, for which every output has to be read.
+        outputs: whether to compute ``output_hash``, which reads every output.
     """
     names = [name for (name,) in store.query("SELECT run_id FROM runs ORDER BY ALL").rows if not runs or name in runs]
     if (kept := _KEPT.get(store)) and kept.outputs >= outputs and kept.holds(names, benchmarks):
@@ -113,14 +114,13 @@ class _Kept(NamedTuple):
 
 
 _KEPT: WeakKeyDictionary[Store, _Kept] = WeakKeyDictionary()
-"""What was last read of a file that nobody writes: a page has several reports of the same answers, or of some of them.
-"""
+"""Last result for a file that is open read-only: a page has several reports on the same answers, or a subset."""
 
 
 def read(
     store: Store, names: Sequence[str], benchmarks: Sequence[str], scores: str, *, outputs: bool = False
 ) -> Mapping[tuple[str, str], Tasks]:
-    """``scored`` of these runs, from a table, a view or a query of scores."""
+    """Read scored answers of these runs (see ``scored``) from a table, a view or a query of scores."""
     metrics = [name for (name,) in store.query("SELECT DISTINCT metric FROM scores ORDER BY ALL").rows]
     samples = Samples(store, benchmarks)
     output = "hash(output)" if outputs else "0"
@@ -151,7 +151,7 @@ def read(
 def _columns(
     held: Mapping[str, Array], firsts: Array, answers: Mapping[str, Array], samples: Samples
 ) -> dict[str, Array]:
-    """Each answer's columns; ``firsts``: where its scores begin."""
+    """Each answer's columns; ``firsts``: indices of each answer's first score."""
     ranks = answers["sample"]
     return {
         "run": answers["run"],
@@ -167,8 +167,9 @@ def _columns(
 
 
 class _Scores(NamedTuple):
-    """Some answers' scores: the places of their metrics' names, and their values, the headline first; each answer's are
-    from one of ``ends`` to the next.
+    """Scores of some answers: indices of metric names, and values, headline first.
+
+    ``ends`` delimits each answer's scores.
     """
 
     metrics: Sequence[str]
@@ -182,7 +183,7 @@ class _Scores(NamedTuple):
         return cls(metrics, held["metric"][begin:end], held["score"][begin:end], ends - begin)
 
     def by_metric(self) -> dict[str, tuple[Array, Array | None]]:
-        """As ``Columns`` has them."""
+        """Return the form that ``Columns`` takes."""
         width, count = int(self.ends[1]), len(self.ends) - 1
         first = self.named[:width]
         if width * count == len(self.named) and (self.named.reshape(-1, width) == first).all():
@@ -213,7 +214,7 @@ def _made(of: Mapping[str, Array], scores: _Scores, samples: Samples, places: sl
 
 
 def known(benchmark: str) -> Benchmark | None:
-    """The benchmark of this name; None where nothing can be called so, as a foreign tool may have."""
+    """Find a benchmark by name; None for a name that is not valid, as another program may write."""
     try:
         return BENCHMARKS[benchmark]
     except KeyError:
@@ -221,7 +222,7 @@ def known(benchmark: str) -> Benchmark | None:
 
 
 def number(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
-    """The task's own headline over some of its answers; a plain mean where lbx knows no such task. None without any."""
+    """A task's headline over some of its answers; a plain mean for a task unknown to lbx. None without answers."""
     family = known(benchmark) if rows else None
     if family and family.catalogue.has(task):
         return family.headline(task, rows)
@@ -229,32 +230,32 @@ def number(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> TaskScore
 
 
 def overall(benchmark: str, tasks: Tasks, heads: Sequence[TaskScore]) -> GroupScore | None:
-    """The benchmark's one score of a run: over its own tasks, or the mean of the headlines of whatever tasks it has."""
+    """A run's benchmark score: over the benchmark's own tasks, or the mean of the headlines of the tasks it has."""
     family = known(benchmark)
     own = {task: rows for task, rows in tasks.items() if family and family.catalogue.has(task)}
     return first_overall(family.groups(own, averages_only=True) if family and own else [], heads)
 
 
 def plain_numbers(rows: Sequence[ScoredSample]) -> list[TaskScore]:
-    """The means of a task's metrics, the headline first: numbers of a task that lbx does not know."""
+    """Means of a task's metrics, headline first, for a task unknown to lbx."""
     metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
     return [one for metric in metrics for one in task_score(metric, rows, metric, None)]
 
 
 class Samples:
-    """The file's samples in the order of their benchmark's papers and data; of some benchmarks, or of all.
+    """Samples of the file in the order of their benchmark's paper and data; of some benchmarks, or of all.
 
     Args:
-        unknown: include the samples of failures that have no row of their own.
+        unknown: include the samples of failures without a row in ``samples``.
 
     Attributes:
-        ranks: by their number, their place in that order.
+        ranks: rank in that order, by sample number.
         names: (benchmark, task) of each task in this order.
-        tasks: by rank, which of them.
-        samples, clusters: by rank, as ``Stratum`` has them.
-        ids: by rank, a number for the sample's name, which samples of other tasks may have, too.
-        documents: by rank, a number for the document; for the sample where its document is unknown.
-        labels: by rank, the cluster; "" where nobody knows.
+        tasks: index in ``names``, by rank.
+        samples, clusters: by rank, as in ``Stratum``.
+        ids: number of the sample's name, by rank; equal names in other tasks have the same number.
+        documents: number of the document, by rank; number of the sample if its document is unknown.
+        labels: cluster, by rank; "" if unknown.
         clustered, length, length_unit: by rank.
     """
 
@@ -266,7 +267,7 @@ class Samples:
         self._families = {name: known(name) for name, _ in dict.fromkeys(named)}
         self.names = sorted(dict.fromkeys(named), key=self._place)
         families = [self._families[name] for name, _ in self.names]
-        # The others' clusters are documents, for which no sample has to be made.
+        # Other benchmarks cluster by document, which needs no Sample object.
         self._own = [one if one and type(one).cluster is not Benchmark.cluster else None for one in families]
         codes = {name: code for code, name in enumerate(self.names)}
         tasks = np.fromiter(map(codes.__getitem__, named), np.int64, len(named))
@@ -304,10 +305,11 @@ class Samples:
         parameters: Sequence[object] = (),
         then: Sequence[str] = (),
     ) -> dict[str, Array]:
-        """Rows of a table of answers as columns, by run and then in the data's order: "run" and "sample" are places
-        among ``runs`` and here, "key" is one number for both and the iteration; of one answer by the columns ``then``.
+        """Read rows of a table of answers as columns, sorted by run, by the data's order, then by the columns ``then``.
 
-        Numbers join two tables in a fraction of the time that names take.
+        "run" is an index in ``runs``, "sample" a rank; "key" is a single number for both and the iteration.
+
+        Joining two tables by numbers takes a fraction of the time of joining by names.
         """
         sql = _NUMBERED.format(samples=self._source, table=table, columns=columns, where=where)
         held = self._store.arrays(sql, [list(runs), self._benchmarks, *parameters])
@@ -317,7 +319,7 @@ class Samples:
         return {name: column[order] for name, column in held.items()}
 
     def sample(self, rank: int) -> Sample:
-        """A sample, as far as numbers need it."""
+        """Return a sample with the fields that numbers need."""
         if rank not in self._made:
             of = {name: column[rank] for name, column in self._columns.items()}
             self._made[rank] = Sample(
@@ -328,14 +330,14 @@ class Samples:
 
 
 def beside(rows: dict[str, Array], keys: Array) -> tuple[dict[str, Array], Array]:
-    """Those of some rows by key whose key is among others, which are sorted, too; and each one's place there."""
+    """Keep rows with a key in ``keys`` (both sorted by key); also return each row's index in ``keys``."""
     places = np.searchsorted(keys, rows["key"])
     present = np.append(keys, -1)[places] == rows["key"]
     return rows if present.all() else {name: column[present] for name, column in rows.items()}, places[present]
 
 
 def starts_of(*columns: Array) -> Array:
-    """Where any of some sorted columns has another value than before."""
+    """Indices at which any of some sorted columns changes value."""
     if not len(columns[0]):
         return np.zeros(0, np.int64)
     changes = np.logical_or.reduce([np.diff(column) != 0 for column in columns])
@@ -343,17 +345,17 @@ def starts_of(*columns: Array) -> Array:
 
 
 def named(store: Store) -> dict[str, dict[str, Any]]:
-    """{run: the columns WHO, its settings, and of a judge the rubric}."""
+    """Return {run: the columns WHO, its settings, and a judge's rubric}."""
     return store.once("named", lambda: {row["run_id"]: row for row in store.query(_NAMED).dicts()})
 
 
 def told(found: Interval, family: Benchmark | None, *, clustered: bool) -> dict[str, Any]:
-    """An interval as the views' columns."""
+    """Convert an interval to the views' columns."""
     return sureness(found, family.scoring.cluster_name if family and clustered else "sample")
 
 
 def as_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
-    """Rows by column names; what one lacks is NULL, and so is what is no number."""
+    """Build a table from rows by column name; missing and non-finite values are NULL."""
     return Table(columns, [tuple(_finite(row.get(name)) for name in columns) for row in rows])
 
 

@@ -1,4 +1,4 @@
-"""Scores from outputs: while a run goes on, at its end, and again later from what is stored."""
+"""Scoring of outputs: during a run, at its end, and again later from stored outputs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lbx.store.rows import stored_sample
 from lbx.store.runs import set_metric_version
 
 Progress = Callable[[int, int], None]
-"""Called with how many outputs are scored, and of how many."""
+"""Called with the number of scored outputs and their total."""
 
 
 def score_rows(run_id: str, key: SampleKey, benchmark: Benchmark, scores: Sequence[Score]) -> list[ScoreRow]:
-    """One output's scores as rows; the first metric is the headline."""
+    """Convert one output's scores to rows; the first metric is the headline."""
     return [
         ScoreRow(
             run_id, *key, score.metric, benchmark.metric_version, score.score, score.extracted,
@@ -31,12 +31,12 @@ def score_rows(run_id: str, key: SampleKey, benchmark: Benchmark, scores: Sequen
 
 @dataclass(frozen=True, slots=True)
 class Rescoring:
-    """What ``rescore`` scores, and with what.
+    """Options of ``rescore``.
 
     Attributes:
-        run_ids: only these runs; all without any.
-        similarities: finds likenesses for metrics that need an embedding model.
-        workers: processes; 0 means one for each core that this process may use.
+        run_ids: runs to score; all if empty.
+        similarities: source of similarities for metrics that need an embedding model.
+        workers: number of processes; 0 for one per usable core.
     """
 
     benchmarks: Mapping[str, Benchmark]
@@ -51,19 +51,19 @@ def rescore(
     progress: Progress = lambda _done, _total: None,
     said: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Score stored outputs with today's metrics, in place of their earlier scores.
+    """Score stored outputs with the current metrics, replacing earlier scores.
 
-    Each task's scores are committed as soon as it is done, so that an interrupted call loses only one task; who reads
-    them next adds them up.
+    Scores are committed task by task, so that an interrupted call loses only one task; the next reader computes its
+    numbers.
 
     Args:
         said: called with a sentence for each task that its benchmark does not have.
 
     Returns:
-        How many outputs were scored.
+        Number of scored outputs.
     """
     marks = ", ".join("?" for _ in wanted.run_ids)
-    # Answers for a judge are to questions that metrics score as well; officially no metric ever sees them.
+    # Answers for a judge are to questions that metrics score too, but officially they are never scored by a metric.
     judged = "SELECT run_id FROM runs WHERE json_extract(settings, '$.judged') = 'true'"
     chosen = f"AND run_id IN ({marks})" if wanted.run_ids else ""
     counts = {
@@ -96,7 +96,7 @@ def rescore(
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """One run's outputs of one benchmark, while they are scored again."""
+    """One run's outputs of one benchmark during rescoring."""
 
     benchmark: Benchmark
     store: Store
@@ -105,7 +105,7 @@ class _Family:
     pool: ScoringPool
 
     def rescore(self, task: str) -> Iterator[int]:
-        """Score one task's outputs; yields how many more are scored, and commits the scores at the end."""
+        """Score one task's outputs; yields the number of newly scored outputs, and commits all scores at the end."""
         benchmark = self.benchmark
         rows = list(self.store.samples(self.run_id, benchmark.name, task))
         samples = [stored_sample(benchmark.name, task, row) for row in rows]

@@ -1,4 +1,4 @@
-"""Scoring on all cores: a metric is a pure function, so outputs can be dealt out to processes."""
+"""Scoring on all cores: metrics are pure functions, so outputs can be distributed over processes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
 FEWEST = 256
-"""Outputs below which starting processes takes longer than scoring here."""
+"""Number of outputs below which starting processes takes longer than scoring in this process."""
 
 _CHUNK = 24
 _PRELOADED = ["lbx.benchmarks", "lbx.scoring.scoring_pool"]
 
 
 class ScoringInput(NamedTuple):
-    """What one call of ``Benchmark.score`` takes."""
+    """Arguments of a call of ``Benchmark.score``."""
 
     sample: Sample
     output: str
@@ -41,14 +41,14 @@ class ScoringInput(NamedTuple):
 
 
 class ScoringPool:
-    """Processes that score. Few outputs are scored in this one.
+    """Pool of scoring processes; a small number of outputs is scored in the current process.
 
     Args:
-        outputs: how many there will be in all.
-        workers: number of processes; 0 means one for each CPU that this process may use.
+        outputs: total number of outputs.
+        workers: number of processes; 0 for one per usable CPU.
 
     Raises:
-        UsageError: there are to be too many processes.
+        UsageError: ``workers`` is above the limit.
     """
 
     def __init__(self, outputs: int, workers: int = 0) -> None:
@@ -70,10 +70,10 @@ class ScoringPool:
             self._executor.shutdown(wait=kind is None, cancel_futures=True)
 
     def score(self, benchmark: Benchmark, answers: Sequence[ScoringInput]) -> Iterator[list[list[Score]]]:
-        """The scores of all answers, in their order, some answers at a time.
+        """Yield the scores of all answers in order, in chunks.
 
         Raises:
-            LbxError: a process was killed, by the system for want of memory or by a person.
+            LbxError: a process was killed, by the system for lack of memory or by a person.
         """
         parts = [answers[start : start + _CHUNK] for start in range(0, len(answers), _CHUNK)]
         if self._executor is None:
@@ -81,7 +81,7 @@ class ScoringPool:
                 yield _score(benchmark, part)
             return
         try:
-            # An executor that a signal stops while it starts its processes waits for them for ever at exit.
+            # An executor that a signal interrupts while it starts its processes waits for them forever at exit.
             with uninterrupted(), _no_main_module():
                 futures: list[Future[list[list[Score]]]] = [
                     self._executor.submit(_score, benchmark, part) for part in parts
@@ -98,9 +98,9 @@ class ScoringPool:
 
 @contextlib.contextmanager
 def _no_main_module() -> Iterator[None]:
-    """Processes that start meanwhile do not import the caller's main module.
+    """Keep new processes from importing the caller's main module.
 
-    Scoring needs nothing of it; importing it costs time, and a script without a main guard would run again.
+    Scoring does not need it; importing it takes time, and a script without a main guard would run again.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -116,7 +116,7 @@ def _begin() -> None:
 
 
 def _end_with_parent() -> None:
-    """A process that waits for work never learns that its parent was killed: it holds both ends of the queue."""
+    """Exit when the parent is killed: a worker waiting for work cannot notice, with both ends of the queue open."""
     parent = parent_process()
     if parent is not None:
         parent.join()

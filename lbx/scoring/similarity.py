@@ -1,4 +1,4 @@
-"""Likenesses that an embedding model gives to a metric, each text embedded once and kept in the results file."""
+"""Similarities for metrics, from an embedding model; each text is embedded once and stored in the results file."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _BATCH = 256
 
 
 class Similarities:
-    """Largest cosines between a text and its references.
+    """Maximum cosine similarity between a text and its references.
 
     Args:
-        embedder: the model; None uses only what the results file holds from earlier.
-        model: whose stored vectors count where there is no embedder; None takes the only model that has any of the
-            answers.
-        progress: called with how many texts are embedded, and of how many.
+        embedder: the model; None uses only stored vectors.
+        model: name of the model of stored vectors, without an embedder; None for the only model that has vectors of
+            any of the answers.
+        progress: called with the number of embedded texts and their total.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class Similarities:
         self._progress = progress
 
     def of(self, store: Store, wanted: Sequence[Compared | None]) -> list[float | None]:
-        """One likeness for each of ``wanted``: the float32 cosine, or None where a vector is missing.
+        """Compute a float32 cosine for each of ``wanted``; None if a vector is missing.
 
         Texts without a stored vector are embedded and stored first, in batches that are committed one by one.
 
         Raises:
-            UsageError: the file holds vectors of several models, and it was not said which counts.
+            UsageError: the file has vectors of several models, and no model was chosen.
             BackendError: the embedding model failed.
         """
         texts = {sha256_text(text): text for one in wanted if one is not None for text in (one.text, *one.references)}
@@ -61,7 +61,7 @@ class Similarities:
         if self._embedder is None:
             return {}
         made: dict[str, np.ndarray] = {}
-        # By length, as the embedder batches: a batch of equals wastes nothing on padding.
+        # By length, like the embedder's batches: texts of equal length need no padding.
         keys = sorted(missing, key=lambda key: len(missing[key]))
         for start in range(0, len(keys), _BATCH):
             part = keys[start : start + _BATCH]
@@ -73,12 +73,12 @@ class Similarities:
 
 
 def identity(embedder: Embedder) -> str:
-    """An embedding model's name in the results file: equal names give equal vectors."""
+    """Name of an embedding model in the results file: equal names give equal vectors."""
     return f"{embedder.info.name}/{embedder.info.fingerprint[:12]}"
 
 
 def _only_model(store: Store, texts: Sequence[str]) -> str | None:
-    """The model that answers were embedded by; their references may be those of other runs, too."""
+    """The model that embedded the answers; their references may also belong to other runs."""
     models = embedding_models(store, list(map(sha256_text, texts)))
     if len(models) > 1:
         raise UsageError(

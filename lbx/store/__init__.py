@@ -1,4 +1,4 @@
-"""The results file. The only room that imports duckdb, and not before a file is opened: most commands open none."""
+"""Results files. The only package that imports duckdb, when a file is opened, since most commands do not open any."""
 
 from __future__ import annotations
 

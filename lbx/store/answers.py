@@ -1,4 +1,4 @@
-"""Single answers of a results file, with all that is stored of them."""
+"""Single answers of a results file, with all stored data about them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lbx.store.store import Store
 _JSON = ("references", "meta", "steps")
 _ANSWER = "run_id, benchmark, task, sample_id, iteration"
 _MARKED = ", ".join(f"CASE WHEN {mark.of('g')} THEN '{mark.name}' END" for mark in OF_ANSWERS)
-# Imported failures may have no row in samples: their files name the question and hold nothing of it.
+# Imported failures may have no row in samples: their files have the question's name but no content.
 _FROM = "FROM generations g LEFT JOIN samples s USING (benchmark, task, sample_id)"
 _COLUMNS = (
     "g.*, coalesce(s.question, '') AS question, coalesce(s.\"references\", '[]') AS \"references\", s.language, "
@@ -30,14 +30,13 @@ _ORDER = "run_id, benchmark, task, position, sample_id, iteration"
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """One answer.
+    """A stored answer.
 
     Attributes:
-        key: of its sample and iteration.
-        values: columns of ``generations`` and, of its sample, question, references, language, length, length_unit,
-            meta and context_sha256.
+        values: columns of ``generations``, and the sample's question, references, language, length, length_unit, meta
+            and context_sha256.
         scores: rows of ``scores``: metric, metric_version, score, extracted, headline, error, partial.
-        marked: names of the marks that it bears.
+        marked: names of the answer's marks.
     """
 
     key: SampleKey
@@ -51,21 +50,21 @@ class StoredAnswer:
 
     @property
     def choices(self) -> dict[str, str]:
-        """{letter: text} of a question that has choices."""
+        """{letter: text} of a multiple-choice question; else empty."""
         meta = self.values["meta"]
         choices = meta.get("choices") if isinstance(meta, dict) else None
         return {str(letter): str(text) for letter, text in choices.items()} if isinstance(choices, dict) else {}
 
     @property
     def marks(self) -> list[str]:
-        """What may have spoilt its score, in words."""
+        """Descriptions of possible problems with its score."""
         cut = self.values.get("tokens_cut") or "some"
         texts = {mark.name: mark.of_answer.format(tokens_cut=cut) for mark in WORST_FIRST if mark.of_answer}
         return [words for name, words in texts.items() if name in self.marked]
 
 
 def _bears(mark: Mark) -> str:
-    """SQL: whether an answer ``g`` bears a mark, which may be one of its headline score."""
+    """SQL condition for an answer ``g`` with a mark, or with a headline score that has it."""
     if not mark.of_score:
         return mark.of("g")
     same = " AND ".join(f"c.{name} = g.{name}" for name in _ANSWER.split(", "))
@@ -73,19 +72,19 @@ def _bears(mark: Mark) -> str:
 
 
 LISTED: Mapping[str, Mark] = {mark.listed: mark for mark in WORST_FIRST if mark.listed}
-"""The marks that answers are listed with and chosen by."""
+"""Marks by which answers are listed and filtered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which answers of a file.
+    """Filter for answers of a file.
 
     Attributes:
-        runs, tasks: only these; () for all. A task is "benchmark/task".
-        patterns: any of these fits "benchmark/task/sample_id"; see ``patterns``.
-        mark: only those that bear this one of ``LISTED``; "any" for any of them, "" for all answers.
+        runs, tasks: allowed values; () for all. A task is "benchmark/task".
+        patterns: patterns of "benchmark/task/sample_id", any of which may match; see ``patterns``.
+        mark: required mark from ``LISTED``; "any" for any of them, "" for all answers.
         at_least, below: bounds of the headline score, 0 to 1; None for all answers.
-        text: only those with this in question, output or reasoning, whatever its case.
+        text: text that question, output or reasoning must contain, ignoring case.
     """
 
     runs: Sequence[str] = ()
@@ -97,7 +96,7 @@ class Choice:
     text: str = ""
 
     def found(self) -> tuple[str, list[object]]:
-        """SQL from FROM on, of answers ``g`` and their samples ``s``, and its parameters."""
+        """SQL from FROM on, with answers ``g`` and samples ``s``, and its parameters."""
         marks = [_bears(mark) for name, mark in LISTED.items() if self.mark in (name, "any")]
         texts = ("s.question", "g.output", "g.reasoning")
         rules: dict[str, tuple[bool, Sequence[object]]] = {
@@ -121,22 +120,22 @@ class Choice:
 
 
 def patterns(tasks: Sequence[str]) -> tuple[str, ...]:
-    """What --tasks takes, as patterns of "benchmark/task/sample_id", with * and ?; one may go on to the samples."""
+    """Convert --tasks to patterns of "benchmark/task/sample_id", with * and ?; each may also match single samples."""
     names = [name for text in tasks for part in text.split(",") if (name := part.strip())]
     return tuple(pattern for name in names for pattern in (("*",) if name == "all" else (name, f"{name}/*")))
 
 
 def fits(answer: str, parameter: str) -> str:
-    """SQL: whether an answer's row is of one of the patterns."""
+    """SQL condition for an answer's row to match one of the patterns."""
     key = f"{answer}.benchmark || '/' || {answer}.task || '/' || {answer}.sample_id"
     return f"len(list_filter({parameter}::VARCHAR[], lambda p: ({key}) GLOB p)) > 0"
 
 
 def tasks_named(store: Store, names: Sequence[str]) -> list[str]:
-    """The tasks of the file, as "benchmark/task", that these names mean; one without its benchmark is any benchmark's.
+    """Resolve names to the file's tasks, "benchmark/task"; a name without a benchmark matches tasks of any benchmark.
 
     Raises:
-        UsageError: a name means none.
+        UsageError: a name matches no task.
     """
     rows = store.query("SELECT DISTINCT benchmark, task FROM generations WHERE benchmark <> 'judge' ORDER BY ALL").rows
     held = {f"{benchmark}/{task}": task for benchmark, task in rows}
@@ -154,7 +153,7 @@ def _any_fits(key: str, wanted: Sequence[str]) -> bool:
 
 
 def list_answers(store: Store, choice: Choice, limit: int, *, skip: int = 0) -> Table:
-    """Answers in the data's order: run, sample, headline score, tokens, what may have spoilt it."""
+    """List answers in the data's order: run, sample, headline score, tokens, possible problems."""
     sql, parameters = choice.found()
     marks = ", ".join(f"CASE WHEN {_bears(mark)} THEN '{name}' END" for name, mark in LISTED.items())
     return store.query(
@@ -173,13 +172,13 @@ def list_answers(store: Store, choice: Choice, limit: int, *, skip: int = 0) -> 
 
 
 def count_answers(store: Store, choice: Choice) -> int:
-    """How many there are."""
+    """Count the matching answers."""
     sql, parameters = choice.found()
     return int(store.query(f"SELECT count(*) {sql}", parameters).rows[0][0])
 
 
 def answer_at(store: Store, choice: Choice, place: int) -> StoredAnswer | None:
-    """The answer at a place of the list, from 0, or None behind its end."""
+    """The answer at an index of the list, or None past its end."""
     sql, parameters = choice.found()
     keys = store.query(f"SELECT {_ANSWER} {sql} ORDER BY {_ORDER} LIMIT 1 OFFSET ?", [*parameters, place]).rows
     if not keys:
@@ -192,8 +191,10 @@ def answer_at(store: Store, choice: Choice, place: int) -> StoredAnswer | None:
 
 
 def opinions(store: Store, answer: StoredAnswer) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What judges and people said of an answer, alone or beside another: rows of ``judgements``, and of ``ratings``
-    with their sets' kinds, each with ``is_subject``: false where the verdict is told from the other answer's side.
+    """Return judgements and ratings of an answer, single or compared with another answer.
+
+    Rows of ``judgements``, and of ``ratings`` with the kind of their set, each with ``is_subject``: false if the
+    verdict is from the other answer's perspective.
     """
     key, run = answer.key, answer.run_id
     sides = [run, key.iteration, key.benchmark, key.task, key.sample_id, run, key.iteration, run, key.iteration]
@@ -227,7 +228,7 @@ def opinions(store: Store, answer: StoredAnswer) -> tuple[list[dict[str, Any]], 
 
 
 def opinion_words(opinion: Mapping[str, Any]) -> str:
-    """What a row of ``opinions`` says of the answer: "better", "4"; "" where it holds none."""
+    """Verdict on the answer in a row of ``opinions``, such as "better" or "4"; "" without a verdict."""
     number = opinion.get("rating", opinion.get("score"))
     if opinion["verdict"] is None:
         return "" if number is None else f"{number:g}"
@@ -238,15 +239,15 @@ def opinion_words(opinion: Mapping[str, Any]) -> str:
 
 
 def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAnswer]:
-    """Each run's answers to one sample.
+    """Find each run's answers to one sample.
 
     Args:
-        name: "benchmark/task/sample_id" or "task/sample_id", perhaps with "#iteration"; or a sample id that only one
-            task has.
-        runs: only these; () for all.
+        name: "benchmark/task/sample_id" or "task/sample_id", optionally with "#iteration"; or a sample id that is
+            unique to one task.
+        runs: allowed runs; () for all.
 
     Raises:
-        UsageError: there is none, or several tasks have a sample of that name.
+        UsageError: no answer matches, or several tasks have a sample of that name.
     """
     sample = "g.task || '/' || g.sample_id"
     rows = store.query(

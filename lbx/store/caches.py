@@ -1,4 +1,4 @@
-"""What is dear to compute and the same for every run: embedded texts by their hash, retrieved chunks by sample."""
+"""Cached results that are expensive to compute and equal for every run: text embeddings, and retrieved chunks."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class _RetrievalRow(TableRow):
 
 
 def embedding_models(store: Store, of: Sequence[str] = ()) -> list[str]:
-    """The models whose vectors the file holds: of any text, or of one of these, by hash."""
+    """Models with stored vectors: of any text, or of one of the given hashes."""
     some = "WHERE list_contains(?::VARCHAR[], text_sha256)" if of else ""
     rows = store.query(f"SELECT DISTINCT model FROM embeddings {some} ORDER BY ALL", [list(of)] if of else [])
     return [row[0] for row in rows.rows]
 
 
 def vectors(store: Store, model: str, hashes: Sequence[str]) -> dict[str, bytes]:
-    """The stored vectors of these texts, by hash; texts without one are left out."""
+    """Stored vectors by text hash, for those of the given texts that have a vector."""
     rows = store.query(
         "SELECT text_sha256, vector FROM embeddings WHERE model = ? AND text_sha256 IN (SELECT unnest(?::VARCHAR[]))",
         [model, list(hashes)],
@@ -64,9 +64,9 @@ def keep_vectors(store: Store, rows: Sequence[EmbeddedText]) -> None:
 
 
 def retrieved(store: Store, retriever: str, sample: Sample) -> list[Chunk] | None:
-    """A sample's chunks in document order, or None where this retriever has not been asked for it.
+    """A sample's chunks in document order, or None if this retriever has not processed it.
 
-    An empty document has no chunks; it is asked again, which costs nothing.
+    An empty document has no chunks; it is processed again, at no cost.
     """
     rows = store.query(
         "SELECT chunk_index, rank, score, text FROM retrievals "
@@ -78,12 +78,12 @@ def retrieved(store: Store, retriever: str, sample: Sample) -> list[Chunk] | Non
 
 
 def chunks_key(sample: Sample) -> tuple[str, str, str, str]:
-    """What chunks are kept under, beside their retriever."""
+    """Key of a sample's chunks, in addition to the retriever."""
     return sample.benchmark, sample.task, sample.sample_id, sha256_text(sample.context)
 
 
 def all_retrieved(store: Store, retriever: str) -> dict[tuple[str, ...], list[Chunk]]:
-    """All chunks that a retriever has found, by ``chunks_key``, each sample's in document order."""
+    """All chunks found by a retriever, by ``chunks_key``, in document order."""
     chunks_of: dict[tuple[str, ...], list[Chunk]] = {}
     for row in store.query(
         "SELECT benchmark, task, sample_id, context_sha256, chunk_index, rank, score, text FROM retrievals "

@@ -1,7 +1,7 @@
-"""Contents that a results file may have: lbx's tables with columns of their types, other plain tables, and views.
+"""Allowed contents of a results file: lbx's tables with columns of their types, other plain tables, and views.
 
-A view in the place of a table, a macro under the name of a function or a trigger would have DuckDB do what its author
-wanted whenever the file is read or written. Views under other names are allowed: only their owner's queries use them.
+A view under a table's name, a macro under a function's name, or a trigger would make DuckDB run its author's code
+whenever the file is read or written. Views under other names are allowed: only their owner's queries use them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HELD = """
 
 
 def refuse_foreign(connection: duckdb.DuckDBPyConnection, database: str, path: Path) -> None:
-    """Raise StoreError where an attached file holds what lbx never makes. Nothing of it is bound or run."""
+    """Raise StoreError if an attached file has contents that lbx never creates; none are bound or run."""
     for kind, name in connection.execute(_HELD, [database]).fetchall():
         if kind == "view" and name not in _TABLES:
             continue
@@ -71,7 +71,7 @@ def _refuse_other_columns(connection: duckdb.DuckDBPyConnection, database: str, 
 
 
 def another_version(path: Path, reason: str) -> StoreError:
-    """The error for a results file of another version of lbx."""
+    """Error for a results file of another version of lbx."""
     return StoreError(
         f"{path} was made by another version of lbx: {reason}.",
         fix="Read it with the version that made it, or write to another file.",
@@ -79,7 +79,7 @@ def another_version(path: Path, reason: str) -> StoreError:
 
 
 def schema_version(connection: duckdb.DuckDBPyConnection, database: str) -> int | None:
-    """The version of the tables in an attached file; None: it is none of lbx."""
+    """Schema version of an attached file; None if it is not a results file."""
     ((tables,),) = connection.execute(
         "SELECT count(*) FROM duckdb_tables() "
         "WHERE database_name = ? AND schema_name = 'main' AND table_name = 'lbx_schema'",
@@ -92,7 +92,7 @@ def schema_version(connection: duckdb.DuckDBPyConnection, database: str) -> int 
 
 
 def has_current_views(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Whether the file has exactly the views of this version, so that they need not be made again."""
+    """Whether the file has exactly the views of this version, which then need not be recreated."""
     stored = dict(
         connection.execute(
             "SELECT view_name, sql FROM duckdb_views() WHERE database_name = current_database() AND NOT internal"
@@ -102,7 +102,7 @@ def has_current_views(connection: duckdb.DuckDBPyConnection) -> bool:
         return False
     if views_digest(stored) == read_input(_GENERATED_DIGEST, SMALL).decode().strip():
         return True
-    if not _normal_views:  # another release of DuckDB: a query gets its stored form by way of JSON, without being bound
+    if not _normal_views:  # another release of DuckDB: JSON serialization normalizes a query without binding it
         normalised = connection.execute(
             "SELECT name, 'CREATE VIEW ' || name || ' AS ' || json_deserialize_sql(json_serialize_sql(query)) || ';' "
             "FROM (SELECT unnest(?::VARCHAR[]) AS name, unnest(?::VARCHAR[]) AS query)",
@@ -113,11 +113,11 @@ def has_current_views(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def views_digest(stored: Mapping[str, str]) -> str:
-    """Digest of the views, in their own form and in the form that DuckDB stores; it saves 30 ms at each opening."""
+    """Digest of the views, in their own form and in DuckDB's stored form; it saves 30 ms per opening."""
     return sha256_text(canonical_json([VIEWS, {name: stored[name] for name in VIEWS}]))
 
 
 _GENERATED_DIGEST = Path(__file__).with_name("views.sha256")
 """Written by ``docs/generate.py``."""
 _normal_views: dict[str, str] = {}
-"""The views in the form that DuckDB stores, found out once a process."""
+"""The views in DuckDB's stored form, computed once per process."""

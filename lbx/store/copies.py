@@ -1,8 +1,8 @@
-"""A results file on a disk of this machine, and its copy in a shared place.
+"""Results file on a local disk with a copy in a shared folder.
 
-DuckDB's file is locked and written in place, which shared file systems are slow or wrong at. So a run writes to a file
-of its own, and copies it, between two commits when some minutes have passed, and when it ends. A copy is complete or
-not there: it is made under another name and renamed.
+DuckDB locks its file and writes it in place, which shared file systems do slowly or wrong. So a run writes to a local
+file, and copies it between two commits every few minutes, and at its end. A copy is atomic: it is written under
+another name and renamed.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from lbx.store.store import Store
 
 _BLOCK = 1 << 20
 _COPIED = "copied"
-"""Beside the file: which copy was made of it last, so that what a killed run has left is known to follow that copy."""
+"""Name of a file next to the local one that records its last copy, to verify that a killed run's rest continues it."""
 
 
 class Copies:
-    """The file that a run writes, and its copying. See ``copied``.
+    """The file that a run writes, and its copies; see ``copied``.
 
     Attributes:
-        path: where to write.
+        path: the file to write to.
     """
 
     def __init__(self, path: Path, target: Path, every_s: float, say: Callable[[str], None]) -> None:
         self.path = path
         self._target, self._every_s, self._say = target, every_s, say
         self._last = time.monotonic() if target.is_file() else -math.inf  # the first commit shows that a run began
-        # Open until the end: DuckDB's lock on the file would go as soon as this process closes it anywhere.
+        # Kept open until the end: DuckDB's lock would be released as soon as this process closes the file anywhere.
         self._file: IO[bytes] | None = None
 
     def when_due(self, store: Store, prepare: Callable[[Store], None] = lambda _store: None) -> None:
-        """Copy the file if the last copy is old enough; what goes wrong is told, and the run goes on.
+        """Copy the file if the last copy is old enough; failures are reported, and the run continues.
 
         Args:
             store: the open file, between two commits.
-            prepare: what to do with it before.
+            prepare: called with it before the copy.
         """
         if not self._every_s or time.monotonic() - self._last < self._every_s:
             return
-        self._last = math.inf  # preparing commits, too
+        self._last = math.inf  # preparing commits as well
         try:
             prepare(store)
             store.checkpoint()
@@ -65,14 +65,14 @@ class Copies:
         self._last = time.monotonic()
 
     def finish(self) -> None:
-        """Copy the file of a run that has ended, and remove it here.
+        """Copy the file of a finished run, and remove the local file.
 
         Raises:
-            StoreError: it cannot be copied; says where the results are.
+            StoreError: it cannot be copied; the message gives the path of the results.
         """
         try:
             if self.path.is_file() and self.path.stat().st_size:
-                Store(self.path).close()  # takes in what a failure has left in DuckDB's log
+                Store(self.path).close()  # includes the rest of DuckDB's log after a failure
                 self._publish()
         except (OSError, StoreError) as exc:
             raise StoreError(
@@ -95,22 +95,22 @@ class Copies:
 
 @contextmanager
 def copied(target: Path, scratch: Path, every_s: float, say: Callable[[str], None]) -> Iterator[Copies]:
-    """Have a run write to a file under ``scratch``, and ``target`` be its copy, also however the block ends.
+    """Have a run write to a file under ``scratch``, and copy it to ``target``, also if the block fails.
 
-    What a killed run has left there is taken up where ``target`` is still its last copy, else it is told.
+    The rest of a killed run in ``scratch`` is continued if ``target`` is still its last copy, and reported otherwise.
 
     Args:
-        target: the results file; where it is there already, the run continues it.
-        scratch: a folder on a disk of this machine.
-        every_s: how often the file is copied while the run goes on; 0: only at its end.
-        say: told what a killed run has left, and what went wrong with a copy while the run went on.
+        target: the results file; the run continues it if it exists.
+        scratch: a folder on a local disk.
+        every_s: seconds between copies during the run; 0 to copy only at its end.
+        say: called with messages about the rest of a killed run, and about failed copies during the run.
 
     Raises:
-        StoreError: another run keeps this file, the folder cannot be written, or the last copy fails.
+        StoreError: another run has this file open, the folder cannot be written, or the last copy fails.
     """
-    target = target.resolve()  # a link stays one
+    target = target.resolve()  # keeps a link
     with alone(target):
-        if len(files_of(target)) > 1:  # a run that wrote to it itself was killed: what it has committed is in its log
+        if len(files_of(target)) > 1:  # a run that wrote to it directly was killed: its commits are in the log
             Store(target).close()
         try:
             path = _left_behind(target, scratch, say) or _begun(target, scratch)
@@ -129,10 +129,12 @@ def copied(target: Path, scratch: Path, every_s: float, say: Callable[[str], Non
 
 @contextmanager
 def alone(target: Path) -> Iterator[None]:
-    """Be the only process that replaces a file: two would each take away what the other added. Ends with the process.
+    """Lock a file against other processes that replace it, since each would drop the other's additions.
+
+    The lock ends with the process.
 
     Raises:
-        StoreError: another one does, or the folder cannot be written.
+        StoreError: another process has the lock, or the folder cannot be written.
     """
     lock = lock_beside(target)
     while True:
@@ -148,7 +150,7 @@ def alone(target: Path) -> Iterator[None]:
             )
         if os.fstat(descriptor).st_nlink:
             break
-        os.close(descriptor)  # who had it before has removed it between the two
+        os.close(descriptor)  # the previous owner removed it between opening and locking
     try:
         yield
     finally:
@@ -157,7 +159,7 @@ def alone(target: Path) -> Iterator[None]:
 
 
 def _lock_after(pause_s: float, descriptor: int) -> bool:
-    """Lock a file; who reads results looks for a moment whether it is locked (``lbx.store.snapshots``)."""
+    """Lock a file; readers of results briefly test its lock (``lbx.store.snapshots``)."""
     time.sleep(pause_s)
     return try_lock(descriptor)
 
@@ -170,7 +172,7 @@ def _begun(target: Path, scratch: Path) -> Path:
     path = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=scratch)) / target.name
     try:
         if target.is_file() and target.stat().st_size:
-            with closing(connect(target, read_only=True)[0]):  # nobody writes to it meanwhile
+            with closing(connect(target, read_only=True)[0]):  # locks out writers meanwhile
                 copy_database(target, path)
     except BaseException:
         shutil.rmtree(path.parent, ignore_errors=True)
@@ -180,7 +182,7 @@ def _begun(target: Path, scratch: Path) -> Path:
 
 
 def copy_database(path: Path, copy: Path) -> None:
-    """Copy a results file and DuckDB's log of its newest commits, which nobody writes meanwhile. Raises OSError."""
+    """Copy a results file and DuckDB's log of its newest commits, while no process writes it. Raises OSError."""
     for part in files_of(path):
         made = copy.with_name(copy.name + part.name.removeprefix(path.resolve().name))
         with open_input(part) as file, whole_file(made) as out:
@@ -190,7 +192,7 @@ def copy_database(path: Path, copy: Path) -> None:
 def _left_behind(target: Path, scratch: Path, say: Callable[[str], None]) -> Path | None:
     leftover = None
     for folder in sorted(scratch.glob(f"{_prefix(target)}*")):
-        if folder.lstat().st_uid != os.geteuid():  # anybody can work out its name, and what is in it
+        if folder.lstat().st_uid != os.geteuid():  # anyone can predict its name and contents
             continue
         path, copy = folder / target.name, folder / _COPIED
         if not path.is_file() or not copy.is_file():

@@ -1,4 +1,4 @@
-"""Runs that were made elsewhere: their rows, written in parts of a few megabytes."""
+"""Writing of imported runs, in batches of a few megabytes."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def import_of(
     metadata: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> RunRow:
-    """The row of a run that is made of files.
+    """Build the row of a run that was imported from files.
 
     Args:
-        form: the files' format.
-        content_sha256: of what makes it this run, and no other.
-        bundle: whose samples it answers.
-        versions: of the metrics that are to score it.
-        settings: what else is to be known of it.
+        form: name of the files' format.
+        content_sha256: hash of the content that identifies the run.
+        bundle: source of the samples that it answers.
+        versions: versions of the metrics that will score it.
+        settings: further settings to store.
     """
     settings = {"imported": form, "content_sha256": content_sha256, **settings}
     digest = bundle.digest if bundle else ""
@@ -48,7 +48,7 @@ def import_of(
 
 
 def refuse_other_content(store: Store, run_id: str, content_sha256: str) -> None:
-    """Raise StoreError where a run of this name was imported from files of another hash."""
+    """Raise StoreError if a run of this name was imported from files with another hash."""
     for (text,) in store.query("SELECT settings FROM runs WHERE run_id = ? AND backend = 'import'", [run_id]).rows:
         if json.loads(text).get("content_sha256") != content_sha256:
             raise StoreError(
@@ -58,13 +58,13 @@ def refuse_other_content(store: Store, run_id: str, content_sha256: str) -> None
 
 
 def write_import(store: Store, run: RunRow, samples: Iterable[SampleRow], generations: Iterable[GenerationRow]) -> None:
-    """Enter a run and its rows, which stays open until ``Store.finish_run``; the same again replaces the same rows.
+    """Write a run and its rows; it stays open until ``Store.finish_run``, and repeating it replaces the same rows.
 
     Args:
-        generations: in the order of their file, in which their times let an export find them again.
+        generations: in file order; their times preserve this order for exports.
 
     Raises:
-        StoreError: the file holds other samples under the same names, or another run of this name.
+        StoreError: the file has other samples under the same names, or another run of this name.
     """
     store.begin_run(run)
     try:
@@ -80,7 +80,7 @@ def write_import(store: Store, run: RunRow, samples: Iterable[SampleRow], genera
 
 
 def _batches(rows: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Rows in parts that are written at once; ``size`` in characters."""
+    """Split rows into batches for writing; ``size`` is in characters."""
     batch: list[T] = []
     held = 0
     for row in rows:

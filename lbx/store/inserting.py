@@ -1,4 +1,4 @@
-"""Rows into tables, many at once."""
+"""Bulk insertion of rows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lbx.store.rows import TableRow, as_json
 def insert(
     connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[TableRow], *, replace: bool = True
 ) -> None:
-    """Insert rows; one whose key is there replaces the old one, or is left out."""
-    # One JSON parameter instead of a statement a row: executemany is some 200 times slower here.
+    """Insert rows; a row with an existing key replaces the old row, or is skipped."""
+    # A single JSON parameter instead of a statement per row: executemany is some 200 times slower here.
     if not rows:
         return
     verb = "INSERT OR REPLACE" if replace else "INSERT OR IGNORE"
@@ -21,18 +21,18 @@ def insert(
 
 
 def rows_of_json(connection: duckdb.DuckDBPyConnection, table: str) -> str:
-    """SQL that turns one JSON parameter, an array of objects, into rows of a table's columns and types."""
+    """SQL that converts a JSON parameter, an array of objects, to rows of a table's columns and types."""
     columns = connection.execute(f"SELECT column_name, column_type FROM (DESCRIBE {table})").fetchall()
     return f"SELECT unnest(from_json(?::JSON, '[{as_json(dict(columns))}]'), recursive := true)"
 
 
 def as_parameter(rows: Sequence[TableRow]) -> str:
-    """The parameter of ``rows_of_json``."""
+    """Build the parameter of ``rows_of_json``."""
     return as_json([row.values() for row in rows])
 
 
 def column_type(values: Sequence[object]) -> str:
-    """The type of a column that holds these."""
+    """Type of a column with these values."""
     kinds = {type(value) for value in values if value is not None}
     for kind, name in (
         (frozenset({bool}), "BOOLEAN"),

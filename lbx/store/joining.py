@@ -1,9 +1,8 @@
-"""Which of two rows under one key counts, where a file that is being merged and the files before it hold both.
+"""Rules for two rows with the same key in a merge.
 
-The rule knows no order of files, so merging in any order, and again, gives the same rows. Of two answers the one with
-text counts, then the newer one: that is how a retried answer takes the place of one that failed or was empty. Two
-different texts are refused. An answer's scores come along with it; of two sets of scores the one that lacks nothing
-counts.
+The rules do not depend on the order of files, so merging in any order, or repeatedly, gives the same rows. An answer
+with text wins over one without, then the newer one: a retried answer replaces a failed or empty one. Two different
+texts are refused. An answer's scores come along with it; a complete set of scores wins over a partial one.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _MAY_DIFFER = {
     "scores": (),
     "retrievals": ("score",),
 }
-"""{table: columns in which two computations of the same thing may differ}."""
+"""{table: columns in which two computations of the same result may differ}."""
 _KEYS = {
     "generations": ANSWER,
     "scores": (*ANSWER, "metric"),
@@ -39,7 +38,7 @@ _UNEQUAL = {
         for row in ("old", "new")
     ),
 }
-"""How columns are compared that older versions of lbx left empty, or without token ids."""
+"""Comparison of columns that older versions of lbx left empty, or without token ids."""
 
 
 def _has_text(row: str) -> str:
@@ -47,24 +46,24 @@ def _has_text(row: str) -> str:
 
 
 def _weight(row: str) -> str:
-    """The heavier of two answers counts. Of two with the same text that is the one that older versions left less of."""
+    """SQL weight of an answer; the heavier wins. With equal text, columns that older versions left empty count."""
     known = f"({row}.output_ids IS NOT NULL)::INTEGER + ({row}.system_prompt IS NOT NULL)::INTEGER"
     text = _has_text(row)
     return f"({text}, CASE WHEN {text} THEN {known} ELSE 0 END, {row}.created_at, coalesce({row}.error, ''))"
 
 
 class AnswersHeldError(Exception):
-    """Some answers of a file are in the store already: its transaction has to be begun again."""
+    """Some answers of a file are already in the store; its transaction must be restarted."""
 
 
 def add_new_answers(connection: duckdb.DuckDBPyConnection, source: str) -> None:
-    """Add the answers and scores of an attached results file that shares no answer with the store.
+    """Add answers and scores of an attached results file that shares no answer with the store.
 
-    Keys alone are looked up, so that the parts of a run are joined in a time that grows with their answers: what
-    ``take_answers`` asks goes over all that is here, for each file again.
+    Only keys are looked up, so that merging the parts of a run takes time in proportion to their answers; the queries
+    of ``take_answers`` read the whole store again for each file.
 
     Raises:
-        AnswersHeldError: one of them is here.
+        AnswersHeldError: the store already has one of the answers.
     """
     try:
         for table in ("generations", "scores"):
@@ -74,13 +73,13 @@ def add_new_answers(connection: duckdb.DuckDBPyConnection, source: str) -> None:
 
 
 def take_answers(connection: duckdb.DuckDBPyConnection, source: str, path: Path) -> None:
-    """Add the answers of an attached results file, in an open transaction, with their scores.
+    """Add the answers of an attached results file, with their scores, in an open transaction.
 
     Args:
         source: the name under which it is attached.
 
     Raises:
-        StoreError: it holds another answer, or another score, under the same name.
+        StoreError: it has another answer, or another score, under the same key.
     """
     different = " OR ".join(_differences(connection, "generations").values())
     texts = f"{_has_text('old')} AND {_has_text('new')}"
@@ -114,13 +113,13 @@ def take_answers(connection: duckdb.DuckDBPyConnection, source: str, path: Path)
 
 
 def take_equal(connection: duckdb.DuckDBPyConnection, table: str, rows: str, path: Path) -> None:
-    """Add rows; those that are there already must be equal. Raises StoreError."""
+    """Add rows; rows with an existing key must be equal. Raises StoreError otherwise."""
     _refuse_other(connection, table, rows, path, "true")
     connection.execute(f"INSERT OR IGNORE INTO {table} BY NAME SELECT * FROM {rows}")
 
 
 def _differences(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, str]:
-    """{column: the test of whether it differs}."""
+    """{column: SQL condition that it differs}."""
     columns = [row[0] for row in connection.execute(f"SELECT column_name FROM (DESCRIBE {table})").fetchall()]
     return {
         name: _UNEQUAL.get(name, f'old."{name}" IS DISTINCT FROM new."{name}"')
@@ -151,11 +150,11 @@ def _refuse_other(connection: duckdb.DuckDBPyConnection, table: str, rows: str, 
 # Numbers
 
 Made = dict[tuple[str, str], int]
-"""{(run, benchmark): a hash of the answers and scores that its numbers are made of}."""
+"""{(run, benchmark): hash of the answers and scores behind its numbers}."""
 
 
 def made_of(connection: duckdb.DuckDBPyConnection, database: str = "") -> Made:
-    """Of the store, or of an attached file."""
+    """Compute the hashes of the store, or of an attached file."""
     prefix = f"{database}." if database else ""
     rows = connection.execute(
         f"""
@@ -171,14 +170,14 @@ def made_of(connection: duckdb.DuckDBPyConnection, database: str = "") -> Made:
 
 
 def take_numbers(connection: duckdb.DuckDBPyConnection, source: str, before: Made, *, added: bool) -> Made:
-    """Keep of the numbers here and in an attached file, whose rows were taken, those that are of all rows.
+    """Keep those numbers of the store and an attached file that cover all rows, after the file's rows were added.
 
     Args:
-        before: what the store's were made of before the rows were taken.
-        added: whether all of the file's rows were, and took no other's place (``add_new_answers``).
+        before: hashes of the store before the rows were added.
+        added: whether all rows of the file were added without replacing others (``add_new_answers``).
 
     Returns:
-        What they are made of now.
+        Hashes of the remaining numbers.
     """
     theirs = made_of(connection, source)
     now = before | {key: before.get(key, 0) ^ made for key, made in theirs.items()} if added else made_of(connection)

@@ -1,6 +1,6 @@
-"""The views of what judges and people say of answers. A judge is a run, whose questions are samples of "judge".
+"""Views of judges' and people's opinions on answers. A judge is a run with samples of the benchmark "judge".
 
-What is said of an answer that has changed since (``current``) stays in ``judgements``, and no number is made of it.
+Judgements of an answer that has changed since (not ``current``) stay in ``judgements``, but no number includes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _of(name: str, kind: str = "") -> str:
 
 
 def _same(generation: str, side: str) -> str:
-    """Whether a stored answer is still the one that was judged; so it is where the file does not hold it."""
+    """SQL condition that a stored answer is still the one that was judged; true if the file lacks the answer."""
     held, judged = f"{generation}.output", f"s.{side}_sha256"
     return (
         f"({generation}.run_id IS NULL OR {judged} IS NULL "
@@ -36,7 +36,7 @@ JUDGING_VIEWS: dict[str, str] = {
                bundle_digest, lbx_version, started_at, finished_at, status
         FROM runs WHERE benchmark_versions->>'judge' IS NOT NULL
     """,
-    # A row a prompt, or an imported text, of a judge; of a verdict the judged answer is the subject.
+    # A row per prompt (or imported text) of a judge; the subject of a verdict is the judged answer.
     "judgements": f"""
         WITH said AS (
             SELECT g.*, a.task AS rubric, {_of("kind")},
@@ -75,9 +75,9 @@ JUDGING_VIEWS: dict[str, str] = {
         LEFT JOIN generations b ON b.run_id = s.against_run_id AND b.benchmark = s.judged_benchmark
             AND b.task = s.judged_task AND b.sample_id = s.judged_sample_id AND b.iteration = s.against_iteration
     """,
-    # The judgements that numbers are made of, each with what its question's rounds say together. A question
-    # that is marked twice was two rows of the official file: a verdict counts for each of them (``copies``), but for
-    # those that have one of their own, and for marks that this judge was not asked about.
+    # The judgements that numbers include, each with the combined result of its question's rounds. A question
+    # with two marks was two rows of the official file: a verdict counts for each of them (``copies``), except for rows
+    # that have their own verdict, and for marks that this judge was not asked about.
     "judged_rounds": f"""
         WITH rounds AS (
             SELECT j.*, d.model AS judge,
@@ -117,7 +117,7 @@ JUDGING_VIEWS: dict[str, str] = {
                scale_low, scale_high
         FROM weighed
     """,
-    # What a judge says of a run, over its tasks (task NULL) and task by task, of all questions and by their marks.
+    # A judge's results for a run, over its tasks (task NULL) and task by task, for all questions and by their marks.
     "judge_results": f"""
         WITH rounds AS (
             SELECT *, unnest(list_concat(['all'], list_transform(marks, lambda m: lower(m)))) AS questions
@@ -168,7 +168,7 @@ JUDGING_VIEWS: dict[str, str] = {
             )
         },
     ),
-    # What decides beside the answers: order and length. A question counts by which side won more of its rounds.
+    # Influence of order and length on verdicts. A question counts for the side that won more of its rounds.
     "judge_bias": """
         SELECT judge_id, judge, rubric, benchmark, run_id, against_run_id,
                count(*) FILTER (WHERE counts_question AND consistent IS NOT NULL) AS n_questions,
@@ -188,7 +188,7 @@ JUDGING_VIEWS: dict[str, str] = {
         GROUP BY GROUPING SETS ((judge_id, judge, rubric, benchmark), (judge_id, judge, rubric, benchmark, run_id,
                                                                        against_run_id))
     """,
-    # What people last said of an answer that is still the same. Of two answers the verdict is about both: a row each.
+    # People's latest opinions on unchanged answers. The verdict on a pair is about both answers: a row each.
     "rated_answers": f"""
         WITH asked AS (
             SELECT set_id, item, benchmark, task, sample_id, unnest(try_cast(meta->'answers' AS JSON[])) AS one
@@ -224,7 +224,7 @@ JUDGING_VIEWS: dict[str, str] = {
                coalesce(a.context_sha256, '') AS document_sha256
         FROM sides b LEFT JOIN samples a USING (benchmark, task, sample_id)
     """,
-    # The mean is added up as official pages do: each score times how often it was given, in the order they came.
+    # The mean is summed like on official pages: each score times its count, in order of appearance.
     "rating_results": f"""
         WITH given AS (
             SELECT set_id, kind, scale_low, scale_high, benchmark, run_id, against_run_id, task, rating, verdict,

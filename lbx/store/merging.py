@@ -1,8 +1,8 @@
-"""Several results files as one: each table by its primary key, one file at a time, inside DuckDB.
+"""Merging of results files: each table by its primary key, one file at a time, inside DuckDB.
 
-The same row in two files is one row; which of two counts, and what is refused, says ``lbx.store.joining``. A file that
-is merged into is one of the files: what it alone holds stays. What adds up over answers (``numbers``) is taken
-of a file that holds all of them; else it must be added up anew.
+Equal rows in two files become one row; see ``lbx.store.joining`` for the rules of conflicts. The file that is merged
+into counts as one of the files, and keeps its own rows. Aggregates (``numbers``) come from a file that has all of their
+answers; otherwise they must be recomputed.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ _TABLES = (
 
 @dataclass(slots=True)
 class Merging:
-    """What has been merged so far.
+    """State of a merge.
 
     Attributes:
-        runs: {run: the files that hold it}, without the one that is merged into; [] where only that one does.
-        joined: runs that lay in more than one file.
-        rows: {table: rows in the file}.
-        notes: what was let pass, in sentences.
-        completed: (benchmark, task)s of which one file knows more than another.
-        made: what the numbers in the file are made of.
+        runs: {run: its files}, without the file that is merged into; [] if only that file has the run.
+        joined: runs that were in more than one file.
+        rows: {table: number of rows in the file}.
+        notes: tolerated differences, as sentences.
+        completed: (benchmark, task)s with samples that one file has more information on than another.
+        made: hashes of the data behind the file's numbers.
     """
 
     runs: dict[str, list[Path]] = field(default_factory=dict)
@@ -73,17 +73,17 @@ class Merging:
 
 
 def merge_files(store: Store, sources: Sequence[Path], held: Path | None = None) -> Merging:
-    """Copy everything that results files hold into a new one.
+    """Copy the contents of results files into a new one.
 
     Args:
-        store: new, without a row; it was given the other files beside its own.
-        sources: results files of today's schema version that no process writes.
-        held: the file that they are merged into. It stays attached, so that nobody can write to it, until the store is
-            closed.
+        store: new and without rows; opened with the other files in ``beside``.
+        sources: results files of the current schema version that no process writes.
+        held: the file that they are merged into. It stays attached until the store is closed, so that other processes
+            cannot write to it.
 
     Raises:
-        StoreError: a file cannot be read or is of another schema version; a run has other settings or another bundle
-            in two files; two rows contradict each other. Nothing of the file concerned is in the store then.
+        StoreError: a file cannot be read or has another schema version; a run has other settings or another bundle in
+            two files; two rows contradict each other. None of that file's rows are in the store then.
     """
     merging = Merging()
     with store.transaction() as connection:
@@ -109,23 +109,23 @@ def merge_files(store: Store, sources: Sequence[Path], held: Path | None = None)
 
 @contextmanager
 def _attached(store: Store, source: Path) -> Iterator[None]:
-    """One file beside the store; a signal waits until it is there with all of its rows, or with none."""
+    """Attach a file; signals wait until all or none of its rows are added."""
     with uninterrupted():
         try:
             store.attach(source, _SOURCE)
         except StoreError:
-            Store(source, read_only=True).close()  # says what is wrong with a file better than ATTACH does
+            Store(source, read_only=True).close()  # its message is more specific than ATTACH's
             raise
         try:
             if schema_version(store.connection, _SOURCE) != SCHEMA_VERSION:
-                Store(source, read_only=True).close()  # so does it of another version
+                Store(source, read_only=True).close()  # raises the error for another version
             yield
         finally:
             store.query(f"DETACH {_SOURCE}")
 
 
 def _take_held(store: Store, connection: duckdb.DuckDBPyConnection, held: Path, merging: Merging) -> None:
-    """What the file that is merged into holds. What people said there of a run stands."""
+    """Take the rows of the file that is merged into; its metadata of runs takes precedence."""
     try:
         for run in _runs_in(store):
             name = run["run_id"]
@@ -158,13 +158,13 @@ def _take(store: Store, connection: duckdb.DuckDBPyConnection, source: Path, mer
 
 
 def _take_rows(connection: duckdb.DuckDBPyConnection, source: Path, merging: Merging, *, added: bool) -> None:
-    """Args: added: whether the answers are in the store already, as none of them was."""
+    """Take a file's rows; ``added``: all of its answers were new and are already in the store."""
     _take_samples(connection, source, merging)
     if not added:
         take_answers(connection, _SOURCE, source)
     merging.made = take_numbers(connection, _SOURCE, merging.made, added=added)
     take_equal(connection, "retrievals", f"{_SOURCE}.retrievals", source)
-    # The same text's vectors differ in their last bits from machine to machine.
+    # Vectors of the same text differ in their last bits between machines.
     connection.execute(f"INSERT OR IGNORE INTO embeddings BY NAME SELECT * FROM {_SOURCE}.embeddings")
     take_ratings(connection, _SOURCE, source)
     connection.execute(f"INSERT INTO lbx_sessions BY NAME SELECT * FROM {_SOURCE}.sessions")
@@ -193,7 +193,7 @@ def _take_run(
 
 
 def _refuse_other_run(held: Mapping[str, Any], new: Mapping[str, Any], first: Path, source: Path) -> None:
-    """Runs of one name are one run only if everything that makes the numbers is equal."""
+    """Runs of the same name are one run only if everything that affects the numbers is equal."""
     before, now = identity(held), identity(new)
     if names := setting_differences(held, new):
         differences = "; ".join(f"{name} is {before.get(name)!r} there and {now.get(name)!r} here" for name in names)
@@ -212,9 +212,9 @@ def _refuse_other_run(held: Mapping[str, Any], new: Mapping[str, Any], first: Pa
 
 
 _STATUSES = ("running", "failed", "interrupted", "done")
-"""Of joined runs the first that any part has."""
+"""Order of precedence when runs are joined."""
 _FIRST = ("backend_version", "lbx_version", "hardware")
-"""Of joined runs as in the part that began first."""
+"""Columns of joined runs that come from the part that began first."""
 
 
 def _join_runs(connection: duckdb.DuckDBPyConnection, held: Mapping[str, Any], new: Mapping[str, Any]) -> None:
@@ -240,14 +240,17 @@ def _join_runs(connection: duckdb.DuckDBPyConnection, held: Mapping[str, Any], n
 
 
 def _ending(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Any]:
-    """Status and end of a run in parts."""
+    """Status and end time of a run in parts."""
     ends, statuses = [run["finished_at"] for run in runs], {run["status"] for run in runs}
     status = next((status for status in _STATUSES if status in statuses), runs[0]["status"])
     return status, None if None in ends else max(ends)
 
 
 def _ending_with(connection: duckdb.DuckDBPyConnection, store: Store, run: Mapping[str, Any]) -> tuple[str, Any]:
-    """The same of a run that the file has which is merged into: who has all answers of a run knows how it ended."""
+    """Status and end time of a run in the file that is merged into.
+
+    A file with all answers of a run has its final state.
+    """
     parts = store.query("SELECT * FROM runs WHERE run_id = ?", [run["run_id"]]).dicts()
     tables = (f"{_SOURCE}.generations", "generations")
     adds, lacks = (
@@ -268,7 +271,7 @@ def _ending_with(connection: duckdb.DuckDBPyConnection, store: Store, run: Mappi
 def _take_samples(connection: duckdb.DuckDBPyConnection, source: Path, merging: Merging) -> None:
     rows = f"SELECT * FROM {_SOURCE}.samples"
     known_ones = f"FROM {_SOURCE}.samples SEMI JOIN samples USING (benchmark, task, sample_id) LIMIT 1"
-    if not connection.execute(known_ones).fetchone():  # a run's parts share none
+    if not connection.execute(known_ones).fetchone():  # parts of a run have no samples in common
         connection.execute(f"INSERT OR IGNORE INTO samples BY NAME {rows}")
         return
     if other := find_other_samples(connection, rows):
@@ -289,9 +292,9 @@ def _take_samples(connection: duckdb.DuckDBPyConnection, source: Path, merging: 
 
 
 def _number_sessions(connection: duckdb.DuckDBPyConnection) -> None:
-    """Every file counts its sessions from 1; together they are numbered by their beginning.
+    """Renumber sessions by start time, since every file counts its own from 1.
 
-    Of a session that was still going when one copy of its file was made, the ended one in a later copy is kept.
+    If a file was copied during a session, the finished session of a later copy wins.
     """
     connection.execute(
         """

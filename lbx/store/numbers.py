@@ -1,4 +1,4 @@
-"""Numbers made of answers, scores and opinions: written anew, and dropped when their sources change."""
+"""Numbers computed from answers, scores and opinions: written anew, and deleted when their sources change."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ TASK = ("run_id", "benchmark", "task")
 _BENCHMARK = ("run_id", "benchmark")
 _OF_TASKS, _OVER_TASKS = ("task", "length"), ("group", "mean")
 KEY_COLUMNS = ("kind", "task", '"grouping"', "name", "metric", "judge", "against", "questions")
-"""Columns of a number's key beside its run and benchmark."""
+"""Columns of a number's key, in addition to its run and benchmark."""
 
 
 def key_of(row: Mapping[str, Any]) -> NumberKey:
-    """Key of a number, given its row."""
+    """Return the key of a number's row."""
     return NumberKey(
         run=row["run_id"],
         benchmark=row["benchmark"],
@@ -35,7 +35,7 @@ def key_of(row: Mapping[str, Any]) -> NumberKey:
 
 
 def replace(connection: duckdb.DuckDBPyConnection, rows: Sequence[NumberRow]) -> None:
-    """Write numbers in place of all of their kinds of the same tasks (or benchmarks), which may have been more."""
+    """Replace all numbers of the same kinds and tasks (or benchmarks), of which there may have been more."""
     for kind in (*_OF_TASKS, *_OVER_TASKS):
         columns = TASK if kind in _OF_TASKS else _BENCHMARK
         keys = {tuple(getattr(row, name) for name in columns) for row in rows if row.kind == kind}
@@ -46,7 +46,7 @@ def replace(connection: duckdb.DuckDBPyConnection, rows: Sequence[NumberRow]) ->
 def replace_opinions(
     connection: duckdb.DuckDBPyConnection, run_id: str, benchmark: str, rows: Sequence[NumberRow]
 ) -> None:
-    """Write the opinions on a run's answers in place of the earlier ones."""
+    """Replace the opinions on a run's answers."""
     delete_numbers(connection, ["opinion"], _BENCHMARK, [(run_id, benchmark)])
     insert(connection, "numbers", rows)
 
@@ -54,11 +54,11 @@ def replace_opinions(
 def forget(
     connection: duckdb.DuckDBPyConnection, answered: set[tuple[str, str, str]], scored: set[tuple[str, str, str]]
 ) -> None:
-    """Drop numbers made of rows that are no more.
+    """Delete numbers computed from rows that no longer exist.
 
     Args:
-        answered: (run, benchmark, task) with other answers.
-        scored: (run, benchmark, task) with other scores.
+        answered: (run, benchmark, task) with changed answers.
+        scored: (run, benchmark, task) with changed scores.
     """
     delete_numbers(connection, _OF_TASKS, TASK, answered | scored)
     delete_numbers(connection, _OVER_TASKS, _BENCHMARK, {names[:2] for names in answered | scored})

@@ -1,4 +1,4 @@
-"""Opening a results file, and what can be wrong with it, in words."""
+"""Opening of results files, with error messages for everything that can be wrong with them."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from lbx.base.inputs import is_database, open_input
 from lbx.base.outputs import refuse_foreign_link
 
 _START = 12
-"""Bytes that tell what a file is."""
+"""Number of bytes that identify a file's type."""
 
 _PATIENCE_S, _PAUSE_S = 5.0, 0.1
 WRITERS: WeakValueDictionary[Path, object] = WeakValueDictionary()
-"""{file: what writes it} of this process. DuckDB's lock on a file goes as soon as its process closes it anywhere."""
+"""{file: its writer} in this process. DuckDB's lock is released as soon as its process closes the file anywhere."""
 
 
 class InUseError(StoreError):
     """Another process writes the file.
 
     Attributes:
-        process: its id, where the system tells it.
+        process: its id, if the system provides it.
     """
 
     process: int | None = None
 
 
 def check_place(path: Path) -> None:
-    """Raise StoreError where no results file can be. Its name may look like anything: it is a file's name."""
+    """Raise StoreError if the path cannot be a results file. Any other name is taken as a file name."""
     if path.name.startswith(":memory:"):
         raise StoreError(f"{path} is DuckDB's word for no file: nothing would be kept.", fix="Name a file.")
     if "?" in str(path.absolute()):
@@ -50,7 +50,7 @@ def check_place(path: Path) -> None:
         raise StoreError(f"The folder {path.parent} does not exist, so {path.name} cannot be made in it.")
     if not (path.is_file() and path.stat().st_size):
         for log in files_of(path):
-            if log.stat().st_size:  # DuckDB would make a new file and delete it
+            if log.stat().st_size:  # DuckDB would create a new file and delete the log
                 raise StoreError(
                     f"{log} holds answers: it is the log of a file that is not here any more.",
                     fix=f"Put that file back as {path.name}, or move the log away (with the file, if you keep that).",
@@ -58,7 +58,7 @@ def check_place(path: Path) -> None:
 
 
 def require(path: Path) -> None:
-    """Raise StoreError where no results file lies, before a command that writes would make one."""
+    """Raise StoreError if there is no results file, before a writing command would create one."""
     if not path.exists():
         raise StoreError(
             f"There is no results file at {path}.", fix="`lbx run -o FILE` writes one.", command="lbx run --help"
@@ -70,12 +70,12 @@ def require(path: Path) -> None:
 def connect(
     path: Path, read_only: bool, beside: Sequence[Path] = (), threads: int = 0
 ) -> tuple[duckdb.DuckDBPyConnection, bool]:
-    """See ``lbx.base.database.open_database``; and whether the file was made just now.
+    """Open a database (see ``lbx.base.database.open_database``); also return whether the file was just created.
 
-    Who wants to write waits for readers, which have the file for moments: a page of `lbx browse`, a report.
+    Writers wait for readers, which open the file only briefly: a page of `lbx browse`, a report.
 
     Raises:
-        StoreError: in words.
+        StoreError: the file cannot be opened.
     """
     if path.resolve() in WRITERS:
         raise StoreError(f"{path} cannot be opened twice: this process writes it.", fix="Read it in another process.")
@@ -102,12 +102,12 @@ def connect(
 
 
 def lock_beside(path: Path) -> Path:
-    """Whose lock says that a process keeps the file; see ``lbx.store.copies.alone``."""
+    """Path of the lock of a process that replaces the file; see ``lbx.store.copies.alone``."""
     return path.with_name(f".{path.name}.lock")
 
 
 def _refuse_other_files(path: Path) -> None:
-    """DuckDB takes JSON, CSV and SQLite files for databases, too, each in its own way."""
+    """Refuse JSON, CSV and SQLite files, which DuckDB would open as databases, each in its own way."""
     try:
         with open_input(path) as file:
             start = file.read(_START)

@@ -1,4 +1,4 @@
-"""Preparation of an opened file: its tables are created or checked, its views made current."""
+"""Preparation of an opened file: create or check its tables, and update its views."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from lbx.store.views import VIEWS
 
 
 def prepare(connection: duckdb.DuckDBPyConnection, path: Path, *, made: bool, read_only: bool) -> None:
-    """Create the tables of a file that was just ``made``, or check those of an existing file.
+    """Create the tables of a new file (``made``), or check those of an existing file.
 
     Raises:
-        StoreError: the file is not a results file, is of another version of lbx, or holds what lbx never makes.
+        StoreError: the file is not a results file, is of another version of lbx, or has contents that lbx never
+            creates.
     """
     try:
         try:
-            if made:  # there is nothing in it to look for
+            if made:  # a new file is empty
                 _create_tables(connection, path)
                 return
         except StoreError:
-            pass  # unless another process made it, too
+            pass  # unless another process created it too
         _check_tables(connection, path, read_only=read_only)
     except duckdb.Error as exc:
         raise StoreError(f"{path} is not a whole results file: {first_line(exc)}") from exc
@@ -54,7 +55,7 @@ def _check_tables(connection: duckdb.DuckDBPyConnection, path: Path, *, read_onl
     if has_current_views(connection):
         return
     if read_only:
-        _make_views(connection, "TEMP ")  # the file's own may be a stranger's
+        _make_views(connection, "TEMP ")  # the file's own views are not trusted
     else:
         with transaction(connection, path):
             _make_views(connection)
@@ -69,14 +70,14 @@ def _create_tables(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
 
 
 def _make_views(connection: duckdb.DuckDBPyConnection, kind: str = "") -> None:
-    """Make today's views; of ``kind`` "TEMP " in memory."""
+    """Create the current views; in memory with ``kind`` "TEMP "."""
     for name, query in VIEWS.items():
         connection.execute(f"CREATE OR REPLACE {kind}VIEW {name} AS {query}")
 
 
 @contextlib.contextmanager
 def transaction(connection: duckdb.DuckDBPyConnection, path: Path) -> Iterator[None]:
-    """All of a block's changes or none. Ctrl-C and SIGTERM wait for its end.
+    """Run a block as a transaction. Ctrl-C and SIGTERM wait for its end.
 
     Raises:
         StoreError: the file cannot be written.

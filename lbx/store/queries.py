@@ -1,7 +1,6 @@
-"""What a person may ask of results files: one query that reads, whatever its answer becomes.
+"""User queries on results files: single read-only queries, for any output format.
 
-``restrict`` is the one entrance: every answer, in every format, is of a query that has passed it, on a connection that
-``lbx.base.database`` has locked.
+Every user query, in every format, passes ``restrict``, on a connection locked by ``lbx.base.database``.
 """
 
 from __future__ import annotations
@@ -33,31 +32,31 @@ T = TypeVar("T")
 
 _WRITES = re.compile(r'"type":"(?:COPY|INSERT|UPDATE|DELETE|MERGE)\w*_QUERY_NODE"')
 _HIDES = ("query", "json_execute_serialized_sql")
-"""Functions that run a text which is a query itself, and may be put together only as they are called."""
+"""Functions that run a string as a query, which may be computed only at the call."""
 _CALLS = re.compile(rf'"function_name":"(?:{"|".join(_HIDES)})"', re.IGNORECASE)
 _NAMES = re.compile(rf"copy|\b(?:{'|'.join(_HIDES)})\b", re.IGNORECASE)
 _BATCH = 100
-"""Rows: few, as each may hold a megabyte of text."""
+"""Number of rows; small, as each may have a megabyte of text."""
 _PARQUET = "FORMAT parquet, USE_TMP_FILE false, ROW_GROUP_SIZE 8192"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_PASSING = re.compile(r"/proc/self/fd/\d+/")  # before a name that a person knows
+_PASSING = re.compile(r"/proc/self/fd/\d+/")  # prefix of a file name that users know
 _OFFERED = re.compile(r"^(?:Did you mean|Candidate bindings):?(.*)$", re.MULTILINE)
 _TAKEN = ("results", "main", "memory", "system", "temp", "information_schema", "pg_catalog")
 
 
 def restrict(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """The one query that a text is, without the semicolon and comments behind it.
+    """Return the single query in a text, without a trailing semicolon and comments.
 
-    A file that is open to read can be overwritten nevertheless: COPY may write where the database lies, and stands in
-    WITH clauses and in texts that functions run, too.
+    A file that is open for reading can be overwritten nevertheless: COPY may write to the database's path, also within
+    WITH clauses and strings run by functions.
 
     Raises:
-        StoreError: it is no query, more than one, or one that writes.
+        StoreError: the text is not a query, has more than one, or writes.
     """
     try:
         statements = connection.extract_statements(sql)
         kinds = [statement.type for statement in statements]
-        # A PIVOT is two statements in one; it has no form as JSON to look into.
+        # A PIVOT is two statements in one; it has no JSON form that could be inspected.
         if kinds == [duckdb.StatementType.MULTI] and not _NAMES.search(sql):
             return _bare(sql)
         if kinds == [duckdb.StatementType.SELECT]:
@@ -76,7 +75,7 @@ def restrict(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A query's answer, while it comes. Columns of one name are told apart: a, a_1."""
+    """A query's result while it is fetched. Duplicate column names get a suffix: a, a_1."""
 
     columns: Sequence[str]
     rows: Iterator[tuple[Any, ...]]
@@ -84,7 +83,7 @@ class Answer:
 
 @dataclass(slots=True)
 class TimeLimit:
-    """Seconds that DuckDB may still work on a query and its rows; whoever reads them may take any time."""
+    """Seconds that DuckDB may spend on a query and its rows, excluding the time of the code that reads the rows."""
 
     seconds: float = math.inf
     left_s: float = field(init=False)
@@ -102,11 +101,11 @@ class TimeLimit:
 
 @contextmanager
 def asked(store: Store, sql: str, limit: TimeLimit | None = None) -> Iterator[Answer]:
-    """Ask one query; its rows come as they are taken, and end with the block. Ctrl-C ends the query.
+    """Run a query; its rows are fetched on demand, until the block ends. Ctrl-C stops the query.
 
     Raises:
-        StoreError: the query is none that reads, is wrong, or takes too long; here or as its rows are taken.
-        MemoryError: it takes more memory than this process may.
+        StoreError: the query is not a read-only query, is wrong, or takes too long; here or while its rows are fetched.
+        MemoryError: it exceeds this process's memory limit.
     """
     limit = limit or TimeLimit()
     with uninterrupted():
@@ -117,21 +116,21 @@ def asked(store: Store, sql: str, limit: TimeLimit | None = None) -> Iterator[An
 
 
 def count_rows(store: Store, sql: str, limit: TimeLimit | None = None) -> int:
-    """How many rows a query has, which is asked again for that. Raises as ``asked`` does."""
+    """Count a query's rows by running it again. Raises like ``asked``."""
     with asked(store, f"SELECT count(*) FROM ({restrict(store.connection, sql)}\n)", limit) as answer:
         return int(next(answer.rows)[0])
 
 
 def export_parquet(store: Store, sql: str, path: Path, limit: TimeLimit | None = None) -> int:
-    """Write a query's answer to a parquet file. Returns the number of rows.
+    """Write a query's result to a parquet file, and return the number of rows.
 
     Args:
-        store: on one thread; each further one would hold some 100,000 rows until it has written them.
-        path: a file that is not there yet, and that the store was given beside its own (``outputs.whole_place``).
+        store: on one thread; each further one would keep some 100,000 rows in memory until it has written them.
+        path: a new file, to which the store was opened with access in ``beside`` (``outputs.whole_place``).
 
     Raises:
-        StoreError: the query is none that reads, is wrong or takes too long, or the file cannot be written.
-        MemoryError: as ``asked``.
+        StoreError: the query is not a read-only query, is wrong or takes too long, or the file cannot be written.
+        MemoryError: see ``asked``.
     """
     with uninterrupted():
         query = restrict(store.connection, sql)
@@ -142,18 +141,18 @@ def export_parquet(store: Store, sql: str, path: Path, limit: TimeLimit | None =
 
     with ThreadPoolExecutor(1) as aside:
         copied = _interruptibly(aside, store.connection, write, limit or TimeLimit())
-    return int(copied[0][0]) if copied else count_parquet_rows([path])  # a PIVOT does not tell
+    return int(copied[0][0]) if copied else count_parquet_rows([path])  # a PIVOT does not report it
 
 
 def export_report(store: Store, sql: str, parameters: Sequence[object], path: Path, without: Sequence[str]) -> int:
-    """``export_parquet`` of a query of lbx's own, in its types; but for the columns ``without``. Raises StoreError."""
+    """Call ``export_parquet`` for one of lbx's own queries, without the columns ``without``. Raises StoreError."""
     store.query(f"CREATE OR REPLACE TEMP TABLE exported AS {sql}", parameters)
     kept = f"COLUMNS(lambda name: name NOT IN {tuple(without)})" if without else "*"
     return export_parquet(store, f"SELECT {kept} FROM exported", path)
 
 
 def export_rows(store: Store, table: Table, path: Path) -> int:
-    """``export_parquet`` of rows that no query gives. Raises StoreError."""
+    """Call ``export_parquet`` for rows that do not come from a query. Raises StoreError."""
     types = [column_type([row[at] for row in table.rows]) for at in range(len(table.columns))]
     named = ", ".join(f'"{name}" {kind}' for name, kind in zip(table.columns, types, strict=True))
     store.query(f"CREATE OR REPLACE TEMP TABLE exported ({named})")
@@ -163,10 +162,10 @@ def export_rows(store: Store, table: Table, path: Path) -> int:
 
 
 def named_files(texts: Sequence[str], results: Path) -> dict[str, Path]:
-    """{"other": Path("b.duckdb")} from "other=b.duckdb".
+    """Parse "other=b.duckdb" to {"other": Path("b.duckdb")}.
 
     Raises:
-        UsageError: a text has another form, a name cannot stand before a table's, or a file is named twice.
+        UsageError: a text is malformed, a name is not a valid qualifier of tables, or a file is given twice.
     """
     files: dict[str, Path] = {}
     known = [results.resolve()]
@@ -187,8 +186,8 @@ def named_files(texts: Sequence[str], results: Path) -> dict[str, Path]:
 
 
 _INNER = "lbx_"
-"""What names of an attached file begin with in its views: DuckDB looks for a name among the store's own temporary
-tables and views first, even where another database's view names it.
+"""Prefix of names in the views of an attached file: DuckDB first looks for a name among the store's own temporary
+tables and views, even if another database's view uses it.
 """
 
 
@@ -197,22 +196,22 @@ def _to_read(path: Path) -> Store:
 
 
 def attach_files(store: Store, files: Mapping[str, Path], opened: Callable[[Path], Store] = _to_read) -> None:
-    """Have other results files beside the store's own, to read: ``other.runs``, and views as this lbx makes them.
+    """Attach other results files for reading: ``other.runs``, and views in this version of lbx.
 
     Args:
-        files: by their names (``named_files``); the store was given them beside its own.
-        opened: opens each to read, with numbers of all its answers.
+        files: by name (``named_files``); the store was opened with them in ``beside``.
+        opened: opens a file to read, with numbers for all of its answers.
 
     Raises:
-        StoreError: one cannot be read, is of another version of the tables, or holds more than lbx puts into it.
+        StoreError: a file cannot be read, has another schema version, or has contents that lbx never creates.
     """
     for name, path in files.items():
         hidden = f"{name}_file"
-        with opened(path) as other:  # which says what is wrong with a file better than ATTACH would, too
+        with opened(path) as other:  # its messages are more specific than ATTACH's, too
             made = other.query("SELECT table_name FROM duckdb_tables() WHERE temporary").rows
             aside = {table: other.query(f"FROM {table}") for (table,) in made}
         store.attach(path, hidden)
-        # Its own views may be a stranger's.
+        # The file's own views are not trusted.
         attach_nothing(store.connection, name)
         held = store.query("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [hidden]).rows
         tables = [table for (table,) in held]
@@ -224,7 +223,7 @@ def attach_files(store: Store, files: Mapping[str, Path], opened: Callable[[Path
                 store.query(f'CREATE TABLE {inner} AS FROM "{hidden}".main.{table} LIMIT 0')
                 rows = rows_of_json(store.connection, inner)
                 store.query(f"INSERT INTO {inner} BY NAME {rows}", [as_json(aside[table].dicts())])
-        # Keywords are upper case there, aliases lower.
+        # In lbx's views, keywords are upper case and aliases lower case.
         sources = re.compile(rf"\b(FROM|JOIN)\s+({'|'.join([*VIEWS, *tables])})\b(\s+[a-z]\w*)?")
         for view, query in VIEWS.items():
             inner = sources.sub(lambda at: f"{at[1]} {_INNER}{at[2]} {at[3] or at[2]}", query)
@@ -246,7 +245,7 @@ def _rows(
 def _interruptibly(
     aside: ThreadPoolExecutor, connection: duckdb.DuckDBPyConnection, ask: Callable[[], T], limit: TimeLimit
 ) -> T:
-    """Ask in another thread: this one looks for signals and the time meanwhile."""
+    """Run a call in another thread, while this one waits for signals and the time limit."""
     answer = aside.submit(ask)
     began = time.monotonic()
     try:
@@ -257,7 +256,7 @@ def _interruptibly(
         raise failed_query(exc) from exc
     except (KeyboardInterrupt, TimeoutError) as exc:
         with uninterrupted():
-            while not answer.done():  # DuckDB forgets an interruption that comes before it has begun
+            while not answer.done():  # DuckDB ignores an interruption that comes before the query has begun
                 connection.interrupt()
                 wait([answer], 0.1)
         if isinstance(exc, TimeoutError):
@@ -286,7 +285,7 @@ def _apart(names: Sequence[str]) -> list[str]:
 
 
 def failed_query(exc: duckdb.Error) -> StoreError:
-    """What to say of a query that failed, with the nearest names that there are."""
+    """Error for a failed query, with the nearest existing names."""
     offered = _OFFERED.search(str(exc))
     names = " or ".join(re.findall(r'"([^"]+)"', offered[1])[:3]) if offered else ""
     return StoreError(

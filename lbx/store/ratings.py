@@ -1,8 +1,7 @@
-"""People's ratings in a results file: taken in from journals and from other files, none lost, none doubled.
+"""People's ratings in a results file, added from journals and other files without losses or duplicates.
 
-A row is what it says and when it was said: the same row twice is one. Of an imported row, which two files may have read
-at different times, it is the line that it came from. Revisions are counted anew where rows of one question and rater
-come together from two places.
+Rows with equal content and time are the same row. Imported rows, which two files may have read at different times, are
+identified by their original line. Revisions are renumbered if rows of one question and rater come from two places.
 """
 
 from __future__ import annotations
@@ -21,25 +20,25 @@ from lbx.store.rows import Table, TableRow
 from lbx.store.store import Store
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
-"""When anybody can have rated: at or after the one, before the other."""
+"""Bounds of a rating's time: at or after the first, before the second."""
 
 TABLES = ("rating_sets", "rating_items", "ratings")
 _KEYS = {"rating_sets": ("set_id",), "rating_items": ("set_id", "item")}
 _MAY_DIFFER = ("created_at", "bundle_digest")
-"""Of a set on two machines: when it was first opened, and whether documents were shown beside it."""
+"""Columns of a set that may differ between machines: when it was first opened, and whether documents were shown."""
 _SAID_OF = "set_id, item, rater, run_id, iteration, against_run_id, against_iteration"
 
 
 @dataclass(frozen=True, slots=True)
 class RatingSetRow(TableRow):
-    """One row of ``rating_sets``: which answers people are asked to rate, and how.
+    """Row of ``rating_sets``: answers for people to rate, and how.
 
     Attributes:
         kind: "score" on a scale, or "pair".
-        question_source: what chose the questions: "human", "llm", "both", "open", or the file that they came from.
-        runs: whose answers are rated.
-        seed: from which the order that each rater sees is drawn.
-        raters_per_item: None: everybody rates everything.
+        question_source: selection of the questions: "human", "llm", "both", "open", or the file that they came from.
+        runs: runs with the rated answers.
+        seed: seed of the order that each rater sees.
+        raters_per_item: None if everyone rates everything.
     """
 
     set_id: str
@@ -56,7 +55,7 @@ class RatingSetRow(TableRow):
 
 @dataclass(frozen=True, slots=True)
 class RatingItemRow(TableRow):
-    """One row of ``rating_items``: a question of a set. ``position`` orders them, ``meta`` is the set maker's."""
+    """Row of ``rating_items``: a question of a set. ``position`` orders them, ``meta`` comes from the set's creator."""
 
     set_id: str
     item: int
@@ -69,16 +68,16 @@ class RatingItemRow(TableRow):
 
 @dataclass(frozen=True, slots=True)
 class RatingRow(TableRow):
-    """One row of ``ratings``: what a rater said of an answer, or of two. The last revision counts.
+    """Row of ``ratings``: a rater's verdict on an answer, or on two. The last revision counts.
 
     Attributes:
-        against_run_id: of a pair, whose answer is the other one; "" where an answer is rated alone.
-        revision: 0 for the first; a change of mind is another row.
-        score: on the set's scale; None with a pair, or where the rater took a rating back or passed.
-        verdict: of a pair: "answer", "against", "tie" or "both_bad".
-        shown_at: the place at which the rater saw the answer, from 0.
-        seconds: from showing to rating.
-        source_row: of an imported rating, what it came from, verbatim.
+        against_run_id: run of the other answer of a pair; "" for a single answer.
+        revision: from 0; a changed rating is another row.
+        score: on the set's scale; None for a pair, or if the rater withdrew the rating or passed.
+        verdict: for a pair: "answer", "against", "tie" or "both_bad".
+        shown_at: index from 0 at which the rater saw the answer.
+        seconds: from display to rating.
+        source_row: original text of an imported rating, verbatim.
     """
 
     set_id: str
@@ -99,7 +98,7 @@ class RatingRow(TableRow):
 
 
 def ratings_of(store: Store, set_id: str) -> Table:
-    """All that was said of a set, each rater's own in the order in which it was said."""
+    """All ratings in a set, each rater's in the order of rating."""
     return store.query("SELECT * FROM ratings WHERE set_id = ? ORDER BY created_at, revision", [set_id])
 
 
@@ -137,7 +136,7 @@ def take_ratings(connection: duckdb.DuckDBPyConnection, source: str, path: Path)
         source: the name under which it is attached.
 
     Raises:
-        StoreError: a set of one name is another one there.
+        StoreError: the file has another set of the same name.
     """
     for table, key in _KEYS.items():
         _refuse_other(connection, source, table, key, path)
@@ -177,7 +176,7 @@ def _add(connection: duckdb.DuckDBPyConnection, rows: str, parameters: Sequence[
             "A rating of {!r} in the set {} is dated {}, which cannot be right.".format(*odd),
             fix="lbx never writes such a row: leave that file out.",
         )
-    # The union holds every old row of these questions, so that new numbers replace all old ones.
+    # The union has every old row of these questions, so that new revision numbers replace all old ones.
     connection.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE lbx_numbered AS
@@ -194,7 +193,7 @@ def _add(connection: duckdb.DuckDBPyConnection, rows: str, parameters: Sequence[
         """
     )
     connection.execute("INSERT OR REPLACE INTO ratings BY NAME FROM lbx_numbered")
-    # But those behind a gap, which lbx leaves none of: the last of them would count.
+    # Rows after a gap in the numbers are not replaced, and the last would count; lbx leaves no gaps.
     connection.execute(
         f"DELETE FROM ratings WHERE ({_SAID_OF}) IN (SELECT ({_SAID_OF}) FROM lbx_said) "
         f"AND ({_SAID_OF}, revision) NOT IN (SELECT ({_SAID_OF}, revision) FROM lbx_numbered)"

@@ -1,4 +1,4 @@
-"""A results file for notebooks: its tables and views as DuckDB relations."""
+"""Results file for notebooks, with tables and views as DuckDB relations."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Results:
-    """A results file, open to read. Use it as a context manager, or as a mapping of names to relations.
+    """A results file, open for reading. Use it as a context manager, or as a mapping of names to relations.
 
-    ``results["task_scores"].fetchall()`` is a list of rows, ``.df()`` a pandas DataFrame where pandas is installed.
-    Relations are lazy, and end with the file.
+    ``results["task_scores"].fetchall()`` is a list of rows, ``.df()`` a pandas DataFrame if pandas is installed.
+    Relations are lazy, and invalid once the file is closed.
 
     Args:
-        store: the file that a run wrote, open to read.
+        store: the file that a run wrote, open for reading.
     """
 
     def __init__(self, store: Store) -> None:
@@ -40,33 +40,33 @@ class Results:
 
     @property
     def as_of(self) -> datetime | None:
-        """UTC: everything that was committed by then is in it, of a file that is being written; else None."""
+        """Time (UTC) of the last included commits, if the file is being written; else None."""
         return self._store.snapshot.taken if self._store.snapshot else None
 
     @property
     def running(self) -> dict[str, str]:
-        """{run: "running, 212 of 643"} of the runs that go on."""
+        """{run: "running, 212 of 643"} of the active runs."""
         return progress_of_runs(self._store)
 
     def __iter__(self) -> Iterator[str]:
-        """Names of all tables and views."""
+        """Iterate over the names of all tables and views."""
         rows = self._store.query(
             "SELECT DISTINCT table_name FROM information_schema.tables WHERE table_schema = 'main' "
-            "AND table_catalog IN (current_database(), 'temp') ORDER BY table_name"  # views of today: see Store
+            "AND table_catalog IN (current_database(), 'temp') ORDER BY table_name"  # current views: see Store
         ).rows
         return (str(name) for (name,) in rows)
 
     def __getitem__(self, name: str) -> duckdb.DuckDBPyRelation:
-        """A table or view. Raises KeyError."""
+        """Return a table or view. Raises KeyError."""
         if name not in set(self):
             raise KeyError(f"{self._store.path} has no table or view {name!r}. {nearest(name, self)}")
         return self._store.connection.table(name)
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
-        """What one query gives.
+        """Return a query as a relation.
 
         Raises:
-            StoreError: it is none, or more than one.
+            StoreError: the text is not a query, or has more than one.
         """
         import duckdb
 
@@ -80,5 +80,5 @@ class Results:
         return relation
 
     def close(self) -> None:
-        """Close the file. Relations of it end."""
+        """Close the file, which invalidates its relations."""
         self._store.close()

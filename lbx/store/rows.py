@@ -1,6 +1,7 @@
-"""Rows as the store takes and gives them: one frozen dataclass a table, and ``Table`` for answers.
+"""Rows of the store's tables as frozen dataclasses, and ``Table`` for query results.
 
-A row's ``values`` are named and ordered as its table's columns."""
+A row's ``values`` have the names and order of its table's columns.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def as_json(value: object) -> str:
-    """JSON for the database. Lone surrogates, which UTF-8 and so DuckDB cannot hold, become U+FFFD.
+    """JSON for the database. Lone surrogates, which UTF-8 and thus DuckDB cannot represent, become U+FFFD.
 
-    That is what a tokenizer is given for them, too: a chunk that was kept here makes the prompt that it made before.
+    Tokenizers receive U+FFFD for them too: a chunk that was stored here gives the same prompt as before.
     """
     text = canonical_json(value)
     try:
@@ -31,27 +32,30 @@ def as_json(value: object) -> str:
 
 
 PROMPT_TOKENS = "prompt tokens"
-"""The unit of a length that the model's own tokenizer counts, before truncation."""
+"""Unit of lengths in tokens of the model's tokenizer, before truncation."""
 
 _IDENTITY = ("model", "backend", "bundle_digest")
 
 
 def identity(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes the run of a row of ``runs``: its settings, its model and its bundle."""
+    """Identity of a row of ``runs``: its settings, model and bundle."""
     return {**json.loads(run["settings"]), **{name: run[name] for name in _IDENTITY}}
 
 
 def unequal(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The keys whose values are not the same JSON, sorted."""
+    """Sorted keys with values that differ as JSON."""
     return [name for name in sorted({*before, *now}) if as_json(before.get(name)) != as_json(now.get(name))]
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row of a table: a field a column, of the same name. Times are aware."""
+    """A row of a table, with a field for each column. Times are timezone-aware."""
 
     def values(self) -> dict[str, object]:
-        """As JSON has them. ``dataclasses.asdict`` would copy each value, for some hundred thousand rows."""
+        """Return the values in JSON's types.
+
+        ``dataclasses.asdict`` would copy each value, for some hundred thousand rows.
+        """
         pairs = ((column.name, getattr(self, column.name)) for column in fields(self))
         return {name: _utc(value) if isinstance(value, datetime) else value for name, value in pairs}
 
@@ -62,11 +66,11 @@ def _utc(time: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunRow(TableRow):
-    """One row of ``runs``. ``settings`` are what makes the run: the same name with others is refused.
+    """Row of ``runs``. ``settings`` identify the run: the same name with other settings is refused.
 
-    ``task_samples`` says how many samples the bundle has of each task, by its full name; None where nobody knows.
-    ``unscored_samples`` says how many of these no metric counts, of the tasks that have such.
-    ``metadata`` is what people say of the run: nothing is made of it but exports.
+    ``task_samples`` is the bundle's number of samples per task, by the task's full name; None if unknown.
+    ``unscored_samples`` is the number of these that metrics do not count, for tasks that have any.
+    ``metadata`` are the user's notes on the run, which only exports use.
     """
 
     run_id: str
@@ -83,7 +87,7 @@ class RunRow(TableRow):
     unscored_samples: Mapping[str, int] | None = None
 
     def counting(self, tasks: Iterable[Task]) -> RunRow:
-        """The same with the counts of its tasks, each with all samples that its bundle has."""
+        """Return the row with counts of all samples that the bundle has of each task."""
         counts = [(task.full_name, task.samples, task.unscored) for task in tasks]
         unscored = {name: number for name, _, number in counts if number}
         return replace(
@@ -93,9 +97,9 @@ class RunRow(TableRow):
 
 @dataclass(frozen=True, slots=True)
 class SampleRow(TableRow):
-    """One row of ``samples``: what was asked, and its place in the data.
+    """Row of ``samples``: a question, and its place in the data.
 
-    Of the document only the hash is stored; NULL where nobody knows it (an imported file does not hold it).
+    Documents are stored only as a hash; NULL if unknown (for imported files without documents).
     """
 
     sample: Sample
@@ -109,18 +113,18 @@ class SampleRow(TableRow):
 
 @dataclass(frozen=True, slots=True)
 class GenerationRow(TableRow):
-    """One row of ``generations``: an answer, or the error that stands in its place.
+    """Row of ``generations``: an answer, or an error in its place.
 
     Attributes:
         error_type: the class of the error.
-        reference_cut: truncation cut away the only place in the document where a reference stood; None where the
-            references say nothing about that, or nothing was cut.
-        bos_tokens: BOS tokens that the prompt begins with, as the model read it; more than one is a fault.
-        steps: of an answer that took several prompts, the earlier ones; token counts of the row cover them all.
-        source_row: of an imported answer, its line in the file it came from, verbatim.
-        output_ids: of the last prompt's answer, every generated token as it came (``Completion.output_ids``); None
-            where they are not known: imports, servers.
-        system_prompt: where the prompt's system message stood (``Request.system_place``).
+        reference_cut: whether truncation removed the only occurrence of a reference in the document; None if the
+            references cannot show that, or the document was not truncated.
+        bos_tokens: number of BOS tokens at the start of the prompt, as read by the model; more than one is a fault.
+        steps: earlier prompts and answers, if the answer took several; the row's token counts cover all of them.
+        source_row: original line of an imported answer, verbatim.
+        output_ids: every generated token of the last prompt's answer (``Completion.output_ids``); None if unknown:
+            imports, servers.
+        system_prompt: place of the prompt's system message (``Request.system_place``).
     """
 
     run_id: str
@@ -158,7 +162,7 @@ class GenerationRow(TableRow):
 
 @dataclass(frozen=True, slots=True)
 class ScoreRow(TableRow):
-    """One row of ``scores``. ``headline`` marks the metric that averages and curves are made of."""
+    """Row of ``scores``. ``headline`` marks the metric used for averages and curves."""
 
     run_id: str
     benchmark: str
@@ -176,14 +180,14 @@ class ScoreRow(TableRow):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SureRow(TableRow):
-    """What a number says of how sure it is, in the unit of its score.
+    """Uncertainty of a number, in the unit of its score.
 
     Attributes:
-        low, high: of the 95% interval; None where ``method`` says why.
-        se, df: its standard error, and the degrees of freedom of that.
-        clusters: of how many documents (``cluster_by``: "document", "question", or "sample" where nobody knows).
+        low, high: of the 95% interval; None for the reason in ``method``.
+        se, df: standard error, and its degrees of freedom.
+        clusters: number of documents (``cluster_by``: "document", "question", or "sample" if unknown).
         method: "t", "wilson", "one cluster", "all alike" or "no number".
-        within: the share of se squared that more answers to the same samples would take away; None with one each.
+        within: share of se squared that more answers to the same samples would remove; None with one answer each.
     """
 
     low: float | None = None
@@ -197,24 +201,24 @@ class SureRow(TableRow):
 
 
 SURE = tuple(column.name for column in fields(SureRow))
-"""The columns of an interval, wherever there is one: in tables, views and reports."""
+"""Columns of an interval, in tables, views and reports."""
 ENDS = ("low", "high", "method", "cluster_by")
-"""Those that a row with several intervals has of each."""
+"""Columns that a row with several intervals has for each."""
 
 
 def sureness(found: Interval, cluster_by: str) -> dict[str, Any]:
-    """An interval as the columns ``SURE``."""
+    """Convert an interval to the columns ``SURE``."""
     return {name: cluster_by if name == "cluster_by" else getattr(found, name) for name in SURE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberRow(SureRow):
-    """One row of ``numbers``, of the kind of its class.
+    """Row of ``numbers``, of the kind of its class.
 
     Attributes:
-        answered, asked: samples that the number counts, and that were asked.
-        failed_as_0, failed_as_1: the number, were what it does not count all wrong, or all right; None where an
-            import does not say what failed.
+        answered, asked: number of samples that count, and of all samples that were asked.
+        failed_as_0, failed_as_1: the number if all uncounted answers were wrong, or right; None if an import does not
+            list its failures.
     """
 
     answered: int | None = None
@@ -228,7 +232,7 @@ class NumberRow(SureRow):
         return _KINDS[type(self)]
 
     def values(self) -> dict[str, object]:
-        # "super()" needs the class: slots make another one.
+        # "super()" needs the class: slots create another one.
         return {**_NO_KEY, "kind": self.kind, **super(NumberRow, self).values()}
 
 
@@ -240,10 +244,10 @@ _NO_KEY: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class ResultRow(NumberRow):
-    """A number of a task, as the official script adds it up.
+    """A number of a task, as aggregated by the official script.
 
-    ``position`` orders a task's numbers, ``task_position`` the tasks as their paper does; ``in_paper`` says which stand
-    in its tables. A score of 1 is ``unit`` in ``official``.
+    ``position`` orders a task's numbers, ``task_position`` the tasks as in their paper; ``in_paper`` marks numbers in
+    the paper's tables. A score of 1 is ``unit`` in ``official``.
     """
 
     run_id: str
@@ -266,7 +270,7 @@ class ResultRow(NumberRow):
 class GroupRow(NumberRow):
     """A number over several tasks, or over a part of the samples across tasks.
 
-    A score of 1 is ``unit`` more in ``official`` than one of 0; None where that is unknown.
+    A score of 1 is ``unit`` more in ``official`` than a score of 0; None if unknown.
     """
 
     run_id: str
@@ -285,12 +289,12 @@ class GroupRow(NumberRow):
 
 @dataclass(frozen=True, slots=True)
 class OpinionRow(GroupRow):
-    """An opinion of a judge or of raters on a run's answers.
+    """Aggregated opinion of a judge or of raters on a run's answers.
 
     Attributes:
         judge: the judge's run, or the set of ratings.
-        against: the run that was compared with; "" for none.
-        questions: "all", or the mark of the questions that count.
+        against: run that it was compared with; "" without a comparison.
+        questions: "all", or the mark of the counted questions.
     """
 
     judge: str = ""
@@ -300,7 +304,7 @@ class OpinionRow(GroupRow):
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkRow(NumberRow):
-    """A benchmark's one score, see the view ``leaderboard``."""
+    """A benchmark's overall score; see the view ``leaderboard``."""
 
     run_id: str
     benchmark: str
@@ -311,11 +315,11 @@ class BenchmarkRow(NumberRow):
 
 @dataclass(frozen=True, slots=True)
 class LengthRow(NumberRow):
-    """A task's headline over the samples of one length.
+    """A task's headline metric over the samples of a range of lengths.
 
     Attributes:
-        length_unit: of the document as its benchmark counts, or "prompt tokens" of the model before truncation.
-        length_up_to: the power of two up to which, from half of it on; 0 where lengths are not known.
+        length_unit: the benchmark's unit of document lengths, or "prompt tokens" of the model before truncation.
+        length_up_to: upper bound, a power of two; the range starts at half of it. 0 if lengths are unknown.
         position: orders a task's lengths.
     """
 
@@ -342,21 +346,21 @@ _KINDS: Mapping[type[NumberRow], Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class SessionRow(TableRow):
-    """One row of ``sessions``: one call of ``lbx run``, what was expected of it and what it did.
+    """Row of ``sessions``: one call of ``lbx run``, with its estimates and its work.
 
-    Runs that are made together have a row each; ``estimated_s``, ``wall_s`` and ``peak_memory_bytes`` are of all of
-    them. What was not planned, and what a killed session did, is None.
+    Simultaneous runs have a row each; ``estimated_s``, ``wall_s`` and ``peak_memory_bytes`` cover all of them. Values
+    that were not planned, and the work of a killed session, are None.
 
     Attributes:
-        session: the run's first is 1.
-        status: "running", "done", "interrupted", "failed"; "killed" where the next session found it running.
-        workers: processes that held the model; 0: the one that wrote.
-        planned_new_tokens: as many as the answers were expected to take (of runs made together, by what each may
-            take); without an estimate, as many as they may.
-        computed_tokens: of prompts and answers, shared prefixes once.
-        prefill_s, decode_s: of the model, in all processes together.
-        spec: what was asked for, as `lbx run --spec` takes it.
-        done_before, to_ask: answers of the run that stand from before, and those to come.
+        session: number from 1 within the run.
+        status: "running", "done", "interrupted", "failed"; "killed" if the next session found it running.
+        workers: number of processes that loaded the model; 0 for the writing process itself.
+        planned_new_tokens: expected number of generated tokens (divided between simultaneous runs in proportion to
+            their maximum); the maximum without an estimate.
+        computed_tokens: tokens of prompts and answers, with shared prefixes counted once.
+        prefill_s, decode_s: time of the model, summed over processes.
+        spec: the request, in the form of `lbx run --spec`.
+        done_before, to_ask: number of the run's earlier answers that remain, and of answers to come.
     """
 
     run_id: str
@@ -388,7 +392,7 @@ class SessionRow(TableRow):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """An answer: column names and rows of plain Python values."""
+    """Result of a query: column names, and rows of plain Python values."""
 
     columns: Sequence[str]
     rows: Sequence[tuple[Any, ...]]
@@ -398,7 +402,7 @@ class Table:
 
 
 def stored_sample(benchmark: str, task: str, row: Mapping[str, Any]) -> Sample:
-    """A stored sample, without its document: no metric needs it. What has not the form that lbx writes is left out."""
+    """Build a stored sample without its document, which metrics do not need. Malformed values are dropped."""
     references, meta = json.loads(row["references"]), json.loads(row["meta"])
     return Sample(
         benchmark=benchmark,

@@ -1,4 +1,4 @@
-"""Runs by their names, and what people say of them: free keys beside the settings, which only exports read."""
+"""Runs by name, and their metadata: free keys next to the settings, used only by exports."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lbx.store.store import Store
 
 
 def run_names(store: Store, *, judges: bool = False) -> list[str]:
-    """The runs that have answers of models, or those of judges: what is offered for a choice."""
+    """Names of the runs with answers of models, or with those of judges, for users to choose from."""
     join = "SEMI" if judges else "ANTI"
     names = store.query(f"SELECT run_id FROM runs {join} JOIN judges ON run_id = judge_id ORDER BY ALL").rows
     return [name for (name,) in names]
 
 
 def check_runs(store: Store, runs: Sequence[str]) -> None:
-    """Raise UsageError where the file has no run, or judge, of one of these names."""
+    """Raise UsageError if the file lacks a run, or judge, of one of these names."""
     known = {row[0] for row in store.query("SELECT run_id FROM runs").rows}
     for run in runs:
         if run not in known:
@@ -36,13 +36,13 @@ def _no_run(store: Store, name: str) -> UsageError:
 
 
 def runs_named(store: Store, names: Sequence[str], *, judges: bool = True) -> tuple[str, ...]:
-    """The runs that these names mean (``matching``).
+    """Resolve names to runs; see ``matching``.
 
     Args:
-        judges: they may be meant, too.
+        judges: whether names may match judges.
 
     Raises:
-        UsageError: a name means none, or may mean any of several.
+        UsageError: a name matches no run, or is ambiguous.
     """
     rows = store.query(
         "SELECT run_id, model, EXISTS (FROM judges WHERE judge_id = run_id) FROM runs ORDER BY run_id"
@@ -52,7 +52,7 @@ def runs_named(store: Store, names: Sequence[str], *, judges: bool = True) -> tu
 
 
 def only_run(store: Store, *, judges: bool = False) -> str:
-    """The one run of a file, beside its judges; or its one judge. Raises UsageError: there are more, or none."""
+    """The file's only run, not counting judges; or its only judge. Raises UsageError if there is not exactly one."""
     names, kind = run_names(store, judges=judges), "judges" if judges else "runs"
     if not names:
         raise UsageError(f"{store.path} has no {kind}.")
@@ -62,7 +62,7 @@ def only_run(store: Store, *, judges: bool = False) -> str:
 
 
 def named_in(path: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """The same of a results file, which is opened only where there are names."""
+    """Resolve names in a results file (see ``runs_named``), which is opened only if there are names."""
     if not names:
         return ()
     with Store(path, beside_writer=True) as store:
@@ -79,10 +79,10 @@ def _run_named(store: Store, name: str, held: Mapping[str, str | None]) -> str:
 
 
 def matching(name: str, runs: Mapping[str, str | None]) -> list[str]:
-    """The runs that a name may mean: the one of that name, else those of that model, else those that begin with it.
+    """Runs that match a name: the run with that name, else those with that model, else those with that prefix.
 
     Args:
-        runs: {run: its model; None of a judge, which goes by its own name}.
+        runs: {run: its model; None for a judge, which has only its own name}.
     """
     if name in runs:
         return [name]
@@ -91,22 +91,22 @@ def matching(name: str, runs: Mapping[str, str | None]) -> list[str]:
 
 
 def metadata(store: Store, run_id: str) -> dict[str, str]:
-    """What is said of a run. Raises UsageError: it is not there."""
+    """Metadata of a run. Raises UsageError if it does not exist."""
     check_runs(store, [run_id])
     return said_of(store.query("SELECT metadata FROM runs WHERE run_id = ?", [run_id]).dicts()[0])
 
 
 def said_of(run: Mapping[str, Any]) -> dict[str, str]:
-    """What a row of ``runs`` says of its run; {} where its file has something else there."""
+    """Metadata in a row of ``runs``; {} if it is malformed."""
     held = json.loads(run["metadata"] or "{}")
     return {str(key): str(value) for key, value in held.items()} if isinstance(held, dict) else {}
 
 
 def set_metadata(store: Store, run_id: str, changes: Mapping[str, str]) -> dict[str, str]:
-    """Change what is said of a run: an empty value takes its key away. Returns all that is said now.
+    """Change metadata of a run, and return all of it; an empty value removes its key.
 
     Raises:
-        UsageError: there is no such run.
+        UsageError: the run does not exist.
     """
     kept = {key: value for key, value in {**metadata(store, run_id), **changes}.items() if value}
     with store.transaction() as connection:
@@ -115,7 +115,7 @@ def set_metadata(store: Store, run_id: str, changes: Mapping[str, str]) -> dict[
 
 
 def set_metric_version(store: Store, run_id: str, benchmark: str, version: int) -> None:
-    """Enter the version of a benchmark's metrics that all scores of a run have."""
+    """Store the metric version of a benchmark that all scores of a run have."""
     with store.transaction() as connection:
         connection.execute(
             "UPDATE runs SET benchmark_versions = json_merge_patch(benchmark_versions, ?::JSON) WHERE run_id = ?",

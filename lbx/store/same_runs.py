@@ -12,18 +12,18 @@ from lbx.store.rows import RunRow, as_json, identity, unequal
 from lbx.store.store import Store
 
 WHOLE = "backend.weights_whole"
-"""Hash of every byte of the weights. A run may be begun without it and continued with it, or the other way."""
+"""Setting with a hash of every byte of the weights. A run may begin without it and continue with it, or vice versa."""
 _GPU_LIBRARY = re.compile(r"\b(?:CUDA|ROCm|HIP|Metal|MTL|Vulkan|SYCL|MUSA)\d* :")
 
 
 def setting_differences(held: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Names of the settings that make two rows of ``runs`` two runs; their settings are JSON texts."""
+    """Names of the settings that make two rows of ``runs`` different runs; both have settings as JSON text."""
     before, now = identity(held), identity(new)
     return [name for name in unequal(before, now) if name != WHOLE or None not in (before.get(name), now.get(name))]
 
 
 def joined_settings(held: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of one run with two rows: those of both, which differ at most in ``WHOLE``."""
+    """Union of the settings in two rows of the same run, which differ at most in ``WHOLE``."""
     return {**json.loads(held["settings"]), **json.loads(new["settings"])}
 
 
@@ -33,10 +33,10 @@ def is_on_gpu(hardware: Mapping[str, Any]) -> bool:
 
 
 def find_run(store: Store, run: RunRow, names: Sequence[str]) -> RunRow:
-    """The run under the name that it has in the file, or that it gets there.
+    """Return the run with its existing name in the file, or with a new name.
 
     Args:
-        names: names it may have or get, the preferred first.
+        names: candidates in order of preference.
     """
     columns = "run_id, model, backend, bundle_digest, settings"
     query = f"SELECT {columns} FROM runs WHERE run_id IN (SELECT unnest(?::VARCHAR[]))"

@@ -1,7 +1,7 @@
-"""One name, one sample: what two rows of a sample may differ in, and how they complete each other.
+"""Comparison of two rows of a sample: permitted differences, and completion of unknown parts.
 
-An imported file may not know a sample's document, its references or its question. What is not known differs from
-nothing, and is taken from a row that knows it. New rows are given as SQL, a SELECT of ``samples``' columns.
+An imported file may lack a sample's document, references or question. An unknown part equals any other, and is copied
+from a row that has it. New rows are given as SQL, a SELECT of the columns in ``samples``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NEWLY_KNOWN = {
     '"references"': 'CASE new."references"::VARCHAR WHEN \'[]\' THEN old."references" ELSE new."references" END',
     "question": "CASE new.question WHEN '' THEN old.question ELSE new.question END",
 }
-"""What a row that knows more of a sample may yet not know of it."""
+"""SQL for columns that may be unknown even in a row with more information on the sample."""
 
 _ALL_OF_A_SAMPLE = (
     "language",
@@ -67,7 +67,10 @@ class OtherSamples:
 
 
 def _meta_differs(key: str) -> str:
-    """Whether an entry of a sample's meta differs; it must be in both rows or in none if both name their metrics."""
+    """SQL condition that an entry of a sample's meta differs.
+
+    Both rows or neither must have it, if both name their metrics.
+    """
     old, new = (f"{row}.meta->>'{key}'" for row in ("old", "new"))
     own = "(old.meta->>'metrics' IS NOT NULL AND new.meta->>'metrics' IS NOT NULL)"
     return f"coalesce({old} <> {new}, {own} AND ({old} IS NULL) <> ({new} IS NULL))"
@@ -80,16 +83,16 @@ _DIFFERENCES = {
         AND '[]' NOT IN (old."references"::VARCHAR, new."references"::VARCHAR)""",
     **{key: _meta_differs(key) for key in ("choices", "metrics", "extract", "answer_cues", "turns")},
 }
-"""{part of a sample: the test of whether both rows know it and differ in it}."""
+"""{part of a sample: SQL condition that both rows have it and differ in it}."""
 
 
 def find_other_samples(
     connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()
 ) -> OtherSamples | None:
-    """The samples that the file holds with another document, question, references or choices.
+    """Find samples that the file has with another document, question, references or choices.
 
-    Rows of another data revision under the same names would be scored against these. A benchmark of one's own that has
-    other metrics or turns now is another revision, too.
+    Rows of another data revision would be scored against these samples. The same applies to a user's own benchmark with
+    changed metrics or turns.
     """
     parts = ", ".join(f"CASE WHEN {test} THEN '{part}' END" for part, test in _DIFFERENCES.items())
     count, first, differing = connection.execute(
@@ -108,7 +111,7 @@ def find_other_samples(
 
 
 def other_samples_error(path: Path, found: OtherSamples) -> ConflictError:
-    """The error for samples that a results file holds with other content."""
+    """Error for samples that a results file has with other content."""
     return ConflictError(
         f"{path} holds answers to another revision of the data. {found}. Nothing was written.",
         fix="Answers to this revision need another results file (-o FILE).",
@@ -116,11 +119,11 @@ def other_samples_error(path: Path, found: OtherSamples) -> ConflictError:
 
 
 def refuse_other_samples(store: Store, samples: Iterable[SampleRow], path: Path) -> None:
-    """Raise ConflictError if the file holds samples of the same names with other content.
+    """Raise ConflictError if the file has samples of the same names with other content.
 
     Args:
         samples: their documents are not kept in memory.
-        path: the name of the file in the message.
+        path: name of the file in the message.
     """
     rows, values = rows_of_json(store.connection, "samples"), (row.values() for row in samples)
     found: OtherSamples | None = None
@@ -134,7 +137,7 @@ def refuse_other_samples(store: Store, samples: Iterable[SampleRow], path: Path)
 def complete_samples(
     connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()
 ) -> set[tuple[str, str]]:
-    """Take what the file does not know of its samples from rows that do. Returns the (benchmark, task)s of these."""
+    """Copy unknown parts of the file's samples from rows that have them, and return the changed (benchmark, task)s."""
     unknown_things = "context_sha256 IS NULL OR \"references\"::VARCHAR = '[]' OR question = ''"
     if not connection.execute(f"FROM samples WHERE {unknown_things} LIMIT 1").fetchone():
         return set()

@@ -1,6 +1,6 @@
 """Tables of a results file.
 
-Times are UTC. Views hold no data: they are made from ``lbx.store.views`` whenever a file is opened for writing.
+Times are UTC. Views contain no data: they are created from ``lbx.store.views`` whenever a file is opened for writing.
 """
 
 from __future__ import annotations

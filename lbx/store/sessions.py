@@ -1,4 +1,4 @@
-"""Calls of ``lbx run``: what was expected of each, what it did, and what that says about the next one."""
+"""Calls of ``lbx run``: their estimates, their work, and data for estimates of the next call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lbx.store.rows import RunRow, SessionRow
 from lbx.store.store import Store
 
 _ALIKE = ("batching", "context_window")
-"""Settings that bear on speed, beside the backend's own."""
+"""Settings that affect speed, in addition to the backend's own."""
 _NOT_SPEED = (
     "network",
     "dtype_reason",
@@ -33,7 +33,7 @@ _NEWEST = 3
 
 
 Work = tuple[float, float, float]
-"""Seconds, tokens computed, and pairs of such a token with one that it attends to."""
+"""Seconds, number of computed tokens, and number of pairs of a computed token and a token that it attends to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class History:
         prefill_s, decode_s, wall_s: sums over the sessions.
         prefill, decode: work of their answers, grouped by session and length of the prompt.
         longest_prompt: in tokens.
-        answer_count: answers of the session that has most.
+        answer_count: largest number of answers in a session.
     """
 
     sessions: Sequence[tuple[str, int]]
@@ -59,20 +59,20 @@ class History:
 
 
 def next_session(store: Store, run_id: str) -> int:
-    """The number of the session that begins now. What is still called running was killed: one process writes."""
+    """Number of the next session. Sessions still marked as running were killed, as only one process writes the file."""
     with store.transaction() as connection:
         connection.execute("UPDATE sessions SET status = 'killed' WHERE run_id = ? AND status = 'running'", [run_id])
     return int(store.query("SELECT coalesce(max(session), 0) + 1 FROM sessions WHERE run_id = ?", [run_id]).rows[0][0])
 
 
 def keep_sessions(store: Store, rows: Sequence[SessionRow]) -> None:
-    """Commit rows, all or none; one of the same session replaces the old one."""
+    """Commit rows, all or none; a row of the same session is replaced."""
     with store.transaction() as connection:
         insert(connection, "sessions", rows)
 
 
 def progress_of_runs(store: Store) -> dict[str, str]:
-    """{run: "running, 212 of 643"} of the runs that go on as the file is read; {} where nobody writes it.
+    """{run: "running, 212 of 643"} of the active runs; {} if the file is not being written.
 
     One process writes a file, and its session is the newest. It may write something else after a run was killed.
     """
@@ -93,11 +93,12 @@ def progress_of_runs(store: Store) -> dict[str, str]:
 
 
 def newest_spec(path: Path, run_id: str | None) -> Any:
-    """What a results file's run was last asked to do, as ``RunSpec.to_json`` gave it.
+    """Latest request of a run in a results file, in the form of ``RunSpec.to_json``.
 
     Raises:
-        StoreError: the file is none.
-        UsageError: it has no such run, several and none is named, or its runs were made by a version that kept none.
+        StoreError: it is not a results file.
+        UsageError: the run does not exist, the file has several and no name was given, or a version of lbx made them
+            that did not store requests.
     """
     with Store(path, beside_writer=True) as store:
         specs = dict(
@@ -117,7 +118,7 @@ def newest_spec(path: Path, run_id: str | None) -> Any:
 
 
 def history(store: Store, run: RunRow, *, workers: int) -> History | None:
-    """The newest sessions that ran the same model with the same options, on the same hardware and as many workers."""
+    """Cost of the newest sessions with the same model, options, hardware and number of workers."""
     table = store.query(
         """
         SELECT s.run_id, s.session, s.hardware::VARCHAR AS hardware, r.settings::VARCHAR AS settings,
@@ -145,7 +146,7 @@ def history(store: Store, run: RunRow, *, workers: int) -> History | None:
         [(row["run_id"], row["session"]) for row in alike],
         prefill_s=sum(row["prefill_s"] for row in alike),
         decode_s=sum(row["decode_s"] for row in alike),
-        wall_s=sum({row["started_at"]: row["wall_s"] for row in alike}.values()),  # runs made together share it
+        wall_s=sum({row["started_at"]: row["wall_s"] for row in alike}.values()),  # simultaneous runs share it
         prefill=[row[:3] for row in rows],
         decode=[row[3:6] for row in rows],
         longest_prompt=max(row[6] for row in rows),
@@ -154,7 +155,7 @@ def history(store: Store, run: RunRow, *, workers: int) -> History | None:
 
 
 def _work(store: Store, run_id: str, session: int) -> Sequence[tuple[Any, ...]]:
-    """Work of a session's answers in groups of prompts of similar length: prefill, decode, longest prompt, count."""
+    """Work of a session's answers, grouped by similar prompt length: prefill, decode, longest prompt, count."""
     return store.query(
         """
         SELECT sum(prefill_s), sum(new), sum(new * (cached + new / 2)),
@@ -174,7 +175,7 @@ def _work(store: Store, run_id: str, session: int) -> Sequence[tuple[Any, ...]]:
 
 
 def answer_lengths(store: Store, run: RunRow, alike: Collection[str]) -> dict[str, float]:
-    """{task: mean tokens of an answer} of this model, asked with the same values of these settings."""
+    """{task: mean answer length in tokens} of this model, over runs with the same values of these settings."""
     table = store.query(
         """
         SELECT g.benchmark || '/' || g.task, avg(g.output_tokens), r.settings::VARCHAR, count(*)

@@ -1,9 +1,9 @@
-"""What is committed of a results file while another process writes it.
+"""Snapshots of the committed data of a results file while another process writes it.
 
-DuckDB lets nobody read beside a writer. But what a commit has written stays as it is until the next checkpoint: the log
-grows at its end, the file where it was free, and the file's headers change last. So a copy of the log, and then of the
-file, is as a power cut would have left them, where the headers are the same before and after. The writer does nothing
-for it and waits for nobody: who does not look pays nothing.
+DuckDB does not allow readers during a write. But committed data stays unchanged until the next checkpoint: the log
+only grows at its end, the file only in free space, and the file's headers change last. So a copy of the log, and then
+of the file, is in the state of a power cut, if the headers are the same before and after. The writer neither helps nor
+waits, so snapshots have no cost unless they are read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lbx.store.opening import InUseError, connect, first_line, lock_beside
 _HEADERS = 3 * 4096
 _ATTEMPTS, _PAUSE_S = 12, 0.05
 _REST = 20
-"""A copy is good for so many times the seconds that it took, so that who looks often copies a twentieth of the time."""
+"""Lifetime of a copy as a multiple of its copying time, so that frequent readers copy for a twentieth of the time."""
 _ROOM = 1 << 26
 _BLOCK = 1 << 20
 _CLONE = 0x40049409
@@ -45,15 +45,15 @@ _CLONE = 0x40049409
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A results file as it was at a moment of a run.
+    """State of a results file at a moment of a run.
 
     Attributes:
         path: the copy.
-        taken: everything that was committed by then is in it.
-        writer: the process that writes the file; None where nobody knows.
-        began: when that process was started; None likewise.
-        cost_s: how long copying took.
-        state: of the files that were copied.
+        taken: time up to which all commits are included.
+        writer: id of the process that writes the file; None if unknown.
+        began: start time of that process; None if unknown.
+        cost_s: duration of the copying.
+        state: of the copied files.
     """
 
     path: Path
@@ -75,12 +75,12 @@ _copying = threading.Lock()
 def connect_to_read(
     path: Path, beside: Sequence[Path] = (), threads: int = 0
 ) -> tuple[duckdb.DuckDBPyConnection, Snapshot | None]:
-    """A connection to read a results file, or a snapshot of it where it is being written.
+    """Connect to a results file for reading, or to a snapshot of a file that is being written.
 
-    A file that a run on another disk replaces now and then (``lbx.store.copies``) is a snapshot itself.
+    A file that a run on another disk replaces regularly (``lbx.store.copies``) is a snapshot itself.
 
     Raises:
-        StoreError: as ``connect``; or the file cannot be copied.
+        StoreError: see ``connect``; or the file cannot be copied.
     """
     try:
         connection = connect(path, True, beside, threads)[0]
@@ -96,7 +96,7 @@ def connect_to_read(
 
 def read_committed(path: Path, sql: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
     """Rows of a query over committed data. Raises StoreError like ``connect_to_read``."""
-    connection, _snapshot = connect_to_read(path)  # a copy stays for as long as its name
+    connection, _snapshot = connect_to_read(path)  # the copy exists as long as this variable
     with closing(connection):
         try:
             return connection.execute(sql, parameters).fetchall()
@@ -115,7 +115,7 @@ def _connect_to_copy(
             if snapshot is not None:
                 return open_database(snapshot.path, read_only=True, beside=beside, threads=threads), snapshot
         except FileNotFoundError:
-            continue  # a checkpoint has just taken the log away
+            continue  # a checkpoint has just removed the log
         except OSError as exc:
             reason = exc.strerror or str(exc)
             break
@@ -126,7 +126,7 @@ def _connect_to_copy(
 
 
 def _snapshot(path: Path, writer: int | None) -> Snapshot | None:
-    """The newest copy where it is good enough, else a new one; None where a checkpoint came in between."""
+    """The newest copy if it is recent enough, else a new one; None if a checkpoint interfered."""
     state, now = _state(path), datetime.now(UTC)
     if (known := _newest.get(path)) and (
         known.state == state or now < known.taken + timedelta(seconds=_REST * known.cost_s)
@@ -145,7 +145,7 @@ def _snapshot(path: Path, writer: int | None) -> Snapshot | None:
 
 
 def _state(path: Path, before: Sequence[tuple[str, int, int]] = ()) -> tuple[bytes, list[tuple[str, int, int]]]:
-    """The headers of a file and (name, inode, size) of its logs; where they have only grown, with the sizes before."""
+    """Headers of a file and (name, inode, size) of its logs; logs that only grew keep their size in ``before``."""
     with open_input(path) as file:
         headers = file.read(_HEADERS)
     sizes = {(name, inode): size for name, inode, size in before}
@@ -157,10 +157,10 @@ def _state(path: Path, before: Sequence[tuple[str, int, int]] = ()) -> tuple[byt
 
 
 def _copied(path: Path, stack: ExitStack) -> Path:
-    """A copy of a file and its logs: beside it, else where temporary files go; gone when the stack is closed.
+    """Copy a file and its logs to the same folder, else to that of temporary files; removed when the stack is closed.
 
     Raises:
-        OSError: there is no place for it.
+        OSError: neither folder has room.
     """
     for place in (path, Path(tempfile.gettempdir(), path.name)):
         with ExitStack() as trial:
@@ -184,13 +184,13 @@ def _copy(file: BinaryIO, copy: BinaryIO) -> None:
         fcntl.ioctl(copy, _CLONE, file.fileno())
     except OSError:
         needed, disk = os.fstat(file.fileno()).st_size, os.fstatvfs(copy.fileno())
-        if disk.f_bavail * disk.f_frsize < 2 * needed + _ROOM:  # what is free is the run's
+        if disk.f_bavail * disk.f_frsize < 2 * needed + _ROOM:  # free space is reserved for the run
             raise OSError(errno.ENOSPC, f"a copy of {size(needed)} would leave too little room for the run") from None
         shutil.copyfileobj(file, copy, _BLOCK)
 
 
 def _is_kept(path: Path) -> bool:
-    """Whether a run keeps the file, see ``lbx.store.copies.alone``."""
+    """Whether a run has locked the file; see ``lbx.store.copies.alone``."""
     try:
         with open_input(lock_beside(path)) as file:
             return lock(file.fileno(), shared=True) is False

@@ -1,7 +1,7 @@
-"""One results file: opening it safely, writing in batches, asking it questions.
+"""Results file: safe opening, batched writes, queries.
 
-Source of the conventions: DuckDB allows one writing process at a time and writes a commit to its log before it
-returns, so what ``write`` has returned from survives a kill.
+Basis: DuckDB allows one writing process at a time and writes a commit to its log before it returns, so rows survive a
+kill once ``write`` has returned.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from lbx.store.snapshots import Snapshot, connect_to_read
 T = TypeVar("T")
 
 _FAILED = "error IS NOT NULL"
-# Of a question that is asked in steps any of them counts: their answers may be joined with words between.
+# For a question asked in steps, one blank answer suffices: the answers may be joined with words between.
 _EMPTY = f"""error IS NULL AND len(list_filter(
     list_append(steps->>'$[*].output', output), lambda said: regexp_full_match(said, '{BLANK}'))) > 0"""
 _ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
@@ -53,24 +53,24 @@ _SAID = ("output", "reasoning", "finish_reason", "output_ids", "error")
 
 
 class Store:
-    """A results file, open. Use it as a context manager.
+    """An open results file. Use it as a context manager.
 
     Args:
-        path: the file. Missing or empty is made new, unless read_only.
-        read_only: open beside other readers; nothing is created or migrated.
-        beside_writer: open to read what is committed, whoever writes the file; see ``lbx.store.snapshots``.
+        path: the file. Created if missing or empty, unless read_only.
+        read_only: open while other readers may be active; does not create or migrate anything.
+        beside_writer: read committed data even if another process writes the file; see ``lbx.store.snapshots``.
         beside: the only other files that may be read or written through it.
-        threads: at most so many work on a query; 0 for one a core.
+        threads: maximum number of threads of a query; 0 for one per core.
         after_commit: called after every commit.
 
     Attributes:
-        snapshot: what is read instead of a file that is being written.
-        completed: (benchmark, task)s of which samples were completed that were there already: numbers that other runs
-            have of them are made of less than is known now (``lbx.scoring.adding_up.add_up_completed``).
+        snapshot: copy that is read instead of a file that is being written.
+        completed: (benchmark, task)s with existing samples that were completed: other runs' numbers over them were
+            computed with less information (``lbx.scoring.adding_up.add_up_completed``).
 
     Raises:
-        StoreError: not a results file, one that holds more than lbx puts into it, made by another version of
-            lbx, in use by another process, unwritable.
+        StoreError: the file is not a results file, has contents that lbx never creates, was made by another version of
+            lbx, is in use by another process, or cannot be written.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Store:
 
     @classmethod
     def check(cls, path: Path) -> None:
-        """Raise now what opening the file for writing would raise later; makes no file."""
+        """Raise errors of opening the file for writing early, without creating it."""
         check_place(path)
         if path.is_file() and path.stat().st_size:
             cls(path).close()
@@ -122,14 +122,14 @@ class Store:
         if kind is None:
             self.close()
             return
-        with contextlib.suppress(StoreError):  # what went wrong first is what counts
+        with contextlib.suppress(StoreError):  # the first error takes precedence
             self.close()
 
     def close(self) -> None:
-        """Take DuckDB's log of the newest commits into the file, and close it.
+        """Move DuckDB's log of the newest commits into the file, and close it.
 
         Raises:
-            StoreError: there is no room for that. Every committed row is safe, but in two files.
+            StoreError: the disk lacks room for that. Every committed row is safe, but in two files.
         """
         reason = ""
         with uninterrupted():
@@ -150,7 +150,7 @@ class Store:
             )
 
     def checkpoint(self) -> None:
-        """Take DuckDB's log of the newest commits into the file. Raises StoreError: there is no room for that."""
+        """Move DuckDB's log of the newest commits into the file. Raises StoreError if the disk lacks room for that."""
         try:
             with uninterrupted():
                 self._connection.execute("CHECKPOINT")
@@ -160,13 +160,13 @@ class Store:
     # Writing
 
     def begin_run(self, run: RunRow, *, failed: bool = False, empty: bool = False) -> set[SampleKey]:
-        """Enter a run, or take it up again.
+        """Begin a run, or continue it.
 
         Args:
-            failed, empty: whether what failed, or holds nothing but white space, is to be asked again.
+            failed, empty: whether to ask failed answers, or answers of only white space, again.
 
         Returns:
-            The keys that are already answered or have failed; the caller leaves them alone.
+            Keys of finished answers (including failures), which the caller skips.
 
         Raises:
             StoreError: a run of this name exists with other settings, or was scored with another metric version.
@@ -177,7 +177,7 @@ class Store:
             (old,) = existing.dicts()
             self._refuse_other_settings(run, old)
             self._refuse_other_versions(run, json.loads(old["benchmark_versions"]))
-            if old["status"] == "running":  # it was killed, perhaps before other runs' numbers were made anew
+            if old["status"] == "running":  # it was killed, perhaps before other runs' numbers were recomputed
                 self.completed |= self._perhaps_completed(run.run_id)
             with self.transaction() as connection:
                 connection.execute(
@@ -214,7 +214,7 @@ class Store:
         return {SampleKey(*row) for row in done.rows}
 
     def _perhaps_completed(self, run_id: str) -> set[tuple[str, str]]:
-        """A run's (benchmark, task)s of which other runs' numbers were made as if not all documents were known."""
+        """(benchmark, task)s of a run for which other runs' numbers were computed as if some documents were unknown."""
         unsure = "SELECT benchmark, task FROM task_results WHERE run_id <> $1 AND cluster_by = 'sample'"
         answered = "SELECT DISTINCT benchmark, task FROM generations WHERE run_id = $1"
         return {*self.query(f"{answered} INTERSECT {unsure}", [run_id]).rows}
@@ -244,10 +244,10 @@ class Store:
         generations: Sequence[GenerationRow] = (),
         scores: Sequence[ScoreRow] = (),
     ) -> None:
-        """Commit rows, all or none. A row with the same key replaces the old one; what was made of old rows goes.
+        """Commit rows, all or none. Rows replace old rows of the same key; numbers computed from those are deleted.
 
         Raises:
-            StoreError: the disk is full or the file cannot be written; nothing of this batch is in it then.
+            StoreError: the disk is full or the file cannot be written; none of the batch is in it then.
         """
         answered = {(row.run_id, row.benchmark, row.task) for row in generations}
         scored = {(row.run_id, row.benchmark, row.task) for row in scores}
@@ -260,8 +260,8 @@ class Store:
             numbers.forget(connection, answered, scored)
 
     def _forget_replaced(self, connection: duckdb.DuckDBPyConnection, generations: Sequence[GenerationRow]) -> None:
-        """Delete scores of answers that other ones replace; those of the same answer stay."""
-        # Hardly ever is one of them there; to read all rows twice would take a fifth of the time of writing them.
+        """Delete scores of answers that are replaced by different ones."""
+        # Existing keys are rare; reading all rows twice would take a fifth of the time of writing them.
         form = as_json([{name: "INTEGER" if name == "iteration" else "VARCHAR" for name in _ANSWER}])
         keys = f"SELECT unnest(from_json(?::JSON, '{form}'), recursive := true)"
         if not connection.execute(
@@ -278,9 +278,9 @@ class Store:
         numbers.delete(connection, "scores", _ANSWER, replaced)
 
     def replace_scores(self, scores: Sequence[ScoreRow]) -> None:
-        """Commit all scores of one or more tasks in place of their earlier ones.
+        """Commit all scores of one or more tasks, replacing the earlier ones.
 
-        Metrics that only the earlier ones have go, too: a summary scored without its embedding model has other ones.
+        Earlier scores of other metrics are deleted too: a summary scored without its embedding model has other metrics.
         """
         scored = {(row.run_id, row.benchmark, row.task) for row in scores}
         with self.transaction() as connection:
@@ -289,7 +289,7 @@ class Store:
             numbers.forget(connection, set(), scored)
 
     def _match_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
-        """Compare new samples with stored ones of the same names, and complete these."""
+        """Compare new samples with stored samples of the same names, and complete the latter."""
         if not samples:
             return
         rows, parameters = rows_of_json(connection, "samples"), [as_parameter(samples)]
@@ -300,14 +300,15 @@ class Store:
     def write_results(self, results: Sequence[NumberRow]) -> None:
         """Replace tasks' numbers, or a benchmark's numbers over them.
 
-        Old numbers of the same task (or benchmark) go first: they may have been more.
+        Old numbers of the same task (or benchmark) are deleted first: there may have been more.
         """
         with self.transaction() as connection:
             numbers.replace(connection, results)
 
     def set_numbers_aside(self) -> None:
-        """Have numbers of this file written to copies in memory, which views read instead, as temporary tables come
-        before a file's own of the same name: nothing else can be written to a file that is only read.
+        """Redirect writes of numbers to temporary tables, which views read instead of the file's own of the same name.
+
+        No other writes are possible in a file that is open read-only.
         """
         ((statement,),) = self.query(
             "SELECT sql FROM duckdb_tables() WHERE database_name = ? AND table_name = 'numbers'", [RESULTS]
@@ -316,9 +317,9 @@ class Store:
         self.query(f"INSERT INTO numbers FROM {RESULTS}.main.numbers")
 
     def make_once(self, *views: str) -> None:
-        """Have these views, which others are made of, computed once and not whenever they are read.
+        """Compute these views, on which others build, once instead of at every read.
 
-        Of a file that is only read; one that is written keeps its views as they are.
+        Only for a file that is open read-only; in a file that is written, views stay as they are.
         """
         for view in views if self.read_only else ():
             self.once(view, partial(self._make_table_of, view))
@@ -328,7 +329,7 @@ class Store:
         self.query(f"CREATE OR REPLACE TEMP VIEW {view} AS FROM once_{view}")
 
     def once(self, name: Hashable, make: Callable[[], T]) -> T:
-        """What is made under this name, and made again only of a file that is written. None may change it."""
+        """Cache a value by name while the file is read-only; compute it anew otherwise. Callers must not change it."""
         if not self.read_only:
             return make()
         if name not in self._once:
@@ -342,7 +343,7 @@ class Store:
             numbers.replace_opinions(connection, run_id, benchmark, opinions)
 
     def finish_run(self, run_id: str, status: str) -> None:
-        """Close a run: status "done", "interrupted" or "failed"."""
+        """Set a run's end and status: "done", "interrupted" or "failed"."""
         with self.transaction() as connection:
             connection.execute(
                 "UPDATE runs SET status = ?, finished_at = current_localtimestamp() WHERE run_id = ?", [status, run_id]
@@ -352,16 +353,16 @@ class Store:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """For lazy relations (``lbx.store.results``); everything else has a method here."""
+        """DuckDB connection, for lazy relations (``lbx.store.results``); all other uses have a method here."""
         return self._connection
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> Table:
-        """Run one query and fetch everything.
+        """Run a query and fetch everything.
 
         Raises:
-            StoreError: the query is wrong; the message is DuckDB's.
+            StoreError: the query is wrong; has DuckDB's message.
         """
-        # While a file is being written a signal waits: in the middle of a query DuckDB would turn it into an error.
+        # While a file is being written, signals wait: during a query DuckDB would turn them into an error.
         calm = contextlib.nullcontext() if self.read_only else uninterrupted()
         try:
             with calm:
@@ -372,8 +373,9 @@ class Store:
             raise StoreError(f"The query failed: {first_line(exc)}") from exc
 
     def arrays(self, sql: str, parameters: Sequence[object] = ()) -> dict[str, Any]:
-        """A query's answer as {column: numpy array, masked where values are NULL}, in a fraction of the time that rows
-        take. Raises StoreError as ``query``.
+        """Run a query and return {column: numpy array, masked at NULL}, in a fraction of the time of fetching rows.
+
+        Raises StoreError like ``query``.
         """
         try:
             return self._connection.execute(sql, list(parameters)).fetchnumpy()
@@ -381,10 +383,10 @@ class Store:
             raise StoreError(f"The query failed: {first_line(exc)}") from exc
 
     def attach(self, path: Path, name: str) -> None:
-        """Have another results file, which the store was given, beside this one, to read. ``DETACH`` ends it.
+        """Attach another results file for reading, which must be in ``beside``. ``DETACH`` ends it.
 
         Raises:
-            StoreError: it cannot be read, or holds more than lbx puts into it.
+            StoreError: it cannot be read, or has contents that lbx never creates.
         """
         check_place(path)  # DuckDB would wait for a pipe
         try:
@@ -399,8 +401,9 @@ class Store:
         files_read.add(path)
 
     def samples(self, run_id: str, benchmark: str, task: str, *, failed: bool = False) -> Iterator[dict[str, Any]]:
-        """A run's answered samples with their outputs, or those that failed, in the data's order: what adding up and
-        scoring again need. ``document`` is its hash; "" where nobody knows it.
+        """Yield a run's answered samples with their outputs, or its failed ones, in the data's order, for scoring.
+
+        ``document`` is the document's hash; "" if unknown.
         """
         table = self.query(
             f"""
@@ -417,7 +420,7 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """All of a block's changes or none. Ctrl-C and SIGTERM wait for its end.
+        """Run a block as a transaction. Ctrl-C and SIGTERM wait for its end.
 
         Raises:
             StoreError: the file cannot be written.

@@ -1,9 +1,9 @@
-"""The views of a results file: what reports and people's own SQL read. Names and columns are a contract.
+"""Views of a results file, for reports and users' own SQL. Names and columns are a contract.
 
 ``score`` is in 0..1; ``official`` is the number that the benchmark's own script prints.
 
-Averages are made in the order of their samples: in the order in which threads come, the last digit would differ from
-call to call.
+Averages are computed in the order of their samples: in the order of threads, the last digit would differ between
+calls.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from lbx.base.run_options import view_labels
 from lbx.store.judging_views import JUDGING_VIEWS
 from lbx.store.rows import SURE
 
-# Reasoning that a run's answers show: 0 none; 1 a block, or a prompt that asks to reason in words; 2 a block longer
-# than the empty ones that some models write of themselves. NULL if unknown of all answers.
+# Reasoning in a run's answers: 0 for none; 1 for a block, or a prompt that asks to reason in words; 2 for a block
+# longer than the empty blocks that some models write unasked. NULL if unknown for all answers.
 _REASONED = """(SELECT max(CASE WHEN g.reasoning_tokens > 32 THEN 2
                                 WHEN g.reasoning_tokens > 0 OR g.reasoning_closed IS NOT NULL
                                      OR g.prompt_source LIKE '%(question_thinking)' THEN 1
                                 WHEN g.reasoning_tokens = 0 THEN 0 END)
                 FROM generations g WHERE g.run_id = r.run_id AND g.error IS NULL)"""
 
-# How a run asked, where not in the plain way: "thinking", "cot rag 4"; NULL for the plain way. Whether it reasoned is
-# said by its answers where it was asked to, or not to; before there are any, by its settings.
+# Mode of a run, if not the default: "thinking", "cot rag 4"; NULL for the default. If thinking was switched on or off,
+# the answers decide whether the run reasoned; before the first answer, its settings.
 MODE_OF_RUN = f"""nullif(concat_ws(' ',
                    CASE WHEN r.settings->>'chat' = 'false' OR (r.backend <> 'scripted'
                             AND json_type(r.settings, '$."backend.chat".template_sha256') = 'NULL'
@@ -33,28 +33,28 @@ MODE_OF_RUN = f"""nullif(concat_ws(' ',
                         THEN CASE WHEN {_REASONED} = 0 THEN 'no thinking' ELSE 'thinking' END END,
                    {", ".join(view_labels("r.settings"))},
                    CASE WHEN r.benchmark_versions->>'judge' IS NOT NULL THEN 'judge' END), '')"""
-# Once a run and not once a row of its numbers: reading its settings takes 10 kB and 3 us each time.
+# Once per run and not once per row of its numbers: reading its settings takes 10 kB and 3 us each time.
 _RUNS = f"(SELECT r.*, {MODE_OF_RUN} AS mode FROM runs r)"
 
-# How many of how many samples have an answer, in words, where not all have; NULL also where nobody knows.
+# Number of samples that have an answer, in words, if some lack one; NULL if all have one, or if unknown.
 _PART = "CASE WHEN {samples} < {every} THEN format('{{:,}} of {{:,}}', ({samples})::BIGINT, ({every})::BIGINT) END"
 _COVERAGE = f"c.samples, c.bundle_samples, {_PART.format(samples='c.samples', every='c.bundle_samples')} AS coverage"
-# Over a run's tasks; unknown where it is unknown of one of them.
+# Sums over a run's tasks; unknown if unknown for one of them.
 _ADDED_COVERAGE = """
     sum(samples)::BIGINT AS samples,
     CASE WHEN count(bundle_samples) = count(*) THEN sum(bundle_samples)::BIGINT END AS bundle_samples"""
 _BY_BENCHMARK = f"SELECT run_id, benchmark, {_ADDED_COVERAGE} FROM coverage GROUP BY ALL"
 
-# A judge's answers are verdicts on others': they are no model's results (``lbx.store.judging_views``).
+# A judge's answers are verdicts on others' answers, not results of a model (``lbx.store.judging_views``).
 _EVALUATED = "benchmark <> 'judge'"
 
-# How sure a number is; what the unanswered leave open.
+# Uncertainty of a number; bounds given the unanswered samples.
 _SURE = ", ".join(f"{{t}}.{name}" for name in SURE)
 _OPEN = "{t}.answered, {t}.asked, {t}.failed_as_0, {t}.failed_as_1"
 
 
 def _in_units(unit: str, table: str, zero: str = "0") -> str:
-    """The columns of an interval in the unit of an official number, the ends counted from ``zero``."""
+    """Columns of an interval in the unit of an official number, with its ends counted from ``zero``."""
     scaled = {"low": f"{zero} + {unit} * {table}.low AS low", "high": f"{zero} + {unit} * {table}.high AS high",
               "se": f"{unit} * {table}.se AS se"}  # fmt: skip
     return ", ".join(scaled.get(name, f"{table}.{name}") for name in SURE)
@@ -65,13 +65,13 @@ HEADS = """
                 SELECT run_id, benchmark, task, metric, count(*) AS n FROM {scores}
                 GROUP BY ALL HAVING bool_or(headline)
             ) GROUP BY ALL"""
-"""Each task's one headline: of those that its answers have, the metric that all of them have."""
+"""Headline metric of each task: of its answers' headline metrics, the metric that all of them have."""
 
 _LONGEST_VALUE, _LONGEST_WORDS = 24, 80
 
 
 def _known(condition: str) -> str:
-    """How many rows a condition holds for; NULL where it is known of none."""
+    """SQL for the number of rows that satisfy a condition; NULL if it is unknown for all rows."""
     return f"CASE WHEN count({condition}) > 0 THEN count(*) FILTER (WHERE {condition}) END"
 
 
@@ -79,7 +79,7 @@ RUN_COVERAGE = f"""
     SELECT run_id, {_PART.format(samples="samples", every="bundle_samples")} || ' samples' AS covered
     FROM (SELECT run_id, {_ADDED_COVERAGE} FROM coverage GROUP BY ALL)
 """
-"""A row a run: the part of its samples that have an answer, in words; NULL where all have one."""
+"""A row per run: the part of its samples that have an answer, in words; NULL if all have one."""
 
 _LINE = """CASE kind WHEN 'task' THEN task || CASE metric WHEN '' THEN '' ELSE ', ' || metric END
                 ELSE "grouping" || CASE name WHEN 'all' THEN '' ELSE ' ' || name END || ': ' || metric END"""
@@ -126,7 +126,7 @@ _INTERVAL = "low, high, se, df, clusters, cluster_by, method, within"
 _COVERED = _OPEN.replace("{t}.", "")
 
 VIEWS: dict[str, str] = {
-    # The numbers of each kind.
+    # Numbers by kind.
     "task_results": f"""
         SELECT run_id, benchmark, task, metric, metric_version, n, score, official, headline, position, partial,
                task_position, {_INTERVAL}, {_COVERED}, unit, in_paper
@@ -146,8 +146,8 @@ VIEWS: dict[str, str] = {
                nullif(length_up_to, 0) AS length_up_to, n, score, {_INTERVAL}
         FROM numbers WHERE kind = 'length'
     """,
-    # How many of a task's samples have an answer; bundle_samples is NULL where nobody counted (older or imported runs).
-    # Of these its metrics count scorable_samples: others are asked for judges and people alone.
+    # Number of a task's samples that have an answer; bundle_samples is NULL if unknown (older or imported runs).
+    # Metrics count scorable_samples of these: others are only for judges and people.
     "coverage": f"""
         SELECT g.run_id, g.benchmark, g.task, g.samples,
                (r.task_samples->>g.place)::BIGINT AS bundle_samples,
@@ -159,8 +159,8 @@ VIEWS: dict[str, str] = {
             FROM generations WHERE {_EVALUATED} GROUP BY ALL
         ) g JOIN runs r USING (run_id)
     """,
-    # What tells runs of one model, backend and mode apart: the settings in which they differ, and the run's name where
-    # these are alike or no words (hashes, nested tables). NULL for a run that has no twin.
+    # Differences between runs of one model, backend and mode: the settings in which they differ, and the run's name if
+    # these are equal or not readable (hashes, nested tables). NULL for a run without such a counterpart.
     "distinctions": f"""
         WITH told AS (
             SELECT r.run_id, r.settings, concat_ws(chr(0), r.model, r.backend, {MODE_OF_RUN}) AS kind FROM runs r
@@ -181,7 +181,7 @@ VIEWS: dict[str, str] = {
         FROM told t LEFT JOIN differing d USING (run_id)
     """,
     **JUDGING_VIEWS,
-    # An answer a row, with what people ask of it, so that nobody joins tables for that; the score is the headline.
+    # A row per answer, with the columns that users need most, to save them joins; the score is the headline.
     "answers": f"""
         SELECT g.run_id, r.model, r.backend, r.mode, g.benchmark, g.task, g.sample_id, g.iteration, s.question,
                nullif(array_to_string(s."references"->>'$[*]', ' | '), '') AS reference,
@@ -249,7 +249,7 @@ VIEWS: dict[str, str] = {
         JOIN distinctions d USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
         WHERE coalesce(r.settings->>'judged' <> 'true', true)
     """,
-    # Lengths fall into bins by powers of two: 1,000 stands under "up to 1,024", and what nobody knows under NULL.
+    # Lengths are binned by powers of two: 1,000 is in "up to 1,024", and an unknown length in NULL.
     "length_curve": f"""
         SELECT u.run_id, r.model, r.backend, r.mode, u.benchmark, u.task, u.metric, u.length_unit, u.length_up_to,
                u.n, u.score, {_COVERAGE}, {_SURE.format(t="u")}
@@ -272,8 +272,8 @@ VIEWS: dict[str, str] = {
         FROM generations g JOIN {_RUNS} r USING (run_id)
         WHERE g.error IS NOT NULL
     """,
-    # What each call of `lbx run` was expected to take, beside what it took. A ratio needs one that came to its end. Of
-    # one that was killed, or that still goes on, nothing is known but the answers of its time that are in the file.
+    # Estimates for each call of `lbx run`, and its actual values. A ratio needs a call that was completed. For a call
+    # that was killed or is still running, only the answers of its time that are in the file are known.
     "estimates": f"""
         WITH timed AS (
             SELECT *, lead(started_at) OVER (PARTITION BY run_id ORDER BY session) AS next_at FROM sessions

@@ -1,8 +1,8 @@
-"""A dataset of lines in L-Eval's form: read line by line, edited, every edit on the disk before it is shown as saved.
+"""Editing of datasets in L-Eval's JSON lines form; edits are saved to disk before they are shown as saved.
 
 FILE            never written to
-OUT.edits.jsonl a line an edit, each fsynced: a header that says which FILE, then splices of its lines, and undos
-OUT             FILE with the edits, written whole or not at all, when somebody asks and at the end
+OUT.edits.jsonl one edit per line, each fsynced: a header that identifies FILE, then splices of its lines, and undos
+OUT             FILE with the edits, written atomically on request and at the end
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from lbx.base.outputs import open_kept, sync_folder, whole_file
 from lbx.exchange.annotation.pairs import QUESTIONS, Line, Splice, opened, read, scanned, sha256, spliced, undone
 
 _SAME_EDIT_S = 10
-"""Typing in one field that goes on within this time is one edit, to undo."""
+"""Maximum pause while typing in a field for the text to count as one edit for undo."""
 _FORMAT = "lbx annotate"
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """An edit as the log holds it.
+    """An edit in the log.
 
     Attributes:
-        place: the document, from 0.
-        what: what was edited, for people, and what tells edits of one field.
-        more: it goes on where the one before it stopped.
+        place: index of the document, from 0.
+        what: description for users; identical for edits of the same field.
+        more: whether it continues the previous edit.
     """
 
     place: int
@@ -47,15 +47,15 @@ class Edit:
 
 
 class Dataset:
-    """A dataset, open; a context manager.
+    """An open dataset, usable as a context manager.
 
     Args:
         path: the file.
-        out: where the edited one goes; None to read only.
+        out: path of the edited file; None for read-only use.
 
     Raises:
-        UsageError: a line is not in L-Eval's form, ``out`` is the file itself or somebody else's, another process edits
-            it, or the file is not the one that was edited before.
+        UsageError: a line is not in L-Eval's form, ``out`` is the file itself or belongs to another program, another
+            process edits it, or the file differs from the one that was edited before.
     """
 
     def __init__(self, path: Path, out: Path | None = None) -> None:
@@ -85,7 +85,7 @@ class Dataset:
         self.close()
 
     def close(self) -> None:
-        """Close the files; ``write`` is another thing."""
+        """Close the files, without calling ``write``."""
         self._file.close()
         if self._log:
             self._log.close()
@@ -96,7 +96,7 @@ class Dataset:
         return len(self.entries)
 
     def line(self, place: int) -> Line:
-        """A document's line as it is now."""
+        """Return a document's current line."""
         with self._turn:
             raw = self._changed.get(place)
             return Line(self._base(place) if raw is None else raw, self._ascii)
@@ -108,29 +108,29 @@ class Dataset:
         return os.pread(self._file.fileno(), entry.end - entry.start, entry.start).decode()
 
     def original(self, place: int) -> Line:
-        """A document's line as the file has it."""
+        """Return a document's line in the original file."""
         return Line(self._base(place), self._ascii)
 
     def is_changed(self, place: int) -> bool:
-        """Whether a document is not as the file has it."""
+        """Whether a document differs from the original file."""
         return place in self._changed
 
     @property
     def changed(self) -> int:
-        """How many documents are not as the file has them."""
+        """Number of documents that differ from the original file."""
         return len(self._changed)
 
     @property
     def undoable(self) -> str:
-        """What ``undo`` would take back, for people; "" for nothing."""
+        """Description of the edit that ``undo`` would revert; "" without edits."""
         return self._edits[-1].what if self._edits else ""
 
     def shape(self, place: int) -> int:
-        """Another number whenever pairs came or went: a form of before must not be taken for one of now."""
+        """Number that changes when pairs are added or removed, to reject outdated forms."""
         return self._shapes.get(place, 0)
 
     def search(self, wanted: str) -> Iterator[int]:
-        """Documents that hold a text, whatever its case, in any of their values."""
+        """Yield documents with a text in any of their values, ignoring case."""
         sought = wanted.casefold()
         for place in range(len(self)):
             values = self.line(place).checked()
@@ -140,18 +140,18 @@ class Dataset:
     # Editing
 
     def set(self, place: int, pair: int, key: str, text: str, shape: int) -> bool:
-        """Have a pair's question or answer be this; behind the last pair, it makes one. When this returns it is saved.
+        """Set a pair's question or answer, or append a pair at the index after the last; it is saved when this returns.
 
         Args:
             key: ``pairs.QUESTIONS`` or ``pairs.ANSWERS``.
-            shape: the document's when the text was shown.
+            shape: the document's shape when the text was shown.
 
         Returns:
-            Whether anything has changed.
+            Whether the text changed.
 
         Raises:
-            UsageError: there is no such text, it cannot be edited, or pairs have come or gone since.
-            LbxError: the disk is full, or read only; nothing has changed then.
+            UsageError: the text does not exist, it cannot be edited, or pairs have been added or removed since.
+            LbxError: the disk is full, or read only; the dataset is unchanged then.
         """
         what = f"the {'question' if key == QUESTIONS else 'answer'} of pair {pair + 1}"
         new = (text, "") if key == QUESTIONS else ("", text)
@@ -163,11 +163,11 @@ class Dataset:
         return self._edit(place, splices, what, shape)
 
     def add(self, place: int, question: str, answer: str) -> bool:
-        """Put a pair behind a document's others. Raises LbxError as ``set``."""
+        """Append a pair to a document. Raises LbxError like ``set``."""
         return self._edit(place, lambda line: line.add(question, answer), "a new pair", None)
 
     def remove(self, place: int, pair: int, shape: int) -> bool:
-        """Take a pair away. Raises as ``set``."""
+        """Remove a pair. Raises the errors of ``set``."""
         return self._edit(place, lambda line: line.remove(pair), f"the removal of pair {pair + 1}", shape, moves=True)
 
     def _edit(
@@ -200,7 +200,7 @@ class Dataset:
             return True
 
     def undo(self) -> int | None:
-        """Take the last edit back; returns its document, or None where there is none. Raises LbxError as ``edit``."""
+        """Revert the last edit; returns its document, or None without edits. Raises LbxError like ``edit``."""
         with self._turn:
             if not self._edits:
                 return None
@@ -278,7 +278,7 @@ class Dataset:
         self._continue(log, self._log)
 
     def _continue(self, path: Path, log: FileIO) -> None:
-        """Take up what the log holds. A last line without its end was never shown as saved, and goes."""
+        """Replay the log. An incomplete last line was never shown as saved, and is dropped."""
         lines = log.read().split(b"\n")
         if lines[-1]:
             os.ftruncate(log.fileno(), sum(len(line) + 1 for line in lines[:-1]))
@@ -328,11 +328,11 @@ class Dataset:
     # Writing
 
     def _mode(self) -> int:
-        """Nobody may read an edited copy, or its log, who may not read FILE; its owner may write them."""
+        """File mode of the edited copy and its log: readable only by those who may read FILE, writable by the owner."""
         return os.fstat(self._file.fileno()).st_mode & 0o666 | 0o600
 
     def pieces(self) -> Iterator[bytes]:
-        """The file as it is now. Raises UsageError, at the end, where FILE is another by now."""
+        """Yield the edited file. Raises UsageError at the end if FILE has changed meanwhile."""
         digest, at = hashlib.sha256(), 0
 
         def read_to(end: int | None) -> Iterator[bytes]:
@@ -352,7 +352,7 @@ class Dataset:
             raise self._other_file()
 
     def write(self) -> Path:
-        """Write the edited file, whole or not at all. Raises LbxError: somebody changed it, or the disk is full."""
+        """Write the edited file atomically. Raises LbxError if another program changed it, or the disk is full."""
         if self.out is None:
             raise self._read_only()
         with self._turn:

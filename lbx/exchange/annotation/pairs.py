@@ -1,9 +1,9 @@
-"""Lines of a dataset in L-Eval's form: found in a file of any size, and edited in place; the rest keeps its bytes.
+"""Lines of a dataset in L-Eval's form: located in a file of any size, and edited in place without other changes.
 
     {"instructions": ["...", "..."], "outputs": ["...", "..."], "input": "the document", "source": "...", ...}
 
-Questions and answers with the same place are a pair. An edit is a few splices of the line, so that order, spacing,
-unknown keys and forms of numbers stay, and undoing them gives the line back.
+Questions and answers with the same index are a pair. An edit is a few splices of the line, so that order, spacing,
+unknown keys and number formats stay, and undoing the splices restores the line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BLANK = " \t\r\n\ufeff"
 
 
 class _Number(str):
-    """A number as it is written, however long: nobody counts with it."""
+    """A number in its original spelling, of any length; it is not used for calculations."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ _DECODER = json.JSONDecoder(parse_int=_Number, parse_float=_Number)
 
 
 class Splice(NamedTuple):
-    """At a place of a line, in characters: this goes, that comes."""
+    """Replacement of the text ``gone`` by ``come`` at a character offset of a line."""
 
     at: int
     gone: str
@@ -44,7 +44,7 @@ class Splice(NamedTuple):
 
 
 def spliced(raw: str, splices: Sequence[Splice]) -> str:
-    """The line after these, one after the other. Raises ValueError: what should go is not there."""
+    """Apply splices to a line, in order. Raises ValueError if the text to replace is missing."""
     for at, gone, come in splices:
         if not 0 <= at <= len(raw) or raw[at : at + len(gone)] != gone:
             raise ValueError(f"the line does not hold {gone[:40]!r} at {at}")
@@ -53,12 +53,12 @@ def spliced(raw: str, splices: Sequence[Splice]) -> str:
 
 
 def undone(splices: Sequence[Splice]) -> list[Splice]:
-    """What takes them back."""
+    """Return the inverse splices."""
     return [Splice(at, come, gone) for at, gone, come in reversed(splices)]
 
 
 class _Span(NamedTuple):
-    """A JSON value and where it stands."""
+    """A JSON value and its position."""
 
     value: Any
     start: int
@@ -67,7 +67,7 @@ class _Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A question or an answer: ``text`` is None where there is none, or where it is no text (``note`` says so)."""
+    """A question or an answer; ``text`` is None if it is missing, or not a string (explained in ``note``)."""
 
     text: str | None
     note: str = ""
@@ -78,19 +78,19 @@ class Line:
     """A document's line.
 
     Attributes:
-        raw: as it stands there, without its line feed.
-        ascii: whether what is put in is escaped, as the rest of the line or its file is.
+        raw: original text, without its line feed.
+        ascii: whether inserted text is escaped, like the rest of the line or file.
     """
 
     raw: str
     ascii: bool = True
 
     def members(self) -> dict[str, _Span]:
-        """The object's values by key. Raises ValueError: no JSON, no object, or a key stands there twice."""
+        """Return the object's values by key. Raises ValueError if it is not a JSON object, or a key is repeated."""
         return _object(self.raw)[0]
 
     def checked(self) -> dict[str, Any]:
-        """The line's values. Raises ValueError: it is not in L-Eval's form; says why, as "it ..."."""
+        """Return the line's values. Raises ValueError if it is not in L-Eval's form, with a reason such as "it ..."."""
         members = self.members()
         if DOCUMENT not in members or type(members[DOCUMENT].value) is not str:
             raise ValueError(f'it has no document: the key "{DOCUMENT}" should be text')
@@ -100,7 +100,7 @@ class Line:
         return {key: span.value for key, span in members.items()}
 
     def pairs(self) -> list[tuple[Field, Field]]:
-        """Question and answer by place; where one list is shorter, what it lacks is no text."""
+        """Return questions and answers by index; elements missing from the shorter list have no text."""
         values = self.checked()
         questions, answers = values.get(QUESTIONS, []), values.get(ANSWERS, [])
         return [
@@ -108,9 +108,9 @@ class Line:
         ]
 
     def set(self, place: int, key: str, text: str) -> list[Splice]:
-        """Have a pair's question (``QUESTIONS``) or answer (``ANSWERS``) be this; [] where it is already.
+        """Set a pair's question (``QUESTIONS``) or answer (``ANSWERS``); [] if it is unchanged.
 
-        Line breaks are the old text's. Raises ValueError: there is no such pair, or the old one cannot be edited.
+        Line breaks follow the old text. Raises ValueError if the pair does not exist or the old text is not editable.
         """
         pairs = self.pairs()
         if not 0 <= place < len(pairs):
@@ -129,7 +129,7 @@ class Line:
         return self._appended(key, [""] * (place - len(spans)) + [text])
 
     def add(self, question: str, answer: str) -> list[Splice]:
-        """Put a pair behind the others; a shorter list is filled up with "", so that pairs stay pairs."""
+        """Append a pair; a shorter list is padded with "", so that pairs keep their indices."""
         count = len(self.pairs())
         splices: list[Splice] = []
         raw = self.raw
@@ -141,7 +141,7 @@ class Line:
         return splices
 
     def remove(self, place: int) -> list[Splice]:
-        """Take a pair away. Raises ValueError: there is none."""
+        """Remove a pair. Raises ValueError if it does not exist."""
         if not 0 <= place < len(self.pairs()):
             raise ValueError(f"there is no pair {place + 1}")
         splices: list[Splice] = []
@@ -166,7 +166,7 @@ class Line:
         return _list(self.raw, members[key].start)[0] if key in members else []
 
     def _appended(self, key: str, texts: Sequence[str]) -> list[Splice]:
-        """Elements behind a list's last one, parted as its others are; the list itself, where there is none."""
+        """Append elements to a list, with its separators, or create the list."""
         members = self.members()
         spans = self._elements(key)
         comma = self.raw[spans[0].end : spans[1].start] if len(spans) > 1 else self._comma(members)
@@ -181,7 +181,7 @@ class Line:
         return [Splice(last, "", f"{self._comma(members)}{self._written(key)}{colon}[{written}]")]
 
     def _comma(self, members: dict[str, _Span]) -> str:
-        """What parts the object's members, on this line; ", " where it has one."""
+        """Separator of the object's members on this line; ", " if it has a single member."""
         starts = _object(self.raw)[1]
         ends = [span.end for span in members.values()]
         separator = self.raw[ends[0] : starts[1]] if len(starts) > 1 else ", "
@@ -208,7 +208,7 @@ def _field(values: list[Any], place: int) -> Field:
 
 
 def _with_breaks_of(old: str, new: str) -> str | None:
-    """The new text with the old one's line breaks, which no form sends as they are; None: they are plain."""
+    """New text with the old text's line breaks, since forms normalize them; None if the old are plain or mixed."""
     if "\r" not in old:
         return None
     if old.replace("\r\n", "\n").replace("\r", "\n") == new:
@@ -228,7 +228,7 @@ def _value(text: str, at: int) -> _Span:
 
 
 def _items(text: str, at: int, close: str, item: Callable[[int], int]) -> int:
-    """What stands between brackets, one by one; returns the place behind the last bracket."""
+    """Parse the items between brackets; returns the offset after the closing bracket."""
     at = _skipped(text, at + 1)
     if text[at : at + 1] == close:
         return at + 1
@@ -242,7 +242,7 @@ def _items(text: str, at: int, close: str, item: Callable[[int], int]) -> int:
 
 
 def _object(text: str) -> tuple[dict[str, _Span], list[int]]:
-    """A line's object: its values by key, and where each key starts."""
+    """Parse a line's object to its values by key, and the offset of each key."""
     members: dict[str, _Span] = {}
     starts: list[int] = []
 
@@ -294,9 +294,9 @@ class Entry:
     """A document of the file.
 
     Attributes:
-        number: of its line, from 1.
-        start, end: its bytes, without the line feed.
-        pairs: how many it came with.
+        number: line number, from 1.
+        start, end: byte offsets, without the line feed.
+        pairs: number of pairs in the original file.
     """
 
     number: int
@@ -306,7 +306,7 @@ class Entry:
 
 
 def opened(path: Path) -> BufferedReader:
-    """Raises UsageError: it is not there, or cannot be read."""
+    """Open a dataset. Raises UsageError if it does not exist or cannot be read."""
     try:
         return open_input(path)
     except OSError as exc:
@@ -314,7 +314,7 @@ def opened(path: Path) -> BufferedReader:
 
 
 def scanned(path: Path, file: BufferedReader) -> tuple[list[Entry], bool, str]:
-    """Each document's place, whether the file writes in ASCII, and its SHA-256. Raises UsageError with the line."""
+    """Return the documents, whether the file is ASCII only, and its SHA-256. Raises UsageError with the line."""
     entries: list[Entry] = []
     digest, at, only_ascii = hashlib.sha256(), 0, True
     lines = iter(lambda: file.readline(RECORD_BYTES + 1), b"")
@@ -349,13 +349,13 @@ def _checked(path: Path, number: int, data: bytes) -> int:
 
 
 def read(file: BufferedReader, start: int, end: int | None) -> Iterator[bytes]:
-    """A file's bytes, piece by piece; None for all that are left."""
+    """Yield a file's bytes from ``start`` to ``end`` in pieces; None for the rest of the file."""
     while start != end and (piece := os.pread(file.fileno(), min(_PIECE, (end or _ENDLESS) - start), start)):
         yield piece
         start += len(piece)
 
 
 def sha256(path: Path) -> str:
-    """Of a file's bytes, hex."""
+    """SHA-256 of a file, hex."""
     with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,13 +1,13 @@
-"""What L-Eval's own annotation tool writes, in and out.
+"""Import and export of the files of L-Eval's own annotation tool.
 
 Source: Tools/web_annotate_jsonl.py of
 https://github.com/OpenLMLab/LEval/tree/cd34b050269148aed75acbbe4a599873ad0f37e9
 
-    jsons/{n}_cleaned.json   a document's page as it was saved: "instruction #i", "output #i" beside everything else
-    X.cleaned.jsonl          a row a document: instructions, outputs, input, source
+    jsons/{n}_cleaned.json   a document's saved page: "instruction #i", "output #i" and everything else
+    X.cleaned.jsonl          a row per document: instructions, outputs, input, source
 
-Its form loses ``evaluation`` and every other key, and drops blank texts from each list by itself, so that pairs shift:
-it is written on demand only, beside the dataset that keeps them.
+This format loses ``evaluation`` and every other key, and drops blank texts from each list separately, so that pairs
+shift: it is written only on request, in addition to the dataset that keeps them.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from lbx.exchange.ratings.pages import page_line
 _PAGE = re.compile(r"(\d+)_cleaned\.json")
 _MOST_DIGITS = 4300
 _NO_ANSWER = "pad"
-"""What the tool puts where a row has fewer answers than questions."""
+"""The tool's placeholder if a row has fewer answers than questions."""
 
 
 def take_pages(dataset: Dataset, folder: Path) -> int:
-    """Have the dataset hold what was typed into pages of the tool's. Returns how many documents have changed.
+    """Apply texts entered in the tool's pages to the dataset, and return the number of changed documents.
 
     Args:
-        folder: its jsons/, or the folder around it.
+        folder: its jsons/, or the parent folder.
 
     Raises:
-        UsageError: it holds no page, or a page is of another document; names the file.
+        UsageError: the folder has no page, or a page is of another document; names the file.
     """
     pages = folder / "jsons" if (folder / "jsons").is_dir() else folder
     if not pages.is_dir():
@@ -81,10 +81,10 @@ def _take(dataset: Dataset, place: int, page: Mapping[str, Any]) -> bool:
 
 
 def official_files(dataset: Dataset, new_pairs: int = 0) -> dict[str, str]:
-    """{place in the folder: text} as the tool would have written these pairs.
+    """Return {path in the folder: text} in the tool's format for these pairs.
 
     Args:
-        new_pairs: how many empty ones it would have offered; those that are still empty stand on its pages, too.
+        new_pairs: number of empty pairs that the tool would have offered; its pages include those that are still empty.
     """
     pages = {}
     for place in range(len(dataset)):
@@ -111,12 +111,12 @@ def _official_page(dataset: Dataset, place: int, new_pairs: int) -> dict[str, st
 
 
 def _whole(digits: str) -> int | str:
-    """A number that Python would not read, let alone print, stays as it stands."""
+    """Parse an integer; those with too many digits for Python to read or print remain text."""
     return int(digits) if len(digits) < _MOST_DIGITS else digits
 
 
 def _shown(value: object) -> str:
-    """As its page's form gives a value back."""
+    """Value as submitted by the page's form."""
     return "" if value is None else str(value).replace("\r", "")
 
 
@@ -129,7 +129,7 @@ def _row(page: Mapping[str, str]) -> dict[str, object]:
 
 
 def lost(dataset: Dataset) -> list[str]:
-    """Sentences on what the tool's form does not hold of this dataset."""
+    """Sentences on the parts of this dataset that the tool's format loses."""
     keys = {key for place in range(len(dataset)) for key in dataset.line(place).checked()}
     other = sorted(keys - {QUESTIONS, ANSWERS, DOCUMENT, "source"})
     shifted = [dataset.entries[place].number for place in range(len(dataset)) if _is_shifted(dataset.line(place))]

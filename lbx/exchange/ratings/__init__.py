@@ -1,1 +1,1 @@
-"""The files of L-Eval's rating page: in, and out to the byte."""
+"""Import of the files of L-Eval's rating page, and their export byte for byte."""

@@ -1,4 +1,4 @@
-"""People's ratings out of the results file, as L-Eval's rating page writes them."""
+"""Export of people's ratings in the format of L-Eval's rating page."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _GOLD = "OpenLMLab/LEval/Predictions/human_eval/claude.gpt4.ref.jsonl"
 def export_ratings(
     store: Store, set_id: str | None, rater: str | None, *, bundle: Bundle | None = None, documents: Path | None = None
 ) -> dict[str, str]:
-    """One rater's files: {place in the folder: text}.
+    """Return one rater's files: {path in the folder: text}.
 
-    An imported page comes back to the byte; a set of ``lbx rate`` is written as the page would have written it.
+    An imported page is restored byte for byte; a set of ``lbx rate`` is written in the page's format.
 
     Args:
-        set_id, rater: may be None where there is one.
-        bundle, documents: where the documents are: a bundle with L-Eval, a file of lines with "input".
+        set_id, rater: may be None if there is only one.
+        bundle, documents: source of the documents: a bundle with L-Eval, or a file of lines with "input".
 
     Raises:
-        UsageError: no such set or rater, or a document is nowhere.
+        UsageError: the set or rater does not exist, or a document is not found.
     """
     sets = store.query("SELECT set_id FROM rating_sets WHERE kind = 'score' ORDER BY ALL").rows
     chosen = _only("set", [name for (name,) in sets], set_id, str(store.path))
@@ -49,7 +49,7 @@ def export_ratings(
 
 
 def _only(kind: str, known: Sequence[str], name: str | None, place: str) -> str:
-    """The one that is meant. Raises UsageError: there is none of that name, or no name and several."""
+    """The given name, or the only known one. Raises UsageError if it is unknown, or if none is given of several."""
     if name in known:
         return str(name)
     if name is None and len(known) == 1:
@@ -60,7 +60,7 @@ def _only(kind: str, known: Sequence[str], name: str | None, place: str) -> str:
 
 
 class _Documents(dict[str, str]):
-    """Documents by their hashes."""
+    """Documents by hash."""
 
     def __init__(self, store: Store, bundle: Bundle | None, path: Path | None) -> None:
         self._results = store.path
@@ -103,7 +103,7 @@ def _as_page(text: str, name: str) -> RatedDocument:
 
 
 def _made(store: Store, set_id: str, rater: str, documents: Mapping[str, str]) -> dict[str, str]:
-    """Pages of a set of ``lbx rate``: a document each, in the questions' order; rated where every answer is."""
+    """Pages of a set of ``lbx rate``, one per document, in the questions' order; rated if all of its answers are."""
     answers = store.query(
         """
         SELECT i.item, r.model, g.output, x.score, g.run_id

@@ -1,7 +1,7 @@
-"""L-Eval's rating pages into the results file: a set of questions, runs of the rated answers, ratings.
+"""Import of L-Eval's rating pages to the results file: a set of questions, runs of the rated answers, ratings.
 
-Documents are not stored. Of a page everything else is, as it stood, so that it comes back to the byte where somebody
-has the document (``lbx.exchange.ratings.exporting``).
+Everything on a page except its document is stored verbatim, so that it can be restored byte for byte by anyone with the
+document (``lbx.exchange.ratings.exporting``).
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
 
 NAME = "leval"
 PAGE_ROW = ""
-"""``ratings.run_id`` of the row that keeps a page."""
+"""``ratings.run_id`` of the row that stores a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedRatings:
-    """What an import did.
+    """Result of an import.
 
     Attributes:
-        runs: {the page's key: the run whose answers these are}; ``made`` those that were not there before.
-        means: each key's mean rating, as the page shows it.
-        notes: a sentence for each thing that was not taken as it stands.
+        runs: {the page's key: the run with these answers}; ``made`` are the new runs.
+        means: each key's mean rating, as on the page.
+        notes: a sentence for each change or omission.
     """
 
     set_id: str
@@ -60,15 +60,15 @@ class ImportedRatings:
 def import_ratings(
     store: Store, files: RatingFiles, *, bundle: Bundle | None = None, set_id: str | None = None
 ) -> ImportedRatings:
-    """Write what L-Eval's page wrote into the results file; the same again replaces the same rows.
+    """Write files of L-Eval's page to the results file; repeating it replaces the same rows.
 
     Args:
         bundle: match questions with this bundle's samples.
-        set_id: "leval-people-" and the content's hash where none is given: another rater of the same pages joins it.
+        set_id: defaults to "leval-people-" and the content's hash, so that other raters of the same pages join the set.
 
     Raises:
-        UsageError: something is wrong with a file.
-        StoreError: the results file holds other samples under the same names, or cannot be written.
+        UsageError: a file is malformed.
+        StoreError: the results file has other samples under the same names, or cannot be written.
     """
     name = set_id or f"leval-people-{files.content_sha256[:8]}"
     questions = _asked(files, bundle)
@@ -100,19 +100,17 @@ def import_ratings(
 
 
 _Given = list[tuple[tuple[str, str], str]]
-"""Answers, each with its sample's task and id; of a question that is asked twice there are two."""
+"""Answers, each with its sample's task and id; a question that is asked twice has two."""
 
 
 class _Asked(NamedTuple):
-    """A question of a page, and its sample."""
-
     page: RatedDocument
     question: RatedQuestion
     sample: Sample
 
 
 def _asked(files: RatingFiles, bundle: Bundle | None) -> list[_Asked]:
-    """Every question; of the bundle's sample, or of one of its own that is named as a judged prediction's row is."""
+    """Return questions with samples from the bundle, else with new ones named like those of judged predictions."""
     held = bundled(bundle) if bundle else {}
     times: Counter[str] = Counter()
     questions = []
@@ -130,7 +128,7 @@ def _asked(files: RatingFiles, bundle: Bundle | None) -> list[_Asked]:
 
 
 def _own_sample(page: RatedDocument, one: RatedQuestion, *, in_bundle: bool) -> Sample:
-    """A question that no bundle has, under the name that a row of a prediction file with it has."""
+    """Sample for a question that is not in the bundle, with the name that its row of a prediction file would have."""
     sample = judged_sample(NAME, one.question, one.reference, page.fields["evaluation"])
     if in_bundle:
         sample = replace(sample, sample_id=format_named(NAME).unmatched_name(sample))
@@ -138,7 +136,7 @@ def _own_sample(page: RatedDocument, one: RatedQuestion, *, in_bundle: bool) -> 
 
 
 def bundled(bundle: Bundle) -> dict[tuple[str, str], dict[str, Sample]]:
-    """{(question, reference): {the document's hash: sample}} of the open tasks."""
+    """Return {(question, reference): {the document's hash: sample}} of the open tasks."""
     family = BENCHMARKS[NAME]
     samples: dict[tuple[str, str], dict[str, Sample]] = defaultdict(dict)
     for task in family.tasks(bundle, family.catalogue.open):
@@ -148,7 +146,7 @@ def bundled(bundle: Bundle) -> dict[tuple[str, str], dict[str, Sample]]:
 
 
 def _known_runs(store: Store, answers: Mapping[str, _Given]) -> dict[str, str]:
-    """{key: the run that gave exactly these answers}; carriage returns, which the page drops, apart."""
+    """Find {key: the run with exactly these answers}, ignoring carriage returns, which the page drops."""
     wanted = {name for texts in answers.values() for name, _ in texts}
     held: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
     for run, task, sample_id, output in store.query(
@@ -190,14 +188,14 @@ def _make_run(store: Store, files: RatingFiles, key: str, texts: _Given, bundle:
 
 
 def _kept_pages(set_id: str, rater: str, questions: Sequence[_Asked]) -> Iterable[RatingRow]:
-    """A page is a row of nobody's answer, at its first question: what one rater's file says beside the ratings."""
+    """Yield a row per page, at its first question and without an answer, with the rest of one rater's file."""
     for place, one in enumerate(questions):
         if one.question.number == 0:
             yield RatingRow(set_id, place, rater, PAGE_ROW, source_row=json.dumps(_kept(one.page)))
 
 
 def _kept(page: RatedDocument) -> dict[str, Any] | None:
-    """The page's line around its document; None where the document stands there as no page would write it."""
+    """The page's line without its document; None if the document is not encoded as the page would do."""
     for ascii_only in (True, False):
         before, document, after = page.line.raw.partition(json.dumps(page.document, ensure_ascii=ascii_only))
         if document:

@@ -1,14 +1,14 @@
-"""L-Eval's files of people's ratings: what its page writes, in and out, byte for byte.
+"""Files of L-Eval's rating page, read and written byte for byte.
 
 Source: Evaluation/web_human_eval.py of
 https://github.com/OpenLMLab/LEval/tree/cd34b050269148aed75acbbe4a599873ad0f37e9
 
-    jsons/{n}_example.json     a document's page before anybody rates: every list of its row as fields "KEY #i"
-    jsons/{n}_evaled.json      the same, a rating behind the separator in each answer's field
-    files_from_{name}.jsonl    a row a document, lists again, in the order of the files' names (0, 1, 10, 11, 2)
-    results_from_{name}.jsonl  {key: {"4.0": how often}}
+    jsons/{n}_example.json     a document's unrated page: every list of its row as fields "KEY #i"
+    jsons/{n}_evaled.json      the same, with a rating after the separator in each answer's field
+    files_from_{name}.jsonl    a row per document, as lists again, sorted by file name (0, 1, 10, 11, 2)
+    results_from_{name}.jsonl  {key: {"4.0": count}}
 
-The page takes whatever ``float`` takes for a rating, saves edited texts, and drops carriage returns.
+The page accepts any rating that ``float`` parses, saves edited texts, and drops carriage returns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FIELD = " #"
 
 @dataclass(frozen=True, slots=True)
 class RatedAnswer:
-    """One answer of a page: ``typed`` is what stands behind the separator, None where there is none."""
+    """An answer on a page; ``typed`` is the text after the separator, None without a separator."""
 
     key: str
     text: str
@@ -45,7 +45,7 @@ class RatedAnswer:
 
     @property
     def score(self) -> float | None:
-        """As the page reads it; None where it stops: nothing typed, or no number."""
+        """The page's numeric value; None if it would fail on an empty or other text."""
         try:
             return float(self.typed or "")
         except ValueError:
@@ -54,7 +54,7 @@ class RatedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RatedQuestion:
-    """A question of a document: ``number`` is its place there, ``reference`` what the page shows for right."""
+    """A question of a document; ``number`` is its index there, ``reference`` the page's correct answer."""
 
     number: int
     question: str
@@ -67,9 +67,9 @@ class RatedDocument:
     """One document's page.
 
     Attributes:
-        line: where it stands, verbatim.
-        name: of the file among the page's, such as "10_evaled.json"; "" for a row of a file of all.
-        fields: as the page has them: {"KEY #i": text} beside input, source and evaluation.
+        line: the original text, verbatim.
+        name: the page's file name, such as "10_evaled.json"; "" for a row of a file of all pages.
+        fields: the page's fields: {"KEY #i": text}, with input, source and evaluation.
     """
 
     line: PredictionLine
@@ -85,7 +85,7 @@ class RatedDocument:
         return not self.name.endswith("_example.json")
 
     def questions(self) -> list[RatedQuestion]:
-        """In order. Raises UsageError: a field that a question needs is missing, or is no text."""
+        """Return the questions in order. Raises UsageError if a required field is missing or not a string."""
         keys = {key.partition(_FIELD)[0]: None for key in self.fields if len(key.split(_FIELD)) == 2}
         models = [key for key in keys if key not in (ASKED, RIGHT)]
         questions: list[RatedQuestion] = []
@@ -107,7 +107,7 @@ class RatedDocument:
 
 @dataclass(frozen=True, slots=True)
 class RatingFiles:
-    """What a path holds: the pages in the order of their documents, and the name typed at the page's start."""
+    """Pages read from a path, in the order of their documents, and the rater's name entered at the start."""
 
     documents: Sequence[RatedDocument]
     rater: str
@@ -115,7 +115,7 @@ class RatingFiles:
 
     @property
     def content_sha256(self) -> str:
-        """Of what is rated, whoever rates it: every rater's files of the same pages have the same."""
+        """Hash of the rated content, independent of the rater: equal for every rater's files of the same pages."""
         content = [
             [sha256_text(page.document), [question.question.replace("\r", "") for question in page.questions()]]
             for page in self.documents
@@ -135,7 +135,7 @@ def read_pages(path: Path, rater: str | None = None) -> RatingFiles:
     """Read the page's folder (or its jsons/), one of its pages, or a files_from_NAME.jsonl.
 
     Raises:
-        UsageError: there is nothing of the kind, something is damaged, or nobody says whose ratings they are.
+        UsageError: no such files exist, one is damaged, or the rater's name is unknown.
     """
     if not path.exists():
         raise UsageError(f"There is nothing at {path}.", fix="Give the folder or file that the page wrote.")
@@ -186,7 +186,7 @@ def _only_name(files: Sequence[Path]) -> str | None:
 
 
 def page_line(path: Path) -> PredictionLine:
-    """The one object of a page's file. Raises UsageError: it holds another number of them."""
+    """The only object of a page's file. Raises UsageError if it has another number of objects."""
     lines = split(path, read_bytes(path)).lines
     if len(lines) != 1:
         raise wrong(str(path), "it should hold one object")
@@ -194,7 +194,7 @@ def page_line(path: Path) -> PredictionLine:
 
 
 def _pages(folder: Path) -> list[RatedDocument]:
-    """Each document's page, rated where it is, in the documents' order."""
+    """Each document's page, preferably rated, in the documents' order."""
     pages = {}
     for name in sorted((entry.name for entry in folder.iterdir()), key=lambda name: name.endswith("_evaled.json")):
         if page := _PAGE.fullmatch(name):
@@ -209,7 +209,7 @@ def _page(path: Path) -> RatedDocument:
 
 
 def _check_places(line: PredictionLine) -> None:
-    """Raise UsageError: a field "KEY #i" is of no question."""
+    """Raise UsageError if a field "KEY #i" has no question."""
     number_asked = next(number for number in count() if f"{ASKED}{_FIELD}{number}" not in line.values)
     places = {str(number) for number in range(number_asked)}
     for name in line.values:
@@ -225,7 +225,7 @@ def _document(line: PredictionLine, name: str, found: Mapping[str, Any]) -> Rate
 
 
 def fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row's page: each list becomes fields "KEY #i" behind everything else, answers with the separator."""
+    """Convert a row to page fields: each list becomes fields "KEY #i" after all others, answers with the separator."""
     scalars = {key: value for key, value in row.items() if not isinstance(value, list)}
     for key, values in row.items():
         for number, value in enumerate(values if isinstance(values, list) else ()):
@@ -238,11 +238,11 @@ def fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def page_of(gold: Mapping[str, Any], answers: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """A document's page before anybody rates.
+    """Build a document's unrated page.
 
     Args:
         gold: a row of claude.gpt4.ref.jsonl, or of any dataset in L-Eval's form.
-        answers: {key: an answer a question}; they come behind those that the row holds.
+        answers: {key: an answer per question}, added after those in the row.
     """
     together = dict(gold)
     for key, texts in answers.items():
@@ -251,7 +251,7 @@ def page_of(gold: Mapping[str, Any], answers: Mapping[str, Sequence[str]]) -> di
 
 
 def rated_page(page: Mapping[str, Any], typed: Mapping[tuple[str, int], str]) -> dict[str, Any]:
-    """The page as it is saved, with what was typed by {(key, question): text}."""
+    """Build the saved page with ratings {(key, question): text}."""
     behind = {f"{key}{_FIELD}{number}": text for (key, number), text in typed.items()}
     return {
         key: value if key == "input" or not isinstance(value, str) else value.replace("\r", "") + behind.get(key, "")
@@ -260,7 +260,7 @@ def rated_page(page: Mapping[str, Any], typed: Mapping[tuple[str, int], str]) ->
 
 
 def official_files(documents: Sequence[RatedDocument], rater: str) -> dict[str, str]:
-    """files_from_ and results_from_ of pages that are all rated; {} where the page would not write them yet."""
+    """Build files_from_ and results_from_ of fully rated pages; {} if the page would not write them yet."""
     pages = sorted(documents, key=lambda document: document.name)
     if not pages or not all(page.rated for page in pages):
         return {}
@@ -272,7 +272,7 @@ def official_files(documents: Sequence[RatedDocument], rater: str) -> dict[str, 
 
 
 def _counts(pages: Iterable[RatedDocument]) -> dict[str, Counter[str]]:
-    """How often each rating was given to each key's answers, field by field as the page counts them."""
+    """Count each rating of each key's answers, field by field like the page."""
     counts: dict[str, Counter[str]] = {}
     for page in pages:
         for name, value in page.fields.items():
@@ -293,7 +293,7 @@ def _lists(page: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def means(documents: Iterable[RatedDocument]) -> dict[str, float]:
-    """Each key's mean rating, as the page shows it at its end."""
+    """Mean rating of each key, as displayed at the page's end."""
     return {
         key: sum(float(score) * times for score, times in counted.items()) / counted.total()
         for key, counted in _counts(documents).items()

@@ -22,11 +22,15 @@ def stored_value_error(error: BaseException) -> LbxError | None:
     """The message for an error that stored values may have caused; None for others, which are bugs of lbx."""
     if not files_read or not isinstance(error, VALUE_ERRORS) or not _may_come_from_stored_values(error):
         return None
-    names = ", ".join(sorted(map(str, files_read)))
     return StoreError(
-        f"Values in {names} cannot be read ({type(error).__name__}: {error}).",
+        f"{unreadable_values()[:-1]} ({type(error).__name__}: {error}).",
         fix="If only lbx has written them, this is a bug: please report it with the traceback that --debug shows.",
     )
+
+
+def unreadable_values() -> str:
+    """The message without the error's own text, which may quote values that its reader is not to see."""
+    return f"Values in {', '.join(sorted(map(str, files_read)))} cannot be read."
 
 
 def _may_come_from_stored_values(error: BaseException) -> bool:

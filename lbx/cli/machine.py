@@ -17,22 +17,17 @@ from rich.text import Text
 
 from lbx.backends.hf.dtypes import MULTIPLIED_BY, multiplied_by
 from lbx.backends.hf.library import processor_features
-from lbx.backends.listing import ListedModel, list_models
+from lbx.backends.listing import list_models
 from lbx.backends.llama.library import cpu_variant, libraries, library, variants_tried
 from lbx.backends.llama.variants import trials
 from lbx.backends.memory import available_bytes
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, expanded, read_input
-from lbx.base.layout import Bundle
 from lbx.base.resources import bound_cpus, cpu_limits, cpu_quota, memory_limit, usable_cpu_count
-from lbx.base.units import size
 from lbx.base.version import __version__
-from lbx.cli.measure_options import Doctor, Models, Need
+from lbx.cli.measure_options import Doctor, Need
 from lbx.cli.output import answer_json, note, stdout
-from lbx.cli.tables import show_table
-from lbx.report.sheets import plain_columns
 from lbx.running.offline import network_interfaces
-from lbx.store import Table
 
 _LIBRARIES = ("llama-cpp-python", "torch", "transformers", "sentence-transformers", "duckdb", "huggingface-hub")
 _INSTRUCTIONS = (
@@ -269,28 +264,3 @@ def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, A
 def _gpu_names(facts: dict[str, Any]) -> list[str]:
     devices = [name for name in facts["llamacpp"].get("devices", ()) if not name.startswith("CPU")]
     return [*facts["hf"].get("gpus", ()), *devices]
-
-
-def show_models(options: Models) -> None:
-    models = list_models(Bundle(options.bundle) if options.bundle else None)
-    if options.as_json:
-        answer_json(json.dumps([one.to_json() for one in models], ensure_ascii=False, indent=2))
-        return
-    if not models:
-        note(
-            "There is no model here: neither a card nor weights in models/, in this folder, or in a bundle (--bundle)."
-        )
-        return
-    columns = ["model", "backend", "context window", "size", "weights"]
-    show_table("", plain_columns(Table(columns, [_row(one) for one in models])))
-    for one in models:
-        if one.problem and not one.needs_bundle:
-            note(f"{one.name}: {one.problem}")
-    if waiting := [one.name for one in models if one.needs_bundle]:
-        note(f"Their weights come from a bundle, and none is given (--bundle DIR): {', '.join(waiting)}.")
-
-
-def _row(one: ListedModel) -> tuple[str, ...]:
-    window = "unknown" if one.context_window is None else f"{one.context_window:,}"
-    backend = f"{one.backend} (embeds)" if one.embeds else one.backend or "unknown"
-    return one.name, backend, window, "-" if one.size_bytes is None else size(one.size_bytes), one.state

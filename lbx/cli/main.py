@@ -75,7 +75,7 @@ COMMANDS = {
         "Measure",
         "List what --model can name: cards and weights in models/ and in this folder, and weights in the bundle.",
         "cli.measure_options:Models",
-        "cli.machine:show_models",
+        "cli.models:show_models",
     ),
     "prompts": Row(
         "Measure",

@@ -23,12 +23,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
-from lbx.base.stored_values import VALUE_ERRORS, stored_value_error
+from lbx.base.stored_values import VALUE_ERRORS, stored_value_error, unreadable_values
 from lbx.base.visible import one_line
 from lbx.web import limits
 from lbx.web.pages import HERE, refused
 
 _log = logging.getLogger("lbx.web")
+_SEE_TERMINAL = "What was shown as saved before is safe. The terminal in which lbx runs says more."
 
 _HEADERS: Mapping[str, str] = {
     "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
@@ -143,8 +144,7 @@ class Gate:
         except Exception as error:  # a bug in lbx; the browser already has an error page
             if os.environ.get("LBX_DEBUG"):
                 raise
-            path, words = one_line(scope["path"]), one_line(str(error))
-            _log.error("%s %s: %s: %s", request.method, path, type(error).__name__, words)
+            _log_error(request.method, scope["path"], error)
 
     def _check_request(self, request: Request) -> Response | None:
         """Refuse requests that are not allowed for any person."""
@@ -252,10 +252,11 @@ def _explained(_request: Request, error: Exception) -> Response:
 
 
 def _explained_value_error(request: Request, error: Exception) -> Response:
-    explained = stored_value_error(error)
-    if explained is None or os.environ.get("LBX_DEBUG"):
+    """Name the files only: the error's text may quote a stored value that the rater is not to see."""
+    if stored_value_error(error) is None or os.environ.get("LBX_DEBUG"):
         raise error
-    return _explained(request, explained)
+    _log_error(request.method, request.scope["path"], error)
+    return refused(unreadable_values(), _SEE_TERMINAL, status=500)
 
 
 def _not_there(_request: Request, error: Exception) -> Response:
@@ -265,5 +266,8 @@ def _not_there(_request: Request, error: Exception) -> Response:
 
 
 def _failed(_request: Request, _error: Exception) -> Response:
-    fix = "What was shown as saved before is safe. The terminal in which lbx runs says more."
-    return refused("lbx met something it did not expect.", fix, status=500)
+    return refused("lbx met something it did not expect.", _SEE_TERMINAL, status=500)
+
+
+def _log_error(method: str, path: str, error: Exception) -> None:
+    _log.error("%s %s: %s: %s", method, one_line(path), type(error).__name__, one_line(str(error)))

@@ -101,7 +101,7 @@ def opened(browser: Browser) -> Iterator[Opened]:
 
 def secrets_of(site: Site) -> list[str]:
     people = site.app._people
-    return [urlsplit(site.url).path[1:], *(person.token for person in people), *(person.session for person in people)]
+    return [urlsplit(site.url).path[1:], *(person.token for person in people)]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

@@ -329,7 +329,7 @@ def test_failed_and_empty_answers_are_said(
     lines: list[dict[str, Any]] = [{"key": "*", "text": "fine"}]
     lines += [{"key": "leval/multidoc_qa/000-00", "text": " \n"}, {"key": "leval/multidoc_qa/000-01", "error": "gone"}]
     model = table(tmp_path, "holes", lines)
-    what = ["--bundle", home / "b", "--model", model, "--tasks", "leval", "--run", "holes", "--no-plan"]
+    what = ["--bundle", home / "b", "--model", model, "--tasks", "leval", "--name", "holes", "--no-plan"]
     assert lbx("run", *what, "-o", results).returncode == 3
     done = judge(always_first, "--run", "holes", "--against", "turbo-16k-0613", results=results)
     said = " ".join(done.stderr.split())

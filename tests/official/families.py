@@ -13,6 +13,7 @@ from lbx.base.records import PLAIN, Chunk, Mode, Sample
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.sources import Source
 from lbx.benchmarks.leval import benchmark as leval
+from lbx.benchmarks.leval import tasks as leval_tasks
 from lbx.benchmarks.longbench import benchmark as longbench
 from lbx.benchmarks.longbench_pro import benchmark as longbench_pro
 from lbx.benchmarks.longbench_v2 import benchmark as longbench_v2
@@ -124,7 +125,7 @@ def _leval(material: Material) -> Iterator[Run]:
 
 
 def _leval_rows(material: Material, task: str) -> list[Row]:
-    rows = material.chosen(leval._data(material.bundle, task), "input", "evaluation")
+    rows = material.chosen(leval_tasks.find_source(material.bundle, task), "input", "evaluation")
     count = LEVAL_QUESTIONS if material.rows else None
     return [{**row, **{name: row[name][:count] for name in ("instructions", "outputs")}} for row in rows]
 

@@ -71,7 +71,7 @@ class DecodeBatch:
     """Scheduler of the requests of one batch.
 
     Args:
-        requests: each not empty, and small enough to fit the memory alone, answer included.
+        requests: each not empty, and small enough to fit the memory by itself, answer included.
         eos_ids: tokens that end an answer.
         computed: called after each pass with its number of tokens.
         answers: limit of answers decoded together.
@@ -80,7 +80,7 @@ class DecodeBatch:
 
     Attributes:
         plan: order and prefixes of the requests.
-        prompt_tokens: prefilled tokens so far, those of preempted answers included.
+        prompt_tokens: prefilled tokens so far, including preempted answers.
     """
 
     memory: SequenceMemory
@@ -170,7 +170,7 @@ class DecodeBatch:
                 raise
 
     def _fork_prompts(self) -> None:
-        """Fork prompts off the trunk while it holds their prefix and there is room."""
+        """Fork prompts off the trunk while it contains their prefix and there is room."""
         while self._place < len(self.plan.branches) and self._free:
             if self._trunk_place != self._place and not self._can_admit(self._place):
                 return

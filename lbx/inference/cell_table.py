@@ -1,4 +1,4 @@
-"""Owners of the cells of a KV memory, in which sequences share their first tokens."""
+"""Owners of the cells of a KV memory with shared prefixes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 # A scattered selection of cells costs a copy of them in every layer, which reads and writes each once more.
 _GATHER = 3
 
-# Cells side by side that are worth a piece of their own, and how many such pieces there are at most.
+# Smallest run of adjacent cells that gets its own piece, and the largest number of such pieces.
 _PIECE, _MOST_PIECES = 256, 6
 
 # Attention over fewer tokens takes as long as over these: it has to read the cells anyway.
 _FEW_TOKENS = 16
 
-# Sequences are grouped where attention together costs at most this factor more than apart: one pass over the cells is
+# Sequences are grouped if joint attention costs at most this factor more than separate: one pass over the cells is
 # quicker than many short ones.
 _TOGETHER = 1.2
 
@@ -277,7 +277,7 @@ def _split_into_spans(cells: NDArray[np.int64]) -> tuple[tuple[int, int] | NDArr
 
 
 def _bounding_span(cells: NDArray[np.int64], waste: int) -> tuple[int, int] | NDArray[np.int64] | None:
-    """Span that holds the cells if it has at most ``waste`` times as many, otherwise the cells."""
+    """Span of the cells if it has at most ``waste`` times as many, otherwise the cells."""
     if not len(cells):
         return None
     span = (int(cells[0]), int(cells[-1]) + 1)

@@ -66,7 +66,7 @@ MakeBatch = Callable[[Sequence[int], int], DecodeBatch]
 
 
 def _complete_here(make: MakeBatch, left: Sequence[int], answers: int) -> Iterator[tuple[int, RequestResult]]:
-    """Answer requests together. After a failed pass its requests are retried alone, and the others together again."""
+    """Answer requests together. After a failed pass its requests run one by one, and the others together again."""
     while left:
         suspects: Sequence[int] = ()
         try:

@@ -1,6 +1,6 @@
-"""One answer, from logits to text: the choice of each token, and what ends it.
+"""One answer, from logits to text: token choice and stopping.
 
-It asks nothing of the model, so many answers can grow at once; the same logits give the same token on every backend.
+It never calls the model, so many answers can grow at once; the same logits give the same token on every backend.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ TokenWatch = Callable[[int, "Logits", int], None]
 def noise(seed: int, key: str, step: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
     """Standard Gumbel noise, one number for each of these token ids (at least one).
 
-    It depends on nothing but its arguments: not on order, batch, or library versions (numpy promises to keep the bits
-    of Philox, not what its generators make of them).
+    It depends only on its arguments: not on order, batch, or library versions (numpy promises to keep the bits of
+    Philox, but not the output of its generators).
     """
 
     digest = hashlib.sha256(f"{seed}\n{key}\n{step}".encode("utf-8", "surrogatepass")).digest()
@@ -53,11 +53,11 @@ class Sampler:
 
         Args:
             logits: shape (vocabulary,), float32; not changed.
-            step: how many tokens were made before.
+            step: number of tokens generated before.
             forbidden: ids that may not be chosen now.
 
         Raises:
-            BackendError: the logits hold NaN, as broken weights or an overflow of float16 give.
+            BackendError: the logits contain NaN, e.g. from broken weights or an overflow of float16.
         """
         import numpy as np
 
@@ -75,11 +75,11 @@ class Sampler:
         return self._draw(logits, step)
 
     def _draw(self, logits: Logits, step: int) -> int:
-        """Temperature, cuts, and of what is left the token with the largest sum of logit and noise.
+        """Apply temperature and cuts, and take the remaining token with the largest sum of logit and noise.
 
         Such a draw follows the softmax exactly (the Gumbel-max trick), and as each token's noise is its own, logits
         that differ in their last bits give another token only at a near-tie. Drawing by cumulated probabilities
-        would not do: wherever two of many unlikely tokens change places, all behind them move.
+        is less stable: if two of many unlikely tokens change places, all tokens after them shift.
         """
         import numpy as np
 
@@ -88,7 +88,7 @@ class Sampler:
         return int(kept[np.argmax(logits[kept].astype(np.float64) / self._sampling.temperature + gumbel)])
 
     def _cut(self, logits: Logits) -> NDArray[np.int64]:
-        """The ids that top-k, top-p and min-p leave, each of what the one before left (the order of transformers)."""
+        """Ids that remain after top-k, top-p and min-p, applied one after the other (the order of transformers)."""
         import numpy as np
 
         sampling = self._sampling
@@ -112,9 +112,9 @@ class Sampler:
 
 
 class _Ending(NamedTuple):
-    """How an answer without reasoning ends: after so many tokens, of which ``counted`` count.
+    """End of an answer without reasoning, in tokens; ``counted`` of them count.
 
-    ``text`` is what stands before a stop string; None: all that the tokens say.
+    ``text`` is the text before a stop string; None for the text of all tokens.
     """
 
     tokens: int
@@ -124,11 +124,11 @@ class _Ending(NamedTuple):
 
 
 class Decoding:
-    """One answer as it grows, its reasoning apart.
+    """One answer in progress, with its reasoning kept separately.
 
     Without a block of reasoning the answer ends at an end of sequence, a stop string or its budget. As long as only
-    blanks or a part of a mark were said, a block may still come, in which neither counts: an ending found by
-    then is put off until the next words tell, and holds from where it was found if no block comes.
+    blanks or a part of a mark were generated, a block may still come, and inside it neither counts: an ending found by
+    then is deferred until the next words decide, and applies at its own place if no block comes.
 
     Args:
         eos_ids: tokens that end it: end of sequence and end of turn.
@@ -189,7 +189,7 @@ class Decoding:
         return self._made
 
     def completion(self, *, cached_tokens: int = 0, prefill_s: float = 0.0, decode_s: float = 0.0) -> Completion:
-        """What was said."""
+        """Return the answer so far."""
         made = len(self._ids)
         ending = self._ending or self._deferred_ending or _Ending(made, made, None, "length")
         answer = Completion(
@@ -241,7 +241,7 @@ class Decoding:
             return spent if made >= (thinking or self._request.max_new_tokens) else None
         text = self._stopped_answer()
         if text is not None:
-            # A token that closes the block and holds a whole stop string besides counts, as the block's.
+            # A token that closes the block and also contains a whole stop string counts as part of the block.
             return _Ending(made, max(made - 1, self._block.end), text, "stop")
         budget = self._whole_budget
         if thinking:
@@ -249,7 +249,7 @@ class Decoding:
         return spent if made >= budget else None
 
     def _stopped_answer(self) -> str | None:
-        """The answer behind the reasoning up to a stop, or None where there is none."""
+        """The answer after the reasoning, up to a stop; None without a stop."""
         if not self._request.stop and not self._request.stop_tokens and not self._request.min_new_tokens:
             return None
         if self._answer_stop is None:
@@ -279,7 +279,7 @@ class Decoding:
         if not least or block.phase is Phase.REASONING:
             return frozenset()
         if block.closed and self._first is None:
-            return self._first_endings  # a line break before the answer's first word ends nothing
+            return self._first_endings  # a line break before the answer's first word is no end
         return self._endings if len(self._ids) - (self._first or 0) < least else frozenset()
 
 

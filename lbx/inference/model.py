@@ -1,6 +1,6 @@
 """Protocols of the backends that run models.
 
-A ``LocalBackend`` has a tokenizer and a ``SequenceMemory`` in which ``lbx.inference.batching`` computes answers; an
+A ``LocalBackend`` has a tokenizer and a ``SequenceMemory`` where ``lbx.inference.batching`` computes answers; an
 ``AnsweringBackend`` returns answers itself. Backends know no benchmark: ``Request.key`` is opaque to them.
 
 Two questions about one document, which is computed and stored once:
@@ -88,7 +88,7 @@ class MemoryTraits:
             Compared with the pairs of tokens and other sequences' masked cells that a larger batch attends to.
         grain: cells per block; a sequence owns whole blocks, and full blocks can be shared.
         forks_anywhere: whether a fork may share any prefix of its source, rather than its whole length only.
-        trunks: number of sequences that hold prefixes of prompts; the others are for answers. If sequences fork
+        trunks: number of sequences for prefixes of prompts; the others are for answers. If sequences fork
             anywhere, two of them take turns: one is cut back by forking its prefix into the other.
         copies: whether a fork copies its cells instead of sharing them.
         follow_limit: most tokens by which a stored prefix is worth extending, for models that extend token by token;
@@ -114,7 +114,7 @@ class MemoryTraits:
 
 
 class SequenceMemory(Protocol):
-    """KV memory of a model with at least ``MIN_SEQUENCES`` sequences, in which forks share their tokens' cells.
+    """KV memory of a model with at least ``MIN_SEQUENCES`` sequences; forks share their tokens' cells.
 
     A sequence is a small number. It starts empty or as a fork of another one.
     """
@@ -160,7 +160,7 @@ class SequenceMemory(Protocol):
         ...
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
-        """Replace the targets by the source's first ``length`` tokens, whose cells they share.
+        """Replace the targets by the source's first ``length`` tokens, sharing their cells.
 
         Raises:
             ValueError: the source is shorter, or is a target.

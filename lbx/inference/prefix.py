@@ -29,7 +29,7 @@ class Branch:
         index: of the prompt in the given list.
         length: tokens of the prompt.
         shared_with_previous: tokens in common with the previous prompt.
-        reused: tokens that the trunk already holds.
+        reused: tokens already in the trunk.
         fork_at: length of the trunk when the prompt forks off, reused <= fork_at < length: the last token is never on
             the trunk, because the logits after it belong to one prompt.
     """
@@ -127,7 +127,7 @@ class DecodeCapacity:
 
     Attributes:
         answers: number of answers decoded together.
-        cells: tokens that the memory holds.
+        cells: capacity of the memory in tokens.
         pass_price, grain, follow_limit: as in ``lbx.inference.model.MemoryTraits``.
         step: tokens per pass; 0 if prefixes are not reused.
         copied_cells: cells that copies of sequences may take.
@@ -203,7 +203,7 @@ class Admission:
     def admits(
         self, place: int, made: Mapping[int, int], used: int, *, begun: int = 0, kept: int | None = None
     ) -> bool:
-        """Whether joining pays and the memory is likely to hold all answers until they end.
+        """Whether joining pays and the memory is likely to fit all answers until they end.
 
         Args:
             made: {prompt: tokens of its answer so far} of the answers that are being decoded.
@@ -226,7 +226,7 @@ class Admission:
         return min(self.kept[first + 1 : second + 1])
 
     def longest(self, place: int, made: int = 0) -> int:
-        """Expected tokens of a prompt and its answer, of which ``made`` tokens exist."""
+        """Expected tokens of a prompt and its answer, given ``made`` answer tokens so far."""
         return self.length[place] + self._answer(place, made)
 
     def most_cells(self) -> int:

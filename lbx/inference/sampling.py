@@ -1,4 +1,4 @@
-"""Settings of sampling: their ranges, and what a model's makers recommend."""
+"""Sampling settings: their ranges, and recommendations of a model's makers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def out_of_range(sampling: Sampling) -> str | None:
 
 
 def recommended(values: Mapping[str, object]) -> Sampling | None:
-    """What a model's makers recommend, from what they wrote beside it; None where that is nothing, or nonsense.
+    """Sampling recommended in the files of a model's makers; None if missing or invalid.
 
     Args:
-        values: do_sample, temperature, top_p, top_k and min_p, as far as they are given; None counts as not given.
-            do_sample false means greedy; otherwise temperature is 1 where it is not given.
+        values: do_sample, temperature, top_p, top_k and min_p, if given; None counts as not given.
+            do_sample false means greedy; otherwise temperature defaults to 1.
     """
     known = {name: value for name, value in values.items() if value is not None}
     samples = known.pop("do_sample", None)
@@ -49,7 +49,7 @@ def ignored_repetition_penalty(penalty: object) -> tuple[dict[str, float], tuple
     It would punish an answer for quoting its document.
 
     Returns:
-        What stands in ``hardware``, and the sentence for ``notes``; both empty where there is no penalty.
+        The entry for ``hardware`` and the sentence for ``notes``; both empty without a penalty.
     """
     number = _number(penalty)
     if number is None or number == 1.0:
@@ -62,7 +62,7 @@ def ignored_repetition_penalty(penalty: object) -> tuple[dict[str, float], tuple
 
 
 def _number(value: object) -> float | None:
-    """The value as a finite number, or None where it is none; true and false are none."""
+    """The value as a finite number; None for other values, including true and false."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if number and math.isfinite(value) else None  # type: ignore[arg-type]
 
@@ -78,9 +78,9 @@ _NAMES = frozenset(
 
 
 def named_ends(tokens: Mapping[str, int]) -> frozenset[int]:
-    """Of a vocabulary's added tokens those that end a text, a turn or a message by their names.
+    """Added tokens of a vocabulary with names that mark the end of a text, a turn or a message.
 
-    ``<|end|>`` ends gpt-oss's messages, of which an answer has several.
+    ``<|end|>`` ends gpt-oss's messages; an answer has several of them.
     """
     several = {"<|return|>", "<|call|>"} <= tokens.keys()
     return frozenset(

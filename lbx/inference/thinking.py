@@ -24,7 +24,7 @@ class Tail:
         self._strings = tuple(strings)
         self._tokenizer = tokenizer
         self._silent = frozenset(tokenizer.hidden_tokens.values())
-        # A token that is no control token stands for at least one byte, so this many tokens hold any of the strings;
+        # A token that is no control token is at least one byte long, so this many tokens contain any of the strings;
         # a few more, because the first of them may begin inside a character or lose its leading space.
         self._length = max((len(s.encode("utf-8", "replace")) for s in self._strings), default=0) + 5
         self._recent: list[int] = []
@@ -92,7 +92,7 @@ class Stops:
 
 
 def stop_ids(stop: Sequence[str], tokenizer: Tokenizer) -> frozenset[int]:
-    """Tokens whose whole text is one of these: stop tokens, and what may not come before ``min_new_tokens``.
+    """Tokens with exactly one of these texts: they stop an answer, and are forbidden before ``min_new_tokens``.
 
     An official task has the line break's token among the ends of sequence and forbids it as the first one this way
     (``min_length``). Longer tokens that merely begin with a line break are neither, as they are there.
@@ -102,9 +102,9 @@ def stop_ids(stop: Sequence[str], tokenizer: Tokenizer) -> frozenset[int]:
 
 
 class Phase(Enum):
-    """What the next token belongs to.
+    """Part of the output that the next token belongs to.
 
-    OPENING: nothing but blanks so far, or a part of a mark: a block may begin.
+    OPENING: only blanks so far, or a part of a mark: a block may begin.
     REASONING: inside the block.
     ANSWER: no block has opened, or it is closed.
     """
@@ -140,7 +140,7 @@ class ReasoningTag:
 
 
 class MarkedText:
-    """Decodes ids so that marks made of control tokens can be seen."""
+    """Decodes ids with marks of control tokens visible."""
 
     def __init__(self, tokenizer: Tokenizer, marks: Sequence[ReasoningTag]) -> None:
         self._tokenizer = tokenizer
@@ -178,11 +178,11 @@ class ReasoningBlock:
         opened: the prompt ended in the opening mark.
 
     Attributes:
-        phase: what the next token belongs to.
+        phase: part of the output that the next token belongs to.
         found: whether there is a block.
         closed: whether it is closed.
-        end: how many tokens there were when it closed, its closing mark included.
-        tokens: how many of those are the block's, marks included.
+        end: number of tokens when it closed, including the closing mark.
+        tokens: number of tokens in the block, including its marks.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, opened: bool) -> None:
@@ -194,7 +194,7 @@ class ReasoningBlock:
         self._marks = Marks(self._opening.text, self._closing.text, tuple(mark.text for mark in header))
         self._message_end = header[0] if header else None
         self._tail = Tail(() if self._closing.ids else (self._closing.text,), tokenizer)
-        self._blank = 0  # so many leading tokens are known to be blank
+        self._blank = 0  # number of leading tokens known to be blank
         self._before = self._reasoning = ""
         self._answer_at = 0
         self.phase = Phase.REASONING if opened else Phase.OPENING
@@ -218,14 +218,14 @@ class ReasoningBlock:
         return self.closed and self._message_end is not None and self._message_end.ends(ids)
 
     def split(self, ids: Sequence[int]) -> tuple[str, str]:
-        """(reasoning, the text before the block); only where a block was found."""
+        """(reasoning, text before the block); requires ``found``."""
         if self.closed:
             return self._words(self._reasoning), self._text.plain(self._before)
         text = self._text.decode(ids)
         return self._words(text[opening_end(text, self._opening.text) :]), ""
 
     def answer(self, ids: Sequence[int]) -> str:
-        """The text behind the closing mark, blanks included; only where it is closed."""
+        """Text after the closing mark, including blanks; requires ``closed``."""
         return self._text.plain(self._text.decode(ids)[self._answer_at :])
 
     def _words(self, reasoning: str) -> str:
@@ -235,7 +235,7 @@ class ReasoningBlock:
 
     def _look_for_opening(self, ids: Sequence[int]) -> None:
         recent = ids[self._blank :]
-        marks = (self._opening, self._closing)  # a closing mark alone makes a block, too
+        marks = (self._opening, self._closing)  # a closing mark without an opening mark is a block, too
         begun = max(mark.begun(recent) for mark in marks)
         words = self._text.decode(recent[: len(recent) - begun]).lstrip()
         if words.startswith(self._opening.text) or begins_message(words, self._marks):
@@ -250,7 +250,7 @@ class ReasoningBlock:
         start = opening_end(text, opening)
         at = text.find(closing, start)
         if at < 0:
-            return  # the tail alone made it look like one, or it overlaps the opening mark
+            return  # only the tail looked like a mark, or it overlaps the opening mark
         first = 0
         alone = not self._opened_by_prompt and not start and not self._marks.header
         if alone and (place := text.find(opening, 0, at)) >= 0:
@@ -262,7 +262,7 @@ class ReasoningBlock:
         self.end, self.tokens = len(ids), len(ids) - first
 
     def _tokens_before(self, ids: Sequence[int], position: int) -> int:
-        """How many tokens end at or before a place in the text."""
+        """Number of tokens that end at or before a position in the text."""
         low, high = 0, len(ids)
         while low < high:
             middle = (low + high + 1) // 2

@@ -36,7 +36,7 @@ class Part(NamedTuple):
     Attributes:
         cells: a slice, or indices of shape (columns,), or of shape (tokens, columns) for private cells.
         mask: added to the scores, of shape (1, 1, tokens, columns), or (tokens, 1, 1, columns) for private cells.
-        causal: whether the cells are those of the new tokens, in order, each visible to the later ones.
+        causal: whether the cells are the new tokens' own, in order, each visible to later tokens.
     """
 
     cells: slice | torch.Tensor
@@ -72,8 +72,8 @@ class Layout:
 class InParts:
     """While it lasts, a model computes its attention here.
 
-    A cache says what the tokens see by the attribute ``LAYOUT`` on the keys that it hands out; where a model makes keys
-    of them, by ``layouts``, which has one for each layer.
+    A cache declares which cells the tokens see in the attribute ``LAYOUT`` on the keys that it hands out; for models
+    that make other keys of them, ``layouts`` has one layout for each layer.
     """
 
     _layouts: Sequence[Layout | None] = ()
@@ -95,7 +95,7 @@ class InParts:
 
     @classmethod
     def layout(cls, module: Any, key: torch.Tensor) -> Layout | None:
-        """What the tokens of this layer's attention see."""
+        """Attention layout of this layer."""
         layout: Layout | None = getattr(key, LAYOUT, None)
         at = getattr(module, "layer_idx", None)
         return cls._layouts[at] if layout is None and at is not None and at < len(cls._layouts) else layout
@@ -251,7 +251,7 @@ def _run_kernel(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _by_flash(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """CUDA's flash attention; None where it cannot: a mask, float32, an old card."""
+    """CUDA's flash attention; None with a mask, in float32 or on an old card."""
     can, params = torch.backends.cuda.can_use_flash_attention, torch.backends.cuda.SDPAParams
     query, key, value, mask, causal, (scale, *_) = heads
     if mask is not None or not can(params(query, key, value, None, 0.0, causal, query.shape[1] != key.shape[1])):
@@ -262,7 +262,7 @@ def _by_flash(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
 
 
 def _by_efficient(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """CUDA's memory-efficient attention; None where it cannot.
+    """CUDA's memory-efficient attention; None if it is not applicable.
 
     It knows no shared keys, but strides of 0: key heads become the batch, and nothing is copied.
     """
@@ -326,7 +326,7 @@ def build_layout(
     """Layout of a pass for layers with this attention window.
 
     Args:
-        groups: items of the row, those of each attention group adjacent.
+        groups: items of the row, grouped by attention group.
         cells, positions: of the row's tokens.
     """
     rows: list[QueryRows] = []
@@ -373,7 +373,7 @@ def sequence_mask(
 ) -> torch.Tensor:
     """Additive mask of shape (1, 1, new tokens, columns): 0 for visible cells, minus infinity elsewhere.
 
-    It is made on the model's device, from one row per sequence. A boolean mask would be converted in every layer, and
+    Built on the model's device, from one row per sequence. A boolean mask would be converted in every layer, and
     "eager" would add it to the scores.
     """
     columns = table.mask_columns([item.sequence for item in items], cells)

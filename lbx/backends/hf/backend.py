@@ -199,7 +199,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """End of sequence and end of turn: ``generate``'s, the tokenizer's own, and what is named so."""
+    """Tokens that end a sequence or turn: from ``generate``, from the tokenizer, and by name."""
     listed = getattr(model.generation_config, "eos_token_id", None)
     ids = set(listed) if isinstance(listed, (list, tuple)) else {listed}
     named = named_ends({token.content: number for number, token in tokenizer.added_tokens_decoder.items()})
@@ -207,7 +207,7 @@ def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
 
 
 def _generation_config(folder: Path) -> dict[str, Any]:
-    """What generation_config.json says; {} where it is missing or cannot be read."""
+    """Contents of generation_config.json; {} if it is missing or unreadable."""
     try:
         table = json.loads(read_input(folder / "generation_config.json", SMALL))
     except (OSError, ValueError, RecursionError):

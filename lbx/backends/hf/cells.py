@@ -126,7 +126,7 @@ class CellsAndStates(CellLayer, LinearAttentionAndFullAttentionLayer):  # type: 
 
 
 class CellStore(Cache):  # type: ignore[misc]  # transformers is not typed
-    """KV cache of cells that the caller allocates: ``begin`` sets those of the next pass.
+    """KV cache with cells allocated by the caller: ``begin`` sets the cells of the next pass.
 
     Layers with a sliding window keep every cell, so that sequences can fork anywhere.
 
@@ -209,7 +209,7 @@ class States:
     """Recurrent states of all sequences.
 
     Args:
-        layers: cache layers that hold the states of the current pass.
+        layers: cache layers with the states of the current pass.
     """
 
     def __init__(self, layers: Sequence[LinearAttentionLayer]) -> None:

@@ -39,7 +39,7 @@ class Packing(NamedTuple):
         reason: why it cannot, a clause; None: it can.
         parts: whether attention is computed part by part (``lbx.backends.hf.attention``).
         single_reason: why not even a copy of a sequence can go on; None: it can.
-        state_bytes: what a sequence takes besides its tokens' keys and values.
+        state_bytes: bytes per sequence in addition to its tokens' keys and values.
     """
 
     reason: str | None
@@ -48,7 +48,7 @@ class Packing(NamedTuple):
     state_bytes: int = 0
 
     def sequences(self, answers: int, weights_bytes: int) -> int:
-        """How many sequences there may be, so that states take at most a quarter of the weights' memory, or a GiB."""
+        """Limit sequences so that states take at most a quarter of the weights' memory, or a GiB."""
         if not self.state_bytes:
             return answers
         room = max(_STATES, weights_bytes // _WEIGHTS_PART) // self.state_bytes
@@ -70,7 +70,7 @@ def try_out(model: Any, name: str) -> Trial:
     know: each pass that is tried reads all weights.
 
     Raises:
-        BackendError: it goes on otherwise than if it had computed all at once.
+        BackendError: continuing a sequence gives other logits than computing it all at once.
     """
     dependent = length_dependent(model.config)
     if dependent:
@@ -126,7 +126,7 @@ def _why_not(model: Any, memory: SequenceMemory, how: str) -> str | None:
 
 
 def _difference(model: Any, memory: SequenceMemory) -> float:
-    """How far the logits of sequences in a memory are from single ones at most, as a part of the latter's range."""
+    """Largest difference of logits in a memory from single-sequence logits, as a fraction of the latter's range."""
     prefix, long, short = (model_tokens(model, n, seed) for seed, n in enumerate((_PREFIX, _LONG, _SHORT)))
     step = model_tokens(model, 2, 3)
     memory.extend([Extend(0, prefix, False)])

@@ -163,7 +163,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _tensors(folder: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
-    """{name: tensor} of the files that make the model, and what the files say of themselves."""
+    """{name: tensor} of the model's files, and the files' metadata."""
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.exists() or not index.exists():
         files = [whole] if whole.exists() else sorted(folder.glob("*.safetensors"))[:1]
@@ -204,7 +204,7 @@ def _header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
 
 
 def _opened(path: Path, framework: str) -> Any:
-    """safetensors' own reader of a file. Raises OSError, and what it raises."""
+    """Open a file with safetensors. Raises OSError and safetensors' own errors."""
     from safetensors import safe_open
 
     require_file(path)
@@ -215,7 +215,7 @@ def _opened(path: Path, framework: str) -> Any:
 
 
 def _grouped(tensors: Mapping[str, StoredTensor]) -> tuple[dict[str, dict[str, str]], dict[str, StoredTensor]]:
-    """{weight: {part: tensor}} of what may be quantised, and all other tensors."""
+    """{weight: {part: tensor}} of possibly quantised weights, and all other tensors."""
     groups: dict[str, dict[str, str]] = {}
     for name in tensors:
         if (match := _SUFFIX.match(name)) is None:
@@ -317,7 +317,7 @@ class DenseTensors:
     """A folder's tensors for ``from_pretrained``: each is read, or made dense, when transformers takes it.
 
     So a model is never held twice, whether transformers moves its tensors to a GPU or merges experts of them. As a
-    context: the files are open in it, and what went wrong with a weight is raised at its end.
+    context: files are open inside it, and errors of weights are raised when it exits.
     """
 
     def __init__(self, stored: Checkpoint, dtype: Any) -> None:
@@ -327,7 +327,7 @@ class DenseTensors:
         self._error: Exception | None = None
 
     def __enter__(self) -> dict[str, Any]:
-        """{name: what gives the tensor for ``[...]``}: a weight in the ``torch.dtype``, others as they are."""
+        """{name: object that returns the tensor for ``[...]``}: weights in the ``torch.dtype``, others unchanged."""
         tensors = self._stored.tensors
         self._files = {
             file: self._open.enter_context(_opened(self._stored.folder / file, "pt"))
@@ -340,7 +340,7 @@ class DenseTensors:
         """Raises BackendError: a weight's numbers deny its shape; or that there is no memory for one."""
         self._open.close()
         if self._error is not None:
-            raise self._error  # transformers tells of another one, or of none
+            raise self._error  # transformers reports another error, or no error
 
     def _match_format(self, one: DenseWeight) -> Any:
         with self._one_at_a_time:  # transformers takes several at once
@@ -358,7 +358,7 @@ class DenseTensors:
 
 
 class _Later:
-    """A tensor that is made when it is taken: transformers does so by ``tensor[...]``."""
+    """Tensor computed on access: transformers reads it by ``tensor[...]``."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make

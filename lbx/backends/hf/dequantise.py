@@ -88,7 +88,7 @@ class StoredWeight:
         name: of the dense tensor.
         tensors: {part: its name in the files}.
         shapes, dtypes: of the parts; dtypes by safetensors' names.
-        settings: what config.json says of it, ``quant_method`` among it.
+        settings: quantisation settings in config.json, including ``quant_method``.
     """
 
     name: str
@@ -98,7 +98,7 @@ class StoredWeight:
     settings: Mapping[str, Any]
 
     def number(self, key: str) -> int:
-        """A setting that must be a whole number above 0. Raises CheckpointFormatError: it is none."""
+        """A setting that must be an integer above 0. Raises CheckpointFormatError if it is not."""
         value = self.settings.get(key)
         if type(value) is not int or value < 1:
             raise CheckpointFormatError(f"config.json gives its {key} as {value!r}")
@@ -142,7 +142,7 @@ def _block(weight: StoredWeight, key: str) -> tuple[int, int]:
 
 
 def _block_of_scale(weight: StoredWeight) -> tuple[int, int]:
-    """How many rows and columns share a scale, by config.json; the scale's shape must be what follows from it."""
+    """Rows and columns per scale in config.json; the scale must have the shape that follows from them."""
     shape, settings = weight.shapes["weight"], weight.settings
     rows, columns = shape[-2:]
     strategy = settings.get("strategy")
@@ -257,7 +257,7 @@ def packed_shape(weight: StoredWeight) -> Shape:
 
 
 def _columns(weight: StoredWeight, words: int, bits: int) -> int:
-    """Of the dense weight. Where a row has one scale, ``weight_shape`` alone says it; ``packed`` checks that."""
+    """Shape of the dense weight. With one scale per row, only ``weight_shape`` gives it; ``packed`` checks that."""
     size = weight.settings.get("group_size")
     groups = weight.shapes["scale"][-1]
     return groups * size if type(size) is int and size > 0 else words * WORD // bits
@@ -349,7 +349,7 @@ def gptq(parts: Parts, weight: StoredWeight) -> Any:
 
 
 def _state(weight: StoredWeight) -> Mapping[str, Any]:
-    """What its own table says: the dense shape, and how many numbers share a scale."""
+    """Dense shape and numbers per scale, from the weight's own table."""
     state = weight.settings.get("state")
     if not isinstance(state, Mapping) or state.get("quant_type") not in ("nf4", "fp4"):
         raise CheckpointFormatError("its quant_state cannot be read")

@@ -1,4 +1,4 @@
-"""In which number format a model is computed, and why."""
+"""Number format of a model's computation, and the reason for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Dtype(NamedTuple):
 
 
 def choose_dtype(torch: Any, wanted: str, device: Any, folder: Path) -> Dtype:
-    """What a card's option means for the weights in a folder, on a ``torch.device``."""
+    """Resolve a card's option for the weights in a folder on a ``torch.device``."""
     if wanted != AUTO:
         return Dtype(wanted, "as its card says")
     own = checkpoint_dtype(folder)
@@ -44,10 +44,10 @@ def choose_dtype(torch: Any, wanted: str, device: Any, folder: Path) -> Dtype:
 
 
 def on_processor(own: str | None, features: Collection[str]) -> Dtype:
-    """The checkpoint's own format where the processor multiplies it as such, float32 elsewhere.
+    """Return the checkpoint's format if the processor multiplies it natively, otherwise float32.
 
     Args:
-        own: the checkpoint's format; None: its files do not say.
+        own: the checkpoint's format; None if its files do not give it.
         features: of the processor, by torch's names.
     """
     if own is None:
@@ -66,11 +66,11 @@ def multiplied_by(dtype: str, features: Collection[str]) -> str | None:
 
 
 def checkpoint_dtype(folder: Path) -> str | None:
-    """What config.json says the weights are; None where it does not say, or names a format that is not computed in."""
+    """Weight format in config.json; None if it is missing or not a format for computing."""
     try:
         config = json.loads(read_input(folder / "config.json", SMALL))
     except (OSError, ValueError, RecursionError):
-        return None  # loading says what is wrong with it
+        return None  # loading reports the error
     tables = [config, config.get("text_config")] if isinstance(config, dict) else []
     named = [table.get(key) for table in tables if isinstance(table, dict) for key in ("dtype", "torch_dtype")]
     return next((str(one) for one in named if one in ("float32", "bfloat16", "float16")), None)

@@ -54,7 +54,7 @@ class SentenceTransformersEmbedder:
     """A loaded SentenceTransformer.
 
     Args:
-        prompts: what stands before a query (True) and before any other text (False); None leaves it to the model.
+        prompts: prefix of queries (True) and of other texts (False); None uses the model's own.
     """
 
     _model: Any
@@ -161,10 +161,10 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> SentenceTran
 
 
 def _check_folder(folder: Path, options: SentenceTransformersOptions) -> list[str]:
-    """Refuse what is incomplete or unsafe before any of it is loaded.
+    """Refuse incomplete or unsafe models before loading any part.
 
     Returns:
-        The model's folders that hold files, relative to it; "." first.
+        The model's folders with files, relative to the model; "." first.
     """
     if not (folder / "config.json").is_file():
         raise BackendError(
@@ -260,7 +260,7 @@ def _load_model(folder: Path, options: SentenceTransformersOptions, device: str,
 
 @contextmanager
 def _loading_reports(transformers: Any) -> Iterator[list[Mapping[str, Any]]]:
-    """What transformers reports of the weights that it loads meanwhile.
+    """Collect transformers' reports on the weights that it loads in this context.
 
     It fills weights that the files lack with random numbers. sentence-transformers does not ask for the report, and
     without it such a model would give plausible numbers.
@@ -326,7 +326,7 @@ def _set_pooling(model: Any, pooling: str, folder: Path) -> None:
 
 
 def _padding_side(model: Any, wanted: str, card: ModelCard) -> str:
-    """Where texts are padded: as wanted, or where it does no harm.
+    """Padding side of texts: as requested, or the harmless side.
 
     Padding on the left shifts a text by its neighbour's length, if the model has learned absolute positions.
     """
@@ -354,7 +354,7 @@ def _set_max_length(model: Any, wanted: int, card: ModelCard) -> None:
 
 def _max_tokens(model: Any, card: ModelCard) -> int:
     limit = model.max_seq_length
-    if not limit or limit > 1 << 30:  # transformers writes 1e30 where a tokenizer does not say
+    if not limit or limit > 1 << 30:  # transformers writes 1e30 if a tokenizer gives no limit
         raise BackendError(
             f"The files of {card.name} do not say how long a text may be.", fix="Set max_length in its card."
         )

@@ -22,13 +22,13 @@ _DAMAGED = "Do not trust this model; compare its files with their source's (for 
 
 
 def refuse_unsound(folder: Path) -> None:
-    """Refuse what would hang a library, or lead it out of the folder.
+    """Refuse files that would hang a library or lead it out of the folder.
 
     Raises:
         BackendError: config.json counts its parts in millions, an index names weights that lie elsewhere, or there is
             an adapter; one of them cannot be read, or anything in the folder is a pipe, a device or a socket.
     """
-    for path in (*folder.iterdir(), *folder.glob("*/*")):  # of which libraries choose by names of their own
+    for path in (*folder.iterdir(), *folder.glob("*/*")):  # libraries choose from these by their own names
         if path.exists() and not path.is_dir() and not path.is_file():
             raise BackendError(f"{path} is not a regular file.", fix="Put the model's own file in its place.")
     if (folder / _ADAPTER).exists():  # transformers adds it where peft happens to be installed, and else leaves it out
@@ -48,7 +48,7 @@ def refuse_unsound(folder: Path) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file of a model's folder, or None where there is no such file. Raises BackendError."""
+    """Value in a JSON file of a model's folder; None if the file does not exist. Raises BackendError."""
     try:
         return json.loads(read_input(path, SMALL))
     except FileNotFoundError:
@@ -76,7 +76,7 @@ _FIX = "The tokenizer or config.json is probably another model's: take both from
 
 
 def refuse_foreign_tokenizer(tokenizer: Any, rows: int, chat_template: str | None, folder: Path) -> None:
-    """Raise BackendError where a prompt could hold ids that the embedding has no row for, or many rows have no token.
+    """Raise BackendError if prompts could contain ids without an embedding row, or many rows have no token.
 
     Special tokens beyond the last row are let through where no prompt can hold them: gemma3's image token in its
     models without images, the padding token that finetunes add.

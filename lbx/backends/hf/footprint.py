@@ -1,4 +1,4 @@
-"""How much memory a Hugging Face model takes, and how much there is."""
+"""Memory required by a Hugging Face model, and memory available."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refuse_too_large(name: str, needed: float, free: int | None, place: str, fix
 
     Args:
         needed: bytes that loading takes there at its most.
-        free: bytes; None: unknown, and nothing is refused.
+        free: bytes; None if unknown: then no model is refused.
         place: of the memory, for the message: "RAM", "cuda:0".
     """
     if free is not None and needed > free:
@@ -52,14 +52,14 @@ def freed_at_once() -> Iterator[None]:
 
 
 def free_bytes(torch: Any, device: Any) -> int | None:
-    """What is free on the device; None: unknown."""
+    """Free bytes on the device; None if unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return available_bytes()
 
 
 def kv_bytes_per_token(config: Any, bytes_per_number: int) -> int | None:
-    """What a token takes in the cache of all layers; None where they do not all keep keys and values of it.
+    """Cache size of a token over all layers; None if some layers do not keep its keys and values.
 
     Those whose attention slides do, as ``lbx.backends.hf.cells`` has it.
     """
@@ -77,7 +77,7 @@ def kv_bytes_per_token(config: Any, bytes_per_number: int) -> int | None:
 
 
 def _numbers_per_token(layer: Any) -> int | None:
-    """Of the keys and values of one layer; None: its configuration does not say."""
+    """Key and value numbers per token in one layer; None if its configuration does not give them."""
     heads = getattr(layer, "num_attention_heads", None)
     hidden = getattr(layer, "hidden_size", None)
     size = getattr(layer, "head_dim", None) or (hidden // heads if isinstance(heads, int) and hidden else None)

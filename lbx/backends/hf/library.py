@@ -1,4 +1,4 @@
-"""What every backend on torch needs of it and of transformers: a device, quiet, and the gist of an exception."""
+"""Helpers for backends on torch and transformers: devices, quiet output, short exception messages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def choose_device(torch: Any, wanted: str) -> Any:
     """The ``torch.device`` that a card's option means.
 
     Raises:
-        BackendError: there is no such GPU.
+        BackendError: the GPU does not exist.
     """
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
@@ -87,7 +87,7 @@ def go_offline() -> None:
 
 @contextmanager
 def warnings_if(debug: bool) -> Iterator[None]:
-    """Python's warnings only where they are asked for."""
+    """Show Python's warnings only if requested."""
     with warnings.catch_warnings():
         if not debug:
             warnings.simplefilter("ignore")
@@ -106,7 +106,7 @@ def quiet(transformers: Any, debug: bool) -> None:
 
 
 def first_line(exc: BaseException) -> str:
-    """The first line of a foreign exception's message, with its class where it has none."""
+    """First line of a foreign exception's message, or its class if the message is empty."""
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
     return lines[0] if lines else type(exc).__name__
 
@@ -117,13 +117,13 @@ def attention_of(model: Any) -> str:
 
 
 def model_tokens(model: Any, count: int, seed: int) -> list[int]:
-    """Some tokens to try a model with, always the same: what they say does not matter."""
+    """Fixed tokens to try a model with; their meaning does not matter."""
     size = int(model.get_input_embeddings().num_embeddings)
     return [(7919 * (i + 1) * (seed + 3) + 101 * seed) % size for i in range(count)]
 
 
 def input_device(model: Any) -> Any:
-    """The ``torch.device`` on which a model takes its tokens: that of its first layer, where it lies on several."""
+    """``torch.device`` of a model's input tokens: the first layer's device if the model uses several."""
     return model.get_input_embeddings().weight.device
 
 
@@ -135,7 +135,7 @@ def out_of_memory(exc: BaseException) -> bool:
 
 
 def give_back_memory(exc: BaseException) -> None:
-    """After a failure for want of memory, let others have what torch keeps of a GPU's for later."""
+    """Release GPU memory cached by torch, after running out of memory."""
     import torch
 
     if out_of_memory(exc) and torch.cuda.is_available():
@@ -149,7 +149,7 @@ def declared_window(config: Any, *, scaled: bool = True) -> DeclaredWindow | Non
 
 
 def length_dependent(config: Any) -> list[str]:
-    """The rotary embeddings of a model, layer kinds and all, whose factors depend on the length of the input."""
+    """Rotary embeddings of a model, per layer kind, with factors that depend on the input length."""
     rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None)
     tables = [rope, *rope.values()] if isinstance(rope, dict) else []
     # With a fixed alpha the base is stretched once and for all (Hunyuan), though files call it dynamic.

@@ -70,7 +70,7 @@ def load_model(
 def default_cells(torch: Any, model: Any, *, window: int, max_sequences: int, kv_bytes: int | None) -> int:
     """Cells of the memory if the card does not set them.
 
-    On a CPU, the context window. On GPUs, what fits into their free memory, but at least the context window.
+    On a CPU, the context window. On GPUs, the tokens that fit into free memory, but at least the context window.
     """
     layers = _layer_devices(model)
     if not kv_bytes or not layers or any(device.type != "cuda" for device in layers):
@@ -99,7 +99,7 @@ def _free(torch: Any, device: Any, options: HfOptions) -> int | None:
 def _refuse_too_large(
     torch: Any, name: str, stored: Checkpoint, options: HfOptions, *, dtype: str, device: Any
 ) -> None:
-    """Look for room where the weights come to lie, and in RAM for those that are made dense or pass through it."""
+    """Check memory on the weights' devices, and RAM for weights that are dequantised or pass through it."""
     dense, unpacking = stored.dense_bytes(_BYTES[options.quantization or dtype]), stored.unpacking_bytes
     if device.type != "cuda":
         refuse_too_large(name, dense + unpacking, free_bytes(torch, device), str(device))
@@ -148,7 +148,7 @@ def _from_files(
         more["device_map"] = {"": str(device)}
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        # None lets each part's class say what it supports; left alone, config.json's own choice would hold.
+        # None lets each part's class choose what it supports; otherwise config.json's own choice would apply.
         config._attn_implementation = None if options.attention == AUTO else options.attention
         if options.rope_scaling:
             stretch(config, options, name)
@@ -191,7 +191,7 @@ def _from_files(
             "supported.",
         ) from exc
     check_complete(model, report, folder)
-    if stored.weights and (folder / "generation_config.json").is_file():  # which comes along with weights alone
+    if stored.weights and (folder / "generation_config.json").is_file():  # which is read only along with weights
         model.generation_config = transformers.GenerationConfig.from_pretrained(folder, local_files_only=True)
     return model
 
@@ -231,7 +231,7 @@ def _too_large(name: str, place: str, exc: BaseException) -> BackendError:
 
 
 def _refuse_left_over(torch: Any, model: Any, name: str) -> None:
-    """A device map leaves to RAM or disk what the GPUs cannot hold, and each pass then waits for it to be copied."""
+    """Refuse device maps that leave layers in RAM or on disk: each pass would wait for copies of them."""
     places = getattr(model, "hf_device_map", {})
     outside = sorted(part for part, place in places.items() if str(place) in ("cpu", "disk"))
     if "disk" in map(str, places.values()) or (outside and torch.cuda.is_available()):
@@ -286,7 +286,7 @@ _OF_QUANTISED = re.compile(r"scale|zero|qweight|packed|g_idx|absmax|SCB|blocks|q
 
 
 def check_complete(model: Any, report: Mapping[str, Any], folder: Path) -> None:
-    """Refuse a model that is not wholly that of its files.
+    """Refuse a model that does not fully match its files.
 
     Args:
         report: transformers' loading info: missing, mismatched and unexpected keys.
@@ -319,7 +319,7 @@ def _refuse_unused(config: Any, unexpected: list[str], folder: Path) -> None:
         layer = _LAYER.match(key)
         number = int(layer[1]) if layer and layers is not None else None
         if number is not None and layers is not None and number >= layers:
-            if number < layers + ahead:  # it predicts several tokens ahead, behind the last layer
+            if number < layers + ahead:  # layers after the last one predict several tokens ahead
                 continue
             raise BackendError(
                 f"The weights in {folder} are not those of the model in its config.json: it counts {layers} layers, "

@@ -39,7 +39,7 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(read_input(path, SMALL))
     except (OSError, ValueError, RecursionError):
-        return {}  # loading says what is wrong with it
+        return {}  # loading reports the error
     return value if isinstance(value, dict) else {}
 
 
@@ -135,7 +135,7 @@ class Format:
     more: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def claims(self, weight: StoredWeight) -> bool:
-        """Whether the weight's tensors are those of this format, in its number formats."""
+        """Whether the weight's tensors match this format and its number formats."""
         known = {**self.parts, **self.more}
         return (
             self.parts.keys() <= weight.dtypes.keys() <= known.keys()
@@ -145,7 +145,7 @@ class Format:
 
 
 def require_parts(weight: StoredWeight) -> None:
-    """Raises CheckpointFormatError: config.json, or another part, says that there is a part which is not there.
+    """Raises CheckpointFormatError: a part that config.json or another part declares is missing.
 
     Some parts a row can do without: the numbers would be read all the same, and wrongly.
     """

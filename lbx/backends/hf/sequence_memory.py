@@ -231,7 +231,7 @@ class HfSequences:
             }
 
     def _pass(self, items: Sequence[Extend], cells: NDArray[np.int64], capacity: int) -> list[Logits | None]:
-        """Run one pass, in whose row sequences of one attention group are adjacent."""
+        """Run one pass; sequences of one attention group are adjacent in its row."""
         groups = [list(range(len(items)))]
         if self._parts and len(items) > 1:
             groups = self._table.groups([item.sequence for item in items], [len(item.tokens) for item in items])
@@ -356,7 +356,7 @@ class HfSequences:
 
 
 def _free_bytes(model: Any) -> int | None:
-    """Free memory of all devices that hold a layer."""
+    """Free memory of all devices with a layer."""
     devices = {parameter.device for parameter in model.parameters()}
     if any(device.type != "cuda" for device in devices):
         return available_bytes()

@@ -98,7 +98,7 @@ class Forward:
         self._keeps = "logits_to_keep" in takes
 
     def __call__(self, tokens: Sequence[int], cache: Any, held: int) -> Any:
-        """Append tokens to a cache that holds so many; logits of shape (1, 1 or len(tokens), vocabulary)."""
+        """Append tokens to a cache of the given length; logits of shape (1, 1 or len(tokens), vocabulary)."""
         ids = torch.tensor([tokens], dtype=torch.long)
         with torch.inference_mode():
             return self.pass_over(ids, torch.arange(held, held + len(tokens))[None], cache, keep=1)
@@ -220,12 +220,12 @@ def _drops_cache(model: Any) -> bool:
 
 
 def rounding(model: Any) -> float:
-    """How far logits may be off by rounding, as a part of their range."""
+    """Tolerated rounding error of logits, as a fraction of their range."""
     return _ROUNDING if model.dtype in (torch.float32, torch.float64) else _HALF_ROUNDING
 
 
 def at_once(model: Any, tokens: Sequence[int]) -> torch.Tensor:
-    """The logits behind each of these tokens by the model's own defaults, positions and all: (tokens, vocabulary)."""
+    """Logits after each token with the model's own defaults, including positions: (tokens, vocabulary)."""
     with torch.inference_mode():
         logits = model(input_ids=torch.tensor([tokens], device=input_device(model)), use_cache=False).logits
     rows: torch.Tensor = logits[0].float()
@@ -233,7 +233,7 @@ def at_once(model: Any, tokens: Sequence[int]) -> torch.Tensor:
 
 
 def _last(model: Any, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
-    """The logits behind the last of these pieces of one sequence."""
+    """Logits after the last of these pieces of one sequence."""
     forward, cache, held = Forward(model), make_cache(model.config), 0
     for piece in pieces:
         logits = forward(piece, cache, held)

@@ -27,7 +27,7 @@ _PROBES = (
 class HfTokenizer:
     """Wraps a tokenizer of transformers.
 
-    The Rust tokenizer inside is asked directly where there is one: no truncation set in tokenizer.json, no warning
+    The inner Rust tokenizer is called directly if it exists: no truncation set in tokenizer.json, no warning
     about long texts, no clean-up of spaces stands between text and ids.
 
     Args:
@@ -193,7 +193,7 @@ def _reads_as_written(transformers: Any, tokenizer: Any, file: Path) -> bool:
 
 
 def _add_declared_bos(tokenizer: Any, config: Any) -> None:
-    """Put a BOS before texts, or none, as tokenizer_config.json declares: transformers 5 reads tokenizer.json alone.
+    """Add or omit BOS before texts as tokenizer_config.json declares: transformers 5 reads tokenizer.json alone.
 
     In version 4 the general class ignored the declaration, so that its "no BOS" may contradict what a model was
     trained with.

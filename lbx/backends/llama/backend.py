@@ -1,6 +1,6 @@
 """GGUF models on llama.cpp, through its low-level interface.
 
-The high-level class of llama-cpp-python is not used: it holds one sequence, and it hides the flash attention and KV
+The high-level class of llama-cpp-python is not used: it supports one sequence, and it hides the flash attention and KV
 cache settings that parity needs.
 """
 
@@ -159,7 +159,7 @@ def _load_model(llama_cpp: Any, path: Path, options: LlamaOptions) -> Any:
 def _check_weights(llama_cpp: Any, card: ModelCard, options: LlamaOptions, weights: Path) -> None:
     needed, available = sum(path.stat().st_size for path in shards(weights)), available_bytes()
     if on_gpu(llama_cpp, options):
-        return  # layers may lie there
+        return  # layers may be placed there
     if available is not None and needed > available:
         raise DoesNotFitError(
             f"The weights of {card.name} take {needed / 2**30:.1f} GiB; {available / 2**30:.1f} GiB are available.",
@@ -175,7 +175,7 @@ def _default_sampling(llama_cpp: Any, model: Any) -> Sampling | None:
 
 
 def _recommended_number(llama_cpp: Any, model: Any, key: str) -> float | str | None:
-    """A value of general.sampling; None where there is none, its text where that is no number."""
+    """A value of general.sampling; None if missing, its text if not a number."""
     text = metadata(llama_cpp, model, f"general.sampling.{key}")
     try:
         return None if text is None else float(text)

@@ -1,8 +1,9 @@
 """Layout of llama.cpp's cache in which a sequence's logits do not depend on other sequences, to the bit.
 
 On a CPU llama.cpp computes attention in as many partial sums as the processor's vectors have lanes, and the number of a
-cell selects its sum. Alone, token p is in cell p. In a batch a sequence gets the same sums if every token is in a cell
-of the same lane, every vector holds tokens of one sequence only, and they keep their order: zeros do not change sums.
+cell selects its sum. A single sequence has token p in cell p. In a batch it gets the same sums if every token is in a
+cell of the same lane, every vector has tokens of one sequence only, and they keep their order: zeros do not change
+sums.
 llama.cpp always takes the first empty cells, so all other cells below are filled by a sequence of fillers that no
 sequence attends to, token p in cell p; the cells of a pass are freed before it.
 """
@@ -155,7 +156,7 @@ class AlignedCells:
             self._edge = end
 
     def _refill_block(self, block: int) -> None:
-        """Fill a block below the edge, of which a part may be filled."""
+        """Fill a block below the edge; parts of it may be filled already."""
         start = block * GRAIN
         self._remove(self._filler, start, start + GRAIN)
         self._fill_block(start)
@@ -207,7 +208,7 @@ class AlignedCells:
         """Export the state of at most GRAIN tokens of a sequence.
 
         Args:
-            there: the carrier holds the tokens already.
+            there: the carrier already has the tokens.
         """
         if not there:
             self._lib.llama_memory_seq_cp(self._memory, source, self._carrier, start, end)

@@ -17,7 +17,7 @@ from lbx.inference.model import MIN_SEQUENCES
 _TIP_ANSWERS = 8
 """Answers decoded together if sequences cannot be cut back: each takes a state, or a window of every sliding layer."""
 
-# Bytes of 32 numbers in each cache type; the quantised ones hold scales beside them.
+# Bytes of 32 numbers in each cache type; the quantised ones include scales.
 _BLOCK_BYTES = {"f32": 128, "f16": 64, "bf16": 64, "q8_0": 34, "q5_1": 24, "q5_0": 22, "q4_1": 20, "q4_0": 18}
 
 _UNLIKE = ("kv_lora_rank", "shared_kv_layers")
@@ -41,7 +41,7 @@ class ContextSize(NamedTuple):
             copied as a whole.
         pass_size: padding of passes for batch-invariant numbers; None if they are not to be had.
         slides: whether sliding layers store little more than their window; they store everything if that is smaller.
-        stacked: whether llama.cpp holds a single sequence, of which all others are prefixes.
+        stacked: whether llama.cpp keeps a single sequence and all others are prefixes of it.
         shrinks: whether a smaller cache gives the same numbers, faster.
     """
 
@@ -64,7 +64,7 @@ class ContextSize(NamedTuple):
         """Number of llama.cpp's sequences."""
         if self.stacked:
             return 1
-        # llama.cpp stores a window for each, and those of prefixes that answers share.
+        # llama.cpp stores a window for each, and the windows of prefixes that answers share.
         return self.sequences + (EXTRA_SEQUENCES if self.keeps_prefix else (self.sequences - TRUNKS + 1) // 2)
 
 
@@ -88,7 +88,7 @@ def room_for(
         padding: pass size for batch-invariant numbers.
 
     Raises:
-        BackendError: kv_cells is smaller than the window, or larger than what the model's numbers hold for.
+        BackendError: kv_cells is smaller than the window, or so large that the model would compute differently.
     """
     as_it_stands = TRUNKS + max(1, min(options.max_sequences - TRUNKS, _TIP_ANSWERS))
     if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
@@ -112,7 +112,7 @@ def room_for(
         return room._replace(slides=_windows(llama_cpp, model, options, room) < cells)
     sequences = min(max(MIN_SEQUENCES, options.max_sequences), MOST_SEQUENCES - EXTRA_SEQUENCES)
     whole = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
-    # Kernels on a GPU depend on how many tokens there are.
+    # Kernels on a GPU depend on the number of tokens.
     invariant = is_batch_invariant(llama_cpp, model, options, padding) and not on_gpu(llama_cpp, options)
     shrinks = not trained and not on_gpu(llama_cpp, options)
     if not invariant or window <= trained < whole:  # there, spare cells would change the model's numbers
@@ -158,7 +158,7 @@ def _windows(llama_cpp: Any, model: Any, options: LlamaOptions, room: ContextSiz
 def check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: ContextSize) -> None:
     """Raise DoesNotFitError if the cache exceeds the free memory."""
     if cache_on_gpu(llama_cpp, options):
-        return  # the driver refuses what it does not have
+        return  # the driver refuses more than it has
     cells, needed, available = room.cells, cache_bytes(llama_cpp, model, options, room), available_bytes()
     if available is not None and needed > available:
         name = "kv_cells" if options.kv_cells else "context_window"
@@ -179,7 +179,7 @@ def cache_on_gpu(llama_cpp: Any, options: LlamaOptions) -> bool:
 
 
 def gpu_share(llama_cpp: Any, model: Any, options: LlamaOptions) -> dict[str, Any]:
-    """Settings of a GPU's share: its layers, the output layer included, and whether it holds the cache."""
+    """Settings of a GPU's share: its layers, including the output layer, and whether the cache is on it."""
     layers = int(llama_cpp.llama_model_n_layer(model)) + 1
     wanted = options.n_gpu_layers if 0 <= options.n_gpu_layers < layers else layers
     return {
@@ -247,7 +247,7 @@ def kv_cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, cells: int
     if any(metadata(llama_cpp, model, f"{architecture}.attention.{mark}") for mark in _UNLIKE):
         return 0
     heads, queries = llama_cpp.llama_model_n_head_kv(model), llama_cpp.llama_model_n_head(model)
-    # llama.cpp keeps no lists among the metadata: what is missing there and is no default was one.
+    # llama.cpp keeps no lists in its metadata: a missing value that is not the default was a list.
     if heads != queries and metadata(llama_cpp, model, f"{architecture}.attention.head_count_kv") is None:
         return 0
     per_head = llama_cpp.llama_model_n_embd(model) // max(1, queries)

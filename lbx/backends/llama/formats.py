@@ -1,4 +1,4 @@
-"""The types in which a GGUF file stores tensors: which of them llama.cpp computes with.
+"""Tensor types of GGUF files, and llama.cpp's support for them.
 
 It refuses numbers that it does not know as if the file were damaged, and it loads types that are no weights: the first
 product with one ends the process without a word. So every tensor's type is looked at before llama.cpp sees the file.
@@ -41,7 +41,7 @@ _ANOTHER = "Take the model's GGUF file in another format (Q4_K_M, Q8_0), or conv
 
 
 def check_gguf(path: Path) -> None:
-    """Raise BackendError where a file of the model (all parts of a split one) is unreadable or no GGUF file."""
+    """Raise BackendError if a file of the model (or any part of a split one) is unreadable or no GGUF file."""
     for part in shards(path):
         try:
             with open_input(part) as stream:
@@ -58,7 +58,7 @@ def check_gguf(path: Path) -> None:
 
 
 def format_title(path: Path) -> str:
-    """The quantised types of a GGUF model, the one with the most numbers first; "" where there are none.
+    """The quantised types of a GGUF model, most numbers first; "" if it has none.
 
     Raises:
         BackendError: as ``tensor_types``, or a header cannot be read.
@@ -70,7 +70,7 @@ def format_title(path: Path) -> str:
 
 
 def slow_format(title: str, features: str) -> str:
-    """What to say of a model in a format that is slow on this CPU; "" for others.
+    """Warning for a model in a format that is slow on this CPU; "" for other formats.
 
     Args:
         title: as ``format_title`` gives it.
@@ -87,7 +87,7 @@ def slow_format(title: str, features: str) -> str:
 
 
 def tensor_types(path: Path) -> dict[str, int] | None:
-    """{type: how many numbers a GGUF model stores so}, the most first; None: a header of its files cannot be read.
+    """{type: count of numbers stored in it} of a GGUF model, largest first; None if a file's header is unreadable.
 
     Raises:
         BackendError: a tensor is stored as a type that llama.cpp does not compute with, or a part is missing.

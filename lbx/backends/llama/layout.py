@@ -52,13 +52,13 @@ PAIRS, _EIGHTS = PassSize(2), PassSize(8, 4)
 
 
 def pass_size(types: Iterable[str]) -> PassSize:
-    """What a model's passes are padded to on a CPU.
+    """Size that a model's passes are padded to on a CPU.
 
     From llama.cpp's source: ``llamafile_sgemm`` takes 2 tokens or more on x86 (8 on ARM, not seen running there),
     the kernels for K-quants 8, and those for rearranged weights (``repack``) four at a time.
 
     Args:
-        types: of all tensors. general.file_type in the header names the most frequent alone: files with another type
+        types: of all tensors. general.file_type in the header names only the most frequent: files with another type
             for the output or some layers are common.
     """
     arm = platform.machine().lower() in ("aarch64", "arm64")

@@ -1,12 +1,12 @@
 """llama.cpp's shared libraries: their CPU variant, their log, and the thread in which they compute.
 
-The portable wheel (``.ci/llama-wheel.sh``) holds one ``libggml-cpu-NAME.so`` for each generation of processors, and
+The portable wheel (``.ci/llama-wheel.sh``) has one ``libggml-cpu-NAME.so`` for each generation of processors, and
 registers none by itself. The best one that computes correctly on this machine is registered here (``variants.py``). A
 wheel that was built for one machine has its CPU code linked in, which is tried all the same.
 
 With AMX, ggml sets the shapes of a thread's tile registers at its first product only, and torch clears them: the next
-product in the same thread would end the process (SIGILL). So llama.cpp has a thread of its own, whose OpenMP threads
-are its own, too.
+product in the same thread would end the process (SIGILL). So llama.cpp has a thread of its own, with its own
+OpenMP threads.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class NativeLog:
         self._lines.clear()
 
     def said(self) -> str:
-        """What it complained of since ``clear``: its errors, or else its last warning."""
+        """Errors logged since ``clear``, or else the last warning."""
         errors = [line for level, line in self._lines if level == _ERROR]
         return "; ".join(errors[:2] or [line for _, line in self._lines][-1:]).rstrip(".") or "it gave no reason"
 
@@ -72,7 +72,7 @@ log = NativeLog()
 
 
 def _on_abort(message: bytes | None) -> None:
-    """llama.cpp's assertions end the process, whatever Python does: say why in a sentence, without its backtrace."""
+    """llama.cpp's assertions end the process, whatever Python does: print the reason in a sentence, no backtrace."""
     if log.debug:
         return
     text = (message or b"").decode("utf-8", "replace").strip()
@@ -86,7 +86,7 @@ def _on_abort(message: bytes | None) -> None:
     os._exit(1)
 
 
-_callbacks: list[Any] = []  # the native side holds bare pointers: these objects must live as long as the process
+_callbacks: list[Any] = []  # the native side keeps bare pointers: these objects must live as long as the process
 
 
 @functools.cache
@@ -99,7 +99,7 @@ def library() -> Any:
     """
     try:
         import llama_cpp
-    except (OSError, RuntimeError) as exc:  # what its import raises when a shared library does not load
+    except (OSError, RuntimeError) as exc:  # raised by its import when a shared library does not load
         raise BackendError(
             f"llama-cpp-python is installed, but its shared libraries do not load: {exc}.",
             fix="If libgomp.so.1 is missing, install libgomp1 (or libgomp); otherwise build the wheel here.",
@@ -120,7 +120,7 @@ def load_model(llama_cpp: Any, path: Path, *, n_gpu_layers: int, repack: bool) -
 
     Raises:
         BackendError: a tensor is stored as a type that llama.cpp does not compute with, or llama.cpp refuses the file;
-            with what it says about it.
+            the message includes llama.cpp's own.
     """
     types = tensor_types(path)
     params = llama_cpp.llama_model_default_params()
@@ -181,7 +181,7 @@ def variants_tried() -> tuple[Trial, tuple[Trial, ...]]:
 
 @functools.cache
 def libraries() -> tuple[Path, list[Path] | None]:
-    """libggml as this process has it, and the CPU variants that it can be given; None where the code is linked in."""
+    """Path of this process's libggml, and its loadable CPU variants; None if the CPU code is linked in."""
     import llama_cpp
 
     package = Path(llama_cpp.__file__).resolve().parent
@@ -194,7 +194,7 @@ def libraries() -> tuple[Path, list[Path] | None]:
 
 
 def _backends(package: Path) -> list[Path]:
-    """Libraries beside llama.cpp's that it can load: CPU variants, and GPUs' where it was built for any."""
+    """Libraries that llama.cpp can load: CPU variants, and GPU backends if it was built with any."""
     folder = os.environ.get(FOLDER_VARIABLE, "")
     places = [Path(folder)] if folder else [package / "lib", package.parent / "bin"]
     files = sorted(file for place in places for file in place.glob("libggml-*.so"))
@@ -202,7 +202,7 @@ def _backends(package: Path) -> list[Path]:
 
 
 def _register_variants(llama_cpp: Any) -> None:
-    """Load the best CPU variant that computes correctly (and any GPU backend), where none is linked in.
+    """Load the best CPU variant that computes correctly (and any GPU backend), unless the CPU code is linked in.
 
     The function is looked up through libllama: a second copy of libggml, which opening it by another of its names
     would give, has a registry of its own that llama.cpp never reads.
@@ -237,7 +237,7 @@ def cpu_variant() -> dict[str, str]:
 
 
 def _mapped_files() -> list[str]:
-    """Files that this process has mapped into memory; empty where the system has no /proc."""
+    """Files that this process has mapped into memory; empty on systems without /proc."""
     try:
         lines = read_input(Path("/proc/self/maps"), SMALL).decode("utf-8", "replace").splitlines()
     except OSError:
@@ -249,13 +249,13 @@ _thread = ThreadPoolExecutor(1, "llama.cpp")
 
 
 def compute(run: Callable[..., int], *arguments: Any) -> int:
-    """What ``llama_decode`` or ``llama_encode`` returns. Ctrl-C takes effect when it has come to its end."""
+    """Return code of ``llama_decode`` or ``llama_encode``. Ctrl-C takes effect after the call."""
     with uninterrupted():
         return _thread.submit(run, *arguments).result()
 
 
 class StepBatch:
-    """A ``llama_batch`` over arrays of numpy: filled in a few copies, where one by one 512 tokens take milliseconds.
+    """A ``llama_batch`` over arrays of numpy: filled in a few copies; 512 tokens one by one take milliseconds.
 
     Args:
         capacity: tokens.
@@ -282,13 +282,13 @@ class StepBatch:
         )
 
     def fill(self, tokens: Numbers, positions: Numbers, sequences: int | Numbers, wanted: Sequence[int]) -> None:
-        """Hold these tokens.
+        """Fill the batch with these tokens.
 
         Args:
             tokens: at most the capacity.
             positions: of each token in its sequence.
             sequences: of each token, or one for all.
-            wanted: indices of the tokens whose logits are wanted.
+            wanted: indices of the tokens to compute logits for.
         """
         count = len(tokens)
         self._token[:count] = tokens

@@ -1,6 +1,6 @@
 """Counts of the cells of llama.cpp's cache if llama.cpp chooses them.
 
-llama.cpp does not report how many cells are free. They are counted here, so that a batch that does not fit is refused
+llama.cpp does not report the number of free cells. They are counted here, so that a batch that does not fit is refused
 before it is computed.
 """
 
@@ -101,7 +101,7 @@ class PlainCells:
 class SlidingCells(PlainCells):
     """Cells of a context with sliding layers that store little more than their window.
 
-    llama.cpp reuses cells outside the window of their only sequence. Before a fork, those of the source are freed: they
+    llama.cpp reuses cells outside the window of their only sequence. Before a fork, the source's are freed: they
     would stay as long as a fork owns them.
     """
 
@@ -136,7 +136,7 @@ class SlidingCells(PlainCells):
 
 
 class StackedCells(PlainCells):
-    """Cells of a context with a single sequence, of which all sequences of the memory are prefixes.
+    """Cells of a context with a single sequence; all sequences of the memory are prefixes of it.
 
     Only the longest one can be extended. When it is dropped, the context's sequence is cut back to the next longest.
     """

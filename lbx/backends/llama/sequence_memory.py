@@ -1,4 +1,4 @@
-"""Sequences of a llama.cpp context, whose shared tokens are stored once."""
+"""Sequences of a llama.cpp context; shared tokens are stored once."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class LlamaTokenizer:
         model: its model pointer; it must outlive the tokenizer.
         chat_template: the template to use, or None.
         reasoning: the marks that the model card names.
-        file: where the model comes from.
+        file: the model's GGUF file.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class LlamaTokenizer:
     def prefix_ids(self) -> tuple[int, ...]:
         if self.bos_id is not None and self._lib.llama_vocab_get_add_bos(self._vocab):
             return (self.bos_id,)
-        # GLM's own tokenizer puts these before every text; a GGUF file has no place to say so.
+        # GLM's own tokenizer puts these before every text; a GGUF file has no field for this.
         marks = [self.control_tokens.get(text) for text in ("[gMASK]", "<sop>")]
         return tuple(mark for mark in marks if mark is not None) if None not in marks else ()
 
@@ -177,7 +177,7 @@ class LlamaTokenizer:
         return len(self.encode(text, special=True)) == 1
 
     def _piece(self, token: int) -> bytes:
-        """The bytes that a token stands for; none for control tokens."""
+        """Bytes of a token; empty for control tokens."""
         if token not in self._pieces:
             room = 64
             while True:
@@ -209,7 +209,7 @@ def tokenize(llama_cpp: Any, vocab: Any, text: str, *, ends: bool, special: bool
         BackendError: llama.cpp cannot.
     """
     data = encodable(text).encode()
-    room = len(data) + 8  # a token stands for at least one byte, but for SentencePiece's leading space
+    room = len(data) + 8  # a token is at least one byte, except for SentencePiece's leading space
     while True:
         tokens = (llama_cpp.llama_token * room)()
         count = llama_cpp.llama_tokenize(vocab, data, len(data), tokens, room, ends, special)
@@ -221,7 +221,7 @@ def tokenize(llama_cpp: Any, vocab: Any, text: str, *, ends: bool, special: bool
 
 
 def metadata(llama_cpp: Any, model: Any, key: str) -> str | None:
-    """A value of the GGUF header as text, or None where it has none of that key."""
+    """A value of the GGUF header as text; None if the key is missing."""
     room = 256
     while True:
         buffer = ctypes.create_string_buffer(room)

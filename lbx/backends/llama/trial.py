@@ -4,16 +4,16 @@
     python trial.py check LIBGGML [FILE]        multiplies with that variant (without FILE: with what is linked in):
                                                 what it is at, a line each; the last line is the outcome, as JSON
 
-It imports nothing of lbx: the script that builds the wheel runs it, too, before anything is installed.
+It does not import lbx: the script that builds the wheel runs it, too, before anything is installed.
 
-What is multiplied: matrices in every type of weights that llama.cpp computes with, made of random blocks; plainly and
+Multiplied are matrices in every type of weights that llama.cpp computes with, filled with random blocks; plainly and
 by experts; one token and several; on one thread and on several; in every kind of buffer that llama.cpp would put such
 weights into (rearranged for AMX or for wide vectors, and plain).
 
-What numpy multiplies is what ggml's ``to_float`` decodes the blocks to. It lies in libggml-base, of which no variant
-replaces a function, and is compiled for no processor in particular. Here it needs no second decoder to guard it: one
+The reference is numpy's product of blocks decoded by ggml's ``to_float``. It is in libggml-base; no variant replaces
+a function there, and it is compiled for no processor in particular. Here it needs no second decoder to guard it: one
 that is broken differs from right kernels, so that all variants are refused. tests/backends/test_gguf_types.py shows
-where it lies and that it is gguf-py's, to the bit.
+its place, and that it agrees with gguf-py's to the bit.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CPU = 0  # enum ggml_backend_dev_type
 
 
 class Size(NamedTuple):
-    """Of weights and of what they are multiplied with; 0 experts: one matrix, else a token takes ``USED`` of them."""
+    """Sizes of weights and activations; 0 experts: one matrix, otherwise each token uses ``USED`` experts."""
 
     rows: int
     columns: int
@@ -60,7 +60,7 @@ class Weights(NamedTuple):
 
     Attributes:
         data: (blocks, bytes of one) in uint8.
-        values: what they stand for: (blocks, numbers of one) in float32.
+        values: decoded blocks: (blocks, numbers of one) in float32.
     """
 
     number: int
@@ -84,7 +84,7 @@ class Traits(ctypes.Structure):
 
 
 def _random_weights(number: int, traits: Traits) -> Weights:
-    """As many as the largest matrix of the trial takes: random bytes, where these are numbers of ordinary sizes."""
+    """Random blocks for the trial's largest matrix: random bytes if they decode to numbers of ordinary size."""
     rng, name = np.random.default_rng(number), traits.name.decode().upper()
     data = rng.integers(0, 256, (_DRAWN // traits.block, traits.size), dtype=np.uint8)
     values = data.view(np.float32) if number == _F32 else np.zeros((len(data), traits.block), np.float32)
@@ -161,7 +161,7 @@ class Ggml:
         ctypes.CFUNCTYPE(None, _POINTER, _NUMBER)(address)(self.backend, threads)
 
     def buffer_types(self) -> list[Any]:
-        """Where weights can lie: the kinds that rearrange them, then the plain one."""
+        """Buffer types for weights: the rearranging ones first, then the plain one."""
         types: list[Any] = []
         if address := self._address("ggml_backend_dev_get_extra_bufts"):
             extra = ctypes.CFUNCTYPE(ctypes.POINTER(_POINTER), _POINTER)(address)(self.device)
@@ -177,7 +177,7 @@ class Ggml:
 
 
 class Product:
-    """Weights in a buffer, activations beside them, and the graph that multiplies the two."""
+    """Weights in a buffer, activations, and the graph that multiplies the two."""
 
     def __init__(self, ggml: Ggml, buffer_type: Any, weights: Weights, size: Size) -> None:
         self._ggml, self._weights, self._size = ggml, weights, size
@@ -218,7 +218,7 @@ class Product:
         return products[ids, np.arange(tokens)[:, None]]
 
     def clear(self) -> None:
-        """What the next pass leaves out is no number then, rather than what the memory held."""
+        """Set the result to NaN, so that values left out by the next pass are detected."""
         self._set(self._result, np.full(self._shape, np.nan, dtype=np.float32))
 
     def compute(self) -> None:
@@ -241,7 +241,7 @@ class Product:
 
 
 def errors(ggml: Ggml, stored: Iterable[Weights]) -> Iterator[tuple[str, float]]:
-    """Each product in words, and its error. Prints beforehand what it computes: that may be its last line."""
+    """Yield each product in words, and its error. Prints each before computing it: that may be the last line."""
     sizes = [Size(ROWS, COLUMNS, tokens, experts) for experts in (0, EXPERTS) for tokens in TOKENS]
     for weights, buffer_type, size in itertools.product(stored, ggml.buffer_types(), sizes):
         product = Product(ggml, buffer_type, weights, size)
@@ -278,7 +278,7 @@ def tokens_per_second(ggml: Ggml, weights: Weights) -> float:
 
 
 def scores(files: list[str]) -> dict[str, int]:
-    """What each variant says of this processor; 0 where it does not load."""
+    """Score of each variant for this processor; 0 if it does not load."""
     by_type = {}
     for file in files:
         try:
@@ -289,7 +289,7 @@ def scores(files: list[str]) -> dict[str, int]:
 
 
 def check(library: str, variant: str | None) -> dict[str, Any]:
-    """{"products", "worst" error, "wrong": what was wrong or "", "tokens_per_s"}"""
+    """{"products", "worst" error, "wrong": description of the fault or "", "tokens_per_s"}"""
     ggml = Ggml(library)
     stored = ggml.weights()  # before there is a variant
     ggml.use(variant)
@@ -307,7 +307,7 @@ def check(library: str, variant: str | None) -> dict[str, Any]:
 
 def main(job: str, library: str, *files: str) -> None:
     if job == "scores":
-        ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)  # the variants find what they need of it
+        ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)  # the variants resolve its symbols
         print(json.dumps(scores(list(files))))
     else:
         try:

@@ -1,9 +1,9 @@
-"""Which of llama.cpp's CPU variants computes here. None is trusted before it has multiplied correctly on this machine.
+"""Choice of llama.cpp's CPU variant. A variant is trusted only after it has multiplied correctly on this machine.
 
-llama.cpp goes by what the processor says of itself. That is not enough: a compiler may have dropped what an instruction
+llama.cpp relies on the processor's feature flags. That is not enough: a compiler may have dropped what an instruction
 needs, a hypervisor may hide state that the processor announces. So the variant that llama.cpp would choose is tried in
-a process of its own (``trial.py``), and one that dies of it or is wrong is passed over for the next best. What was
-found is remembered, by the libraries' hash and the processor.
+a process of its own (``trial.py``), and one that dies of it or is wrong is passed over for the next best. The
+result is cached, by the libraries' hash and the processor.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _ITS_OWN_DEATHS = frozenset({signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signa
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What became of a variant.
+    """Result of trying a variant.
 
     Attributes:
         variant: its name, e.g. "zen4"; "native" for code that is linked into llama.cpp.
-        file: where it lies; "" for native code.
-        problem: what it did wrong, the end of a sentence; "" where every product was right.
+        file: its path; "" for native code.
+        problem: its fault, as the end of a sentence; "" if every product was right.
         tokens_per_s: that one thread multiplies with 10^9 weights in Q4_K.
     """
 
@@ -54,8 +54,8 @@ def trials(library: Path, files: Sequence[Path] | None) -> Iterator[Trial]:
     """Try the variants that claim to suit this processor, the best first by llama.cpp's scores.
 
     Args:
-        library: libggml, beside the other libraries of the same build.
-        files: the variants; None where the CPU's code is linked in.
+        library: libggml, in the folder of the same build's other libraries.
+        files: the variants; None if the CPU code is linked in.
     """
     if files is None:
         yield _cached_trial(library, None)
@@ -67,10 +67,10 @@ def trials(library: Path, files: Sequence[Path] | None) -> Iterator[Trial]:
 
 
 def choose(library: Path, files: Sequence[Path] | None) -> tuple[Trial, list[Trial]]:
-    """The best variant that is right, and those that were passed over for it.
+    """Return the best correct variant, and the variants passed over for it.
 
     Raises:
-        BackendError: none is.
+        BackendError: no variant multiplies correctly.
     """
     refused: list[Trial] = []
     for trial in trials(library, files):
@@ -91,9 +91,9 @@ def _nothing(cause: str) -> BackendError:
 
 
 def _scores(library: Path, files: Sequence[Path]) -> dict[str, int]:
-    """llama.cpp's own; 0 for a file that kills the process which asks it.
+    """llama.cpp's own scores; 0 for a file that kills the process that loads it.
 
-    They are remembered by the files' sizes and times alone: they say in which order to try, and not whom to trust.
+    They are cached by the files' sizes and times only: they set the order of trials, not which variant to trust.
     """
     if not files:
         return {}
@@ -129,7 +129,7 @@ def _cached_trial(library: Path, file: Path | None) -> Trial:
 
 
 def _cache_result(place: Path, found: Mapping[str, object]) -> None:
-    """Where nothing can be written, the next process finds it out again."""
+    """Cache a result; if the folder is not writable, the next process repeats the trial."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         write_whole(place, json.dumps(found))
@@ -138,7 +138,7 @@ def _cache_result(place: Path, found: Mapping[str, object]) -> None:
 
 
 def _run_trial(library: Path, file: Path | None) -> tuple[Trial, bool]:
-    """What became of it, and whether that says something about it rather than about this moment."""
+    """Try a variant; returns the result, and whether it is a lasting one rather than a passing failure."""
     match = VARIANT.fullmatch(file.name) if file else None
     name, path = (match and match[1]) or NATIVE, str(file or "")
     done = _run("check", library, *([file] if file else []))
@@ -157,7 +157,7 @@ def _run_trial(library: Path, file: Path | None) -> tuple[Trial, bool]:
 
 
 def _run(job: str, *paths: Path) -> CompletedProcess[str] | None:
-    """None where it does not come to an end."""
+    """Run the trial script; None if it does not finish in time."""
     command = python_command(str(_TRIAL), job, *map(str, paths))
     # On busy cores waiting threads would spin for seconds, llama.cpp's and numpy's.
     environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}

@@ -17,7 +17,7 @@ _SMALL = 256
 
 
 def with_small_cache(card: ModelCard) -> ModelCard:
-    """Reduce the card's context window; remote and scripted models are unchanged."""
+    """Reduce the card's context window; cards of backends without a library are unchanged."""
     if not card.kind.library:
         return card
     options = replace(card.options, kv_cells=0) if isinstance(card.options, LlamaOptions) else card.options

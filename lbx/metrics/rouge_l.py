@@ -4,7 +4,7 @@ LongBench, LV-Eval and LongBench Pro score summaries with it. Differences from t
 
 - sentences end at ASCII "." only; a piece of mere whitespace becomes one empty token, which counts;
 - tokens count once each, over the whole text: the union of the sentence pairs' subsequences against unique tokens;
-- the backtrace goes up only where the cell above is larger, else left, which decides *which* subsequence is found;
+- the backtrace moves up only if the cell above is larger, else left, which decides *which* subsequence is found;
 - F has 1e-8 in its denominator, so an exact match scores 0.999999995.
 
 The package recurses once per step of the backtrace, and the official scripts turn the RecursionError of a long

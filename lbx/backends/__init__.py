@@ -1,6 +1,6 @@
-"""Backends: what runs a model. ``load(resolve_model(...))`` gives one; the library is imported only then.
+"""Backends run models: ``load(resolve_model(...))`` returns one and imports its library only then.
 
-``load_embedder(resolve_embedder(...))`` gives an embedding model the same way.
+``load_embedder(resolve_embedder(...))`` returns an embedding model in the same way.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def load(card: ModelCard, *, bundle: Bundle | None = None, debug: bool = False) 
     """Load the card's model.
 
     Args:
-        card: from ``resolve_model`` or ``read_card``.
-        bundle: where cards with ``bundle`` or ``repo`` find their weights.
-        debug: let the library's own log through to stderr.
+        card: card from ``resolve_model`` or ``read_card``.
+        bundle: source of the weights of cards with ``bundle`` or ``repo``.
+        debug: pass the library's own log to stderr.
 
     Raises:
-        UsageError: the card is an embedding model's, or needs a bundle and none was given.
+        UsageError: the card is for an embedding model, or needs a bundle and none was given.
         BackendError: the weights are missing or damaged, or the library is not installed.
     """
     refuse_embedding(card)

@@ -1,26 +1,26 @@
-"""Model cards: a TOML file that says where a model's weights are and how to run them.
+"""Model cards: a TOML file with the place of a model's weights and its settings.
 
 name = "qwen3-8b"                 shown in reports; default: the card's file name
 backend = "llamacpp"              llamacpp, hf, scripted or endpoint
 context_window = 32768            tokens; default: what the model's files declare, rope scaling included
-stop = ["\\nUser:"]               strings that end an answer, beside the benchmark's own; they end no reasoning
+stop = ["\\nUser:"]               strings that end an answer, besides the benchmark's own; they end no reasoning
 
 [weights]                         exactly one of path, bundle, repo
-repo = "Qwen/Qwen3-8B-GGUF"       a hub repository inside the bundle; revision = "..." where it holds several
-file = "*Q4_K_M*.gguf"            which of its files (GGUF only)
+repo = "Qwen/Qwen3-8B-GGUF"       a hub repository inside the bundle; revision = "..." if it has several
+file = "*Q4_K_M*.gguf"            glob for one of its files (GGUF only)
 
 [chat]
 template_file = "chat.jinja"      or template = "..."; default: the model's own; enabled = false: none
 kwargs = { enable_thinking = false }
-reasoning = ["<think>", "</think>"]    what opens and closes the reasoning; default: found out from the model
+reasoning = ["<think>", "</think>"]    opening and closing marks of reasoning; default: detected from the model
 
-[sampling]                        the model's recommended sampling, where a benchmark samples
+[sampling]                        the model's recommended sampling, for benchmarks that sample
 temperature = 0.6
 
 [options]                         of the backend: see lbx/backends/*/options.py
 
 A model behind a server (backend = "endpoint") has its url and name under [options] and no [weights]; [tokenizer], with
-the keys of [weights], says where the model's tokenizer is.
+the keys of [weights], gives the place of the model's tokenizer.
 
 An embedding model has a card, too: backend = "sentence_transformers" or "llamacpp_embedding", [weights] and [options];
 or backend = "endpoint_embedding" and [options].
@@ -53,10 +53,10 @@ _ELSEWHERE: Mapping[str, str] = {
     ),
     **dict.fromkeys(("stops", "stop_strings", "stop_sequences", "stop_words", "until"), "stop"),
 }
-"""What other tools call a key of a card."""
+"""Other tools' names for a card's keys."""
 _PLACES = ("path", "bundle", "repo")
 _OF_WEIGHTS = (*_PLACES, "model", "model_path", "file", "weights")
-"""What people write at the top for the table that says where the weights are."""
+"""Common top-level keys that belong into the table of the weights."""
 
 _WEIGHTS: dict[str, type] = dict.fromkeys((*_PLACES, "revision", "file"), str)
 _CHAT: dict[str, type] = {"enabled": bool, "template": str, "template_file": str, "kwargs": dict, "reasoning": list}
@@ -83,12 +83,12 @@ class Weights:
 
 
 NOTHING = Weights()
-"""The weights of an endpoint without a tokenizer."""
+"""Weights of an endpoint without a tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """How a question becomes a chat.
+    """Conversion of a question into a chat.
 
     Attributes:
         enabled: false uses the model as a base model, whatever template it has.
@@ -104,13 +104,13 @@ class Chat:
     reasoning: tuple[str, str] | None = None
 
     def choose(self, own: str | None) -> str | None:
-        """The template to use, given the model's own."""
+        """Choose between the card's template and the model's own."""
         if not self.enabled:
             return None
         return own if self.template is None else self.template
 
     def settings(self, own: str | None) -> dict[str, Any]:
-        """What of it can change an output, for the ``runs`` table."""
+        """Settings that can change an output, for the ``runs`` table."""
         chosen = self.choose(own)
         settings = {"template_sha256": sha256_text(chosen) if chosen else None, "kwargs": dict(self.kwargs)}
         return settings if self.reasoning is None else {**settings, "reasoning": list(self.reasoning)}
@@ -118,18 +118,18 @@ class Chat:
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """One model and how to run it.
+    """Model and its settings.
 
     Attributes:
-        name: what reports call it.
-        backend: a key of ``KINDS``.
-        weights: where they are; of an endpoint, where its tokenizer is, ``NOTHING`` without one.
-        options: of that backend.
-        context_window: tokens, or None for what the model says.
-        stop: strings that end an answer, beside the benchmark's own; the text of a control token means that token.
-        sampling: the model's recommended sampling, or None where the card has none.
-        source: the card's file, or None for a model that was named directly.
-        hash_weights: tell the weights from others by every byte, not by pieces.
+        name: name in reports.
+        backend: key of ``KINDS``.
+        weights: place of the weights; for an endpoint, the place of its tokenizer, or ``NOTHING``.
+        options: options of that backend.
+        context_window: tokens, or None to use the model's declared window.
+        stop: strings that end an answer, besides the benchmark's own; the text of a control token means that token.
+        sampling: the model's recommended sampling, or None.
+        source: the card's file, or None for a model given by its weights.
+        hash_weights: identify the weights by every byte, not by samples of them.
     """
 
     name: str
@@ -145,7 +145,7 @@ class ModelCard:
 
     @property
     def embeds(self) -> bool:
-        """Whether the model turns texts into vectors; the others write text."""
+        """Whether this is an embedding model, not a text-generating one."""
         return self.kind.embeds
 
     @property
@@ -153,24 +153,24 @@ class ModelCard:
         return KINDS[self.backend]
 
     def options_as(self, wanted: type[T]) -> T:
-        """The options, which are of this kind; TypeError says that a card reached another backend than its own."""
+        """Return the options, checked to be of this class; a TypeError means that a card reached the wrong backend."""
         if not isinstance(self.options, wanted):
             raise TypeError(f"a card with {type(self.options).__name__}, where {wanted.__name__} belong")
         return self.options
 
 
 def read_card(path: Path) -> ModelCard:
-    """The card in a TOML file.
+    """Read the card in a TOML file.
 
     Raises:
-        UsageError: it cannot be read, is no TOML, or holds a key or value that a card does not have.
+        UsageError: the file cannot be read, is not TOML, or has a key or value that cards do not have.
     """
     table, _ = read_table(path, "The model card")
     return parse_card(table, path)
 
 
 def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
-    """The card that a TOML document describes; relative paths in it start at the folder of ``path``."""
+    """Parse a card from a TOML document; its relative paths start at the folder of ``path``."""
     where = f"The model card {path}:"
     _check_places(table, where)
     stop = _stop(table.get("stop", []), where)
@@ -203,7 +203,7 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
 
 
 def window_of(card: ModelCard, declared: DeclaredWindow | None) -> int:
-    """Context window of a card's model in tokens: the card's, or what the model's files declare; 0 if neither does.
+    """Context window in tokens: the card's, else the one that the model's files declare, else 0.
 
     Raises:
         BackendError: the card's window exceeds the declared one, and no option of the card stretches the positions; or
@@ -233,15 +233,17 @@ def window_of(card: ModelCard, declared: DeclaredWindow | None) -> int:
 
 
 def window_notes(card: ModelCard, declared: DeclaredWindow | None) -> tuple[str, ...]:
-    """What to tell about a declared window that a card takes over."""
+    """Notes about a declared window that a card uses."""
     replaced = isinstance(card.options, LlamaOptions) and card.options.replaces_scaling
     note = "" if card.context_window or replaced or declared is None else declared.note(card.name)
     return (note,) if note else ()
 
 
 def _check_places(table: Mapping[str, Any], where: str) -> None:
-    """Refuse a key of the card that stands in a table (TOML takes every line for the table above it), or a table's at
-    the top, and what other tools call such a key.
+    """Refuse misplaced keys and other tools' names for keys.
+
+    Misplaced keys are a card's key inside a table (TOML assigns every line to the table above it), or a table's key at
+    the top level.
     """
     for name in ("", *_TABLES):
         keys = table.get(name, {}) if name else table
@@ -270,7 +272,7 @@ def _stop(texts: object, where: str) -> tuple[str, ...]:
 
 
 def _check_embedding(table: Mapping[str, Any], where: str) -> None:
-    """Refuse what only means something for models that write text."""
+    """Refuse settings that only apply to text-generating models."""
     for key in ("context_window", "stop", "chat", "sampling", "tokenizer"):
         if key in table:
             raise UsageError(
@@ -287,7 +289,7 @@ def _weights_of_model(table: Mapping[str, Any], card: Path) -> Weights:
 
 
 def _tokenizer(table: Mapping[str, Any], card: Path) -> Weights:
-    """Where an endpoint's tokenizer is."""
+    """Place of an endpoint's tokenizer."""
     where = f"The model card {card}:"
     if "weights" in table:
         raise UsageError(
@@ -343,7 +345,7 @@ def _chat(table: Mapping[str, Any], card: Path) -> Chat:
 
 
 def _marks(values: list[Any], where: str) -> tuple[str, str]:
-    """The two marks; neither may hold the other, or a text could not tell which of them it is."""
+    """Two marks; neither may contain the other, or matches would be ambiguous."""
     texts = [value for value in values if isinstance(value, str) and value.strip() == value != ""]
     if len(values) != 2 or len(texts) != 2 or texts[0] in texts[1] or texts[1] in texts[0]:
         raise UsageError(

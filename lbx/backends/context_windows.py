@@ -1,4 +1,4 @@
-"""Context windows that models' files declare: a number of positions, and the rope scaling that multiplies it."""
+"""Context windows declared by model files: a number of positions, and the rope scaling that multiplies it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_TOKENS = 1 << 28
-"""Of a context window. The longest of today's is ten million; a file that declares more is damaged."""
+"""Maximum context window. The longest of today's is ten million; a file that declares more is damaged."""
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 _MULTIPLIED = ("yarn", "linear", "dynamic")
 """Types of rope scaling that are defined by a factor of the window. ``max_position_embeddings`` of models with others
@@ -23,9 +23,9 @@ class DeclaredWindow:
     """Context window that a model's files declare.
 
     Attributes:
-        positions: ``max_position_embeddings`` of a config.json, ``context_length`` of a GGUF header.
+        positions: ``max_position_embeddings`` of a config.json, or ``context_length`` of a GGUF header.
         scaling: type of the rope scaling that multiplies the window; "" if there is none.
-        factor: of the scaling.
+        factor: scaling factor.
         original: positions before scaling; 0 if the files do not name them.
     """
 
@@ -45,7 +45,7 @@ class DeclaredWindow:
         return int(self.unscaled * self.factor)
 
     def note(self, name: str) -> str:
-        """A sentence about a window that is not ``positions``; "" for others."""
+        """Sentence about a window that differs from ``positions``; "" for others."""
         if self.tokens == self.positions:
             return ""
         note = (
@@ -58,7 +58,7 @@ class DeclaredWindow:
 
 
 def window_in_config(config: object) -> DeclaredWindow | None:
-    """The window of a config.json; multimodal models have the text's configuration inside."""
+    """Read the window of a config.json; multimodal models nest the configuration of their text model."""
     if not isinstance(config, Mapping):
         return None
     positions = next((value for name in _POSITIONS if _is_size(value := config.get(name))), None)
@@ -81,7 +81,7 @@ def window_in_config(config: object) -> DeclaredWindow | None:
 
 
 def window_in_header(values: Mapping[str, Any]) -> DeclaredWindow | None:
-    """The window of a GGUF header, given its keys."""
+    """Read the window of a GGUF header, given its keys."""
     family = str(values.get("general.architecture"))
     scaling = f"{family}.rope.scaling"
     positions: Any = values.get(f"{family}.context_length")

@@ -1,4 +1,4 @@
-"""A model loaded only to count tokens, if its whole cache does not fit into memory."""
+"""Load a model only to count tokens, even if its whole cache does not fit into memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SMALL = 256
 
 
 def with_small_cache(card: ModelCard) -> ModelCard:
-    """The card with a small context window; unchanged if no library loads a model for it here."""
+    """Reduce the card's context window; cards of backends without a library are unchanged."""
     if not card.kind.library:
         return card
     options = replace(card.options, kv_cells=0) if isinstance(card.options, LlamaOptions) else card.options

@@ -1,11 +1,11 @@
-"""The seam for embedding models: texts in, one vector each out.
+"""Interface of embedding models: texts in, one vector per text out.
 
     embedder = load_embedder(resolve_embedder("qwen3-embedding", bundle=bundle), bundle=bundle)
     vectors = embedder.embed(texts)                 # float32, (texts, dimensions), rows of length 1
     cosines = vectors[:1] @ vectors[1:].T
 
-LongBench Pro compares summaries by it, and retrieval ranks chunks by it. A card is for an embedding model or for one
-that writes text.
+LongBench Pro compares summaries with it, and retrieval ranks chunks. A card is either for an embedding model or for a
+text-generating one.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderInfo:
-    """An embedding model, and what its vectors depend on.
+    """Identity of an embedding model and of its vectors.
 
     Attributes:
-        name: the card's name.
-        backend: a key of ``KINDS``.
-        version: of the library, e.g. "sentence-transformers 6.2.0".
+        backend: key of ``KINDS``.
+        version: library version, e.g. "sentence-transformers 6.2.0".
         fingerprint: hex digest of the weights and of every setting that changes a vector. Vectors of equal
             fingerprints may be compared and kept; the device and the library's version only move their rounding.
-        dimensions: of a vector.
-        max_tokens: longer texts are cut at their end, special tokens counted; 0 leaves that to the server.
+        dimensions: length of a vector.
+        max_tokens: longer texts are truncated at the end, special tokens counted; 0 leaves that to the server.
     """
 
     name: str
@@ -54,25 +53,25 @@ class EmbedderInfo:
 
 
 class Embedder(Protocol):
-    """One loaded embedding model."""
+    """Loaded embedding model."""
 
     @property
     def info(self) -> EmbedderInfo: ...
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """One vector for each text, in the texts' order.
+        """Embed texts, in order.
 
-        A text's vector does not depend on the texts beside it, but for rounding: on llama.cpp each text is computed
-        alone, so the same text always gives the same bits; sentence-transformers and servers compute batches whose
-        shape moves the last digits (differences of about 1e-7 in float32, 1e-3 in bfloat16).
+        Other texts of a call change a text's vector only by rounding: llama.cpp computes each text by itself, so the
+        same text always gives the same bits; sentence-transformers and servers compute batches, and their shape changes
+        the last digits (differences of about 1e-7 in float32, 1e-3 in bfloat16).
 
         Args:
-            texts: any text: an empty one and one with lone surrogates (which count as U+FFFD) have vectors, too, and
-                one longer than ``max_tokens`` is cut at its end.
-            query: put the prompt for queries before each text, not that for documents.
+            texts: any texts: empty ones and ones with lone surrogates (which count as U+FFFD) have vectors, too; texts
+                longer than ``max_tokens`` are truncated at the end.
+            query: put the prompt for queries before each text, not the one for documents.
 
         Returns:
-            Shape (len(texts), dimensions), float32. Rows have length 1; the row of a text that has no token is zero.
+            Shape (len(texts), dimensions), float32. Rows have length 1; texts without a token have a zero row.
 
         Raises:
             BackendError: the model failed, memory ran out, or a vector is not finite.
@@ -88,9 +87,9 @@ def load_embedder(card: ModelCard, *, bundle: Bundle | None = None, debug: bool 
     """Load the card's embedding model.
 
     Args:
-        card: from ``resolve_embedder`` or ``read_card``.
-        bundle: where cards with ``bundle`` or ``repo`` find their weights.
-        debug: let the library's own log through to stderr.
+        card: card from ``resolve_embedder`` or ``read_card``.
+        bundle: source of the weights of cards with ``bundle`` or ``repo``.
+        debug: pass the library's own log to stderr.
 
     Raises:
         UsageError: the card is for a model that writes text, or needs a bundle and none was given.
@@ -103,7 +102,7 @@ def load_embedder(card: ModelCard, *, bundle: Bundle | None = None, debug: bool 
 
 
 def check_embedder(card: ModelCard, bundle: Bundle | None = None) -> None:
-    """Check what can be checked of an embedding model without loading it.
+    """Check an embedding model as far as possible without loading it.
 
     Raises:
         UsageError: the card is for a model that writes text, or needs a bundle and none was given.
@@ -119,20 +118,20 @@ def check_embedder(card: ModelCard, bundle: Bundle | None = None) -> None:
 
 
 def fingerprint_of(backend: str, weights: str, settings: Mapping[str, Any]) -> str:
-    """The fingerprint in ``EmbedderInfo``, from the weights' own and what else changes a vector."""
+    """Compute the fingerprint in ``EmbedderInfo`` from the weights' fingerprint and other settings of vectors."""
     described = {"backend": backend, "weights": weights, "settings": dict(settings)}
     return hashlib.sha256(canonical_json(described).encode()).hexdigest()
 
 
 def batches(lengths: Sequence[int], limit: int) -> list[list[int]]:
-    """Indices of texts grouped so that a batch, padded to its longest text, has at most ``limit`` tokens.
+    """Group texts so that a batch, padded to its longest text, has at most ``limit`` tokens; returns indices.
 
     Args:
-        lengths: of the texts, in tokens. Texts without a token are left out.
-        limit: tokens of a batch; a text above it is a batch of its own.
+        lengths: lengths of the texts, in tokens. Texts without a token are omitted.
+        limit: tokens of a batch; a longer text is its own batch.
 
     Returns:
-        The longest texts first, so that memory runs out at once if it will; equal ones in their own order.
+        Batches with the longest texts first, so that memory runs out early if it does; equal ones in their own order.
     """
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
@@ -146,7 +145,7 @@ def batches(lengths: Sequence[int], limit: int) -> list[list[int]]:
 
 
 def unit_rows(vectors: Vectors, name: str) -> Vectors:
-    """The vectors scaled to length 1; zero ones stay.
+    """Scale vectors to length 1; zero ones stay zero.
 
     Raises:
         BackendError: a number is infinite or NaN.

@@ -1,8 +1,8 @@
-"""Which weights a model has, told from other weights of the same names and sizes without reading hundreds of gigabytes.
+"""Fingerprints that identify a model's weights without reading hundreds of gigabytes.
 
-Of models up to ``WHOLE`` bytes everything is read. Of larger ones: the tables of their tensors (names, shapes,
-formats), pieces of every tensor, and the files around them. A change of a few bytes between two pieces is not seen:
-``whole`` reads everything.
+They differ for weights of the same names and sizes. Models up to ``WHOLE`` bytes are read completely. For larger ones
+the fingerprint covers the tables of their tensors (names, shapes, formats), pieces of every tensor, and the other
+files. It misses a change of a few bytes between two pieces: ``whole`` reads everything.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from lbx.base.errors import BackendError
 from lbx.base.inputs import open_input
 
 WHOLE = 1 << 29
-"""Bytes of tensors that are read in less than a second."""
+"""Bytes of tensors that take less than a second to read."""
 _WITH_TENSORS = (".safetensors", ".gguf")
 _PIECE, _PIECES, _LEAST = 1 << 10, 1 << 14, 3
-"""Bytes of a piece; pieces of a model, spread over its bytes; pieces of a tensor, however small its share is."""
+"""Bytes of a piece; pieces of a model, spread over its bytes; minimum pieces of a tensor."""
 _BLOCK = 1 << 22
 _TOGETHER = 256
 _THREADS = 16
-"""Reads that wait at once. A network's file system takes as long for one as for many."""
+"""Concurrent reads. A network file system takes as long for one read as for many."""
 _GOLDEN, _ONE = 0x9E3779B97F4A7C15, 1 << 64
 
 Piece = tuple[int, int]
-"""Where a file is read: from which byte on, and how many."""
+"""Offset and length of a read."""
 
 
 class _File(NamedTuple):
-    """A file of a model: the bytes that are read of it whole, and the spans that pieces are read of."""
+    """File of a model: number of leading bytes to read completely, and spans to read pieces of."""
 
     path: Path
     size: int
@@ -51,14 +51,14 @@ class _Read(NamedTuple):
 
 
 def fingerprint(path: Path, *, whole: bool = False) -> str:
-    """A digest that changes when the model is another one, hex. The folder is no part of it, so that a model may move.
+    """Hex digest of a model's weights; it excludes the folder, so that a model may move.
 
     Args:
         path: a model's folder, or its (first) file.
-        whole: read every byte, however many there are.
+        whole: read every byte, regardless of the size.
 
     Raises:
-        BackendError: a file is missing, is no regular file, or cannot be read.
+        BackendError: a file is missing, is not a regular file, or cannot be read.
     """
     paths = model_files(path)
     try:
@@ -81,13 +81,13 @@ def fingerprint(path: Path, *, whole: bool = False) -> str:
 
 
 def weights_settings(card: ModelCard, path: Path) -> dict[str, str]:
-    """What tells a run's weights from others, for ``BackendInfo.settings``."""
+    """Settings that identify a run's weights, for ``BackendInfo.settings``."""
     settings = {"weights": fingerprint(path)}
     return settings | {"weights_whole": fingerprint(path, whole=True)} if card.hash_weights else settings
 
 
 def _look_at(path: Path, size: int, *, every: bool) -> _File:
-    """What is read of a file. One that promises tensors and has no table of them is taken as one long tensor."""
+    """Plan the reads of a file. A tensor file without a valid table is treated as one long tensor."""
     if every or path.suffix not in _WITH_TENSORS:
         return _File(path, size, size)
     with open_input(path, buffering=1 << 16) as stream:
@@ -96,7 +96,7 @@ def _look_at(path: Path, size: int, *, every: bool) -> _File:
 
 
 def _reads(files: Sequence[_File]) -> Iterator[_Read]:
-    """All that is read, in portions that one thread reads in a moment."""
+    """Yield all reads, in portions that one thread reads quickly."""
     sizes = sum(end - begin for file in files for begin, end in file.spans)
     apart = max(sizes // _PIECES, _PIECE)
     turn = 0
@@ -110,9 +110,9 @@ def _reads(files: Sequence[_File]) -> Iterator[_Read]:
 
 
 def _places(begin: int, end: int, apart: int, turn: int) -> list[Piece]:
-    """A tensor's pieces: one in each of equal parts, at another place in each part.
+    """Places of a tensor's pieces: one in each of equal parts, at a different offset in each part.
 
-    Pieces at equal distances would meet the same columns of a matrix in each of its rows.
+    Pieces at equal distances would read the same columns of a matrix in each of its rows.
     """
     size = end - begin
     count = max(_LEAST, -(-size // apart))
@@ -131,6 +131,6 @@ def _digest(read: _Read) -> bytes:
     with open_input(path) as file:
         handle = file.fileno()
         if len(places) > 1 and hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)  # what lies behind a piece is not wanted
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead after a piece
         content = b"".join([os.pread(handle, size, offset) for offset, size in places])
     return hashlib.blake2b(content, digest_size=32).digest()

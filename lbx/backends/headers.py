@@ -1,12 +1,11 @@
-"""What a model's files say of themselves, read in a moment and without any model library: how long its context window
-is, and where its tensors lie and as which types.
+"""Read context windows, and places and types of tensors, from model file headers, without any model library.
 
 GGUF: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: magic, version, numbers of tensors and of keys, then
 key, type and value of each key, then name, shape, type and offset of each tensor. Safetensors: the length of a JSON
 table, the table, the tensors' bytes.
 
-This is not the package gguf: a header with a vocabulary of 150,000 tokens and 280,000 merges takes it 10 s and 785 MB
-(here 0.16 s and 20 MB), and it reads on for more than a minute where 50 MB claim an array of 2^40 texts.
+The package gguf is too slow: for a header with a vocabulary of 150,000 tokens and 280,000 merges it takes 10 s and
+785 MB (here 0.16 s and 20 MB), and it reads for more than a minute if 50 MB claim an array of 2^40 texts.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _STRING, _ARRAY = 8, 9
 _LENGTH = struct.Struct("<Q")
 _LONGEST = 1 << 20
-"""Keys or tensors of a file, and texts of an array. What says that it has more is damaged."""
+"""Maximum keys or tensors of a file, and texts of an array. A file that claims more is damaged."""
 _LONGEST_GGUF, _LONGEST_JSON = 1 << 27, 1 << 25
-"""Bytes before the first tensor. A vocabulary of a million tokens takes 40 MB, 100,000 tensors take 12 MB."""
+"""Maximum bytes before the first tensor. A vocabulary of a million tokens takes 40 MB, 100,000 tensors 12 MB."""
 _MOST_DIMENSIONS = 8
 _TOKENS = "tokenizer.ggml.tokens"
 _LEFT_OUT = ("split.", "general.name")
-"""A vocabulary alone is no part of a split file, and by a model's name llama.cpp looks for certain tokens (Phi-3)."""
+"""Keys to drop: a vocabulary is no split file, and llama.cpp treats certain tokens by the model's name (Phi-3)."""
 _ALIGNMENT = "general.alignment", 32
 _DAMAGED = (OSError, ValueError, OverflowError, RecursionError, struct.error)
 
 
 def declared_window(place: Path) -> DeclaredWindow | None:
-    """Context window that a .gguf file or a folder's config.json declares; None if it declares none that can be."""
+    """Read the context window that a .gguf file or a folder's config.json declares; None without a valid one."""
     try:
         if place.is_dir():
             window = window_in_config(json.loads(read_input(place / "config.json", SMALL)))
@@ -52,11 +51,11 @@ def declared_window(place: Path) -> DeclaredWindow | None:
 
 
 class TensorTable(NamedTuple):
-    """Where a file's tensors lie.
+    """Places of the tensors in a file.
 
     Attributes:
-        header: bytes of the file that name them, with their shapes and formats; they come first.
-        spans: begin and end of each in the file, in the header's order.
+        header: leading bytes of the file, with names, shapes and formats of the tensors.
+        spans: begin and end of each tensor in the file, in the header's order.
     """
 
     header: int
@@ -64,7 +63,7 @@ class TensorTable(NamedTuple):
 
 
 def tensor_table(file: BinaryIO, size: int) -> TensorTable | None:
-    """The table of a .safetensors or .gguf file of ``size`` bytes, open at its begin; None: it has none that holds."""
+    """Read the table of a .safetensors or .gguf file of ``size`` bytes, open at its start; None without a valid one."""
     try:
         is_gguf = file.read(len(_MAGIC)) == _MAGIC
         file.seek(0)
@@ -95,13 +94,12 @@ def _span(entry: object, start: int) -> tuple[int, int]:
 
 
 class GgufTensor(NamedTuple):
-    """A tensor of a .gguf file.
+    """Tensor of a .gguf file.
 
     Attributes:
-        name: what the file calls it.
-        type: ggml's number of the type that it is stored as.
-        numbers: how many it has.
-        offset: where it begins, in bytes after the header.
+        type: ggml's number of its storage type.
+        numbers: number of elements.
+        offset: start in bytes after the header.
     """
 
     name: str
@@ -111,7 +109,7 @@ class GgufTensor(NamedTuple):
 
 
 def gguf_tensors(path: Path) -> list[GgufTensor] | None:
-    """What a .gguf file stores; None: its header cannot be read."""
+    """Read the tensors of a .gguf file; None if its header cannot be read."""
     try:
         with open_input(path) as file:
             return _gguf_header(file)[1]
@@ -120,7 +118,7 @@ def gguf_tensors(path: Path) -> list[GgufTensor] | None:
 
 
 def gguf_vocabulary(path: Path, names: Mapping[int, str]) -> bytes:
-    """A .gguf file's keys as a file without tensors, with other texts for the tokens of these ids.
+    """Copy a .gguf file's keys into a file without tensors, with other texts for the tokens of these ids.
 
     Raises:
         OSError, ValueError, struct.error: the header cannot be read.
@@ -144,7 +142,7 @@ def gguf_vocabulary(path: Path, names: Mapping[int, str]) -> bytes:
 
 
 def _renamed_tokens(file: BinaryIO, begin: int, names: Mapping[int, str]) -> bytes:
-    """The key of the tokens from its begin, the file open behind the type of its value."""
+    """Bytes of the tokens' key from ``begin``; the file is open after the type of its value."""
     _number(file, "I")
     (count,) = _LENGTH.unpack(file.read(_LENGTH.size))
     start = file.tell()
@@ -156,7 +154,7 @@ def _renamed_tokens(file: BinaryIO, begin: int, names: Mapping[int, str]) -> byt
 
 
 def _gguf_spans(file: BinaryIO, size: int) -> TensorTable:
-    """GGUF says where tensors begin, not how long they are: each reaches to the next one."""
+    """Spans of tensors; GGUF only has their starts, so each ends at the start of the next one."""
     alignment, tensors = _gguf_header(file)
     offsets = [tensor.offset for tensor in tensors]
     start = -(-file.tell() // alignment) * alignment
@@ -166,7 +164,7 @@ def _gguf_spans(file: BinaryIO, size: int) -> TensorTable:
 
 
 def _gguf_header(file: BinaryIO) -> tuple[int, list[GgufTensor]]:
-    """What the first tensor's place is a multiple of, and all tensors; the file is left at the header's end."""
+    """Read the alignment of the first tensor, and all tensors; the file is left at the header's end."""
     tensors, keys = _gguf_counts(file)
     values = dict(_gguf_values(file, keys))
     alignment = values.get(_ALIGNMENT[0], _ALIGNMENT[1])
@@ -185,14 +183,14 @@ def _gguf_tensor(file: BinaryIO) -> GgufTensor:
 
 
 def _gguf_counts(file: BinaryIO) -> tuple[int, int]:
-    """How many tensors and keys there are."""
+    """Numbers of tensors and keys."""
     if file.read(len(_MAGIC)) != _MAGIC or _number(file, "I") not in _VERSIONS:
         raise ValueError(_MAGIC)
     return int(_number(file, "Q")), int(_number(file, "Q"))
 
 
 def _gguf_values(file: BinaryIO, keys: int) -> Iterator[tuple[str, int | float | str | None]]:
-    """Each key with its value; None for arrays."""
+    """Yield each key with its value; None for arrays."""
     if keys > _LONGEST:
         raise ValueError(keys)
     for _ in range(keys):
@@ -217,7 +215,7 @@ def _bytes_of_text(file: BinaryIO) -> bytes:
 
 
 def _value(file: BinaryIO, kind: int) -> int | float | str | None:
-    """A number or a text; None for arrays, which are skipped."""
+    """Read a number or a text; None for arrays, which are skipped."""
     if kind == _STRING:
         return _text(file)
     if kind != _ARRAY:

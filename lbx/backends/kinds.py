@@ -1,4 +1,4 @@
-"""Every backend: options of a card for it, and the function that loads it."""
+"""Registry of backends: class of card options and loading function."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A backend before its library is loaded.
+    """Backend before its library is imported.
 
     Attributes:
-        options: the class of a card's ``[options]``.
+        options: class of a card's ``[options]``.
         load: "module:function", imported when a model is loaded.
-        library, extra: the package that it imports, and the extra of lbx that installs it; "" for none.
-        embeds: its models turn texts into vectors; the others write text.
-        gguf: its weights are a GGUF file.
-        remote: a server has the weights; the card may have a tokenizer.
+        library, extra: package that it imports, and the extra of lbx that installs it; "" for none.
+        embeds: whether its models are embedding models, not text-generating ones.
+        gguf: whether its weights are a GGUF file.
+        remote: whether a server has the weights; the card may have a tokenizer.
     """
 
     options: type[BackendOptions]
@@ -68,20 +68,20 @@ KINDS: dict[str, Kind] = {
         options=EndpointEmbeddingOptions, load="lbx.backends.endpoint.embedding:load", embeds=True, remote=True
     ),
 }
-"""Every backend, by its name in cards."""
+"""Backends by their names in cards."""
 
 OPTIONS = {name: kind.options for name, kind in KINDS.items() if not kind.embeds}
-"""Those of models that write text."""
+"""Names of backends for text-generating models."""
 
 
 def known_backends(name: str, known: Collection[str]) -> str:
-    """A fix for an unknown backend's name: people name servers, which need a card."""
+    """Fix message for an unknown backend's name: people give names of servers, which need a card."""
     server = 'A server (vLLM, SGLang, an API) is asked through a card with backend = "endpoint" (docs/models.md).'
     return f"{nearest(name, known, cutoff=0.6)} {server}"
 
 
 def load_by_kind(card: ModelCard, weights: Path | None, *, debug: bool) -> Any:
-    """The card's model, loaded by its backend: the only place that imports a backend's module.
+    """Load the card's model: the only function that imports a backend's module.
 
     Raises:
         BackendError: the weights are damaged, or the library is not installed.

@@ -1,4 +1,4 @@
-"""Models that ``--model`` can name: cards, weights, and models of the bundle, found without loading any."""
+"""List the models that ``--model`` accepts: cards, weights, and models of the bundle, without loading any."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from lbx.base.layout import Bundle
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """One model.
+    """Model that ``--model`` accepts.
 
     Attributes:
-        name: as ``--model`` (or, of an embedding model, ``--embedding`` and ``--retriever``) takes it.
+        name: name for ``--model`` (for an embedding model, ``--embedding`` and ``--retriever``).
         kind: "card" or "weights".
         backend: "" if a card cannot be read.
         embeds: whether it is an embedding model.
-        context_window: tokens, by its card or else its files; None if neither has it.
-        size_bytes: of its weights' files; None if they are missing or on a server.
-        stored_as: its quantised format; "" if it has none or it is unknown.
-        there: whether its files are there; None for a server's model.
-        problem: a sentence about a missing or damaged part.
-        needs_bundle: whether the problem is that no bundle was given.
+        context_window: tokens, from its card or else its files; None if neither has it.
+        size_bytes: size of its weight files; None if they are missing or on a server.
+        stored_as: quantised format; "" if it has none or it is unknown.
+        there: whether its files exist; None for a server's model.
+        problem: sentence about a missing or damaged part.
+        needs_bundle: whether the problem is a missing bundle.
     """
 
     name: str
@@ -55,7 +55,7 @@ class ListedModel:
 
 
 def list_models(bundle: Bundle | None = None) -> list[ListedModel]:
-    """Cards and weights in models/ and beside the bundle (without one in this folder), then weights in the bundle."""
+    """List cards and weights in models/ and in the bundle's folder (else in this one), then weights in the bundle."""
     return [
         _card(name, place, bundle) if place.suffix == ".toml" else _weights(name, place)
         for name, place in named_places(bundle).items()
@@ -71,7 +71,7 @@ def _card(name: str, path: Path, bundle: Bundle | None) -> ListedModel:
 
 
 def _weights(name: str, place: Path) -> ListedModel:
-    """Weights that were named directly: a folder may hold either kind of model, or none that lbx can run."""
+    """Entry for weights without a card: a folder may have either kind of model, or one that lbx cannot run."""
     embeds = (place / "modules.json").is_file()
     try:
         card = (resolve_embedder if embeds else resolve_model)(str(place))

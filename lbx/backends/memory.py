@@ -1,4 +1,4 @@
-"""Memory that this process may take: what the system has free, within the limits of its control groups."""
+"""Memory available to this process: free memory of the system, within the limits of its control groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lbx.base.resources import memory_limit
 
 
 def available_bytes() -> int | None:
-    """Memory that this process may take: what the system has free, and its control groups leave; None: unknown."""
+    """Bytes that the system has free and the control groups allow; None if unknown."""
     amounts = []
     try:
         lines = read_input(Path("/proc/meminfo"), SMALL).decode("ascii").splitlines()

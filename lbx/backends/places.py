@@ -1,4 +1,4 @@
-"""Which cards, files and folders here hold models, and which files make a model; none is loaded."""
+"""Find cards and model files without loading any."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MODEL_FILES = (".safetensors", ".json", ".jinja", ".model", ".txt")
 
 
 def named_places(bundle: Bundle | None = None) -> dict[str, Path]:
-    """{what ``--model`` takes: the card, file or folder} in models/, beside the bundle (or here), and in the bundle."""
+    """{name for ``--model``: card, file or folder} in models/, in the bundle's folder (or here), and in the bundle."""
     beside = bundle.root.parent if bundle is not None else Path()
     places = dict(_in_folder(CARDS, cards_only=False)) | dict(_in_folder(beside, cards_only=True))
     return places | dict(_in_bundle(bundle)) if bundle is not None else places
 
 
 def _in_folder(folder: Path, *, cards_only: bool) -> Iterator[tuple[str, Path]]:
-    """A folder's models. Beside a bundle there may be anything: what says no backend is no card there."""
+    """Models of a folder. The bundle's folder may have any files: a TOML file without a backend is no card there."""
     if not folder.is_dir():
         return
     for path in sorted(folder.iterdir()):
@@ -49,7 +49,7 @@ def _in_bundle(bundle: Bundle) -> Iterator[tuple[str, Path]]:
 
 
 def is_card(path: Path) -> bool:
-    """Whether a TOML file names a backend: recipes and others have none."""
+    """Whether a TOML file names a backend; recipes and other files do not."""
     try:
         return "backend" in read_table(path)[0]
     except UsageError:
@@ -57,14 +57,14 @@ def is_card(path: Path) -> bool:
 
 
 def holds_weights(folder: Path) -> bool:
-    """Whether this is a folder with a model; the folder of cards and all models is none."""
+    """Whether a folder has a model; the folder of cards and all models does not count."""
     if folder.name == CARDS.name:
         return False
     return os.path.lexists(folder / "config.json") or any(folder.glob("*.gguf"))
 
 
 def model_name(place: Path) -> str:
-    """Name of weights without a card. In a cache of the hub, whose folders are named by commits, the repository."""
+    """Name of weights without a card; in a hub cache, whose folders are named by commits, the repository's name."""
     place = Path(os.path.abspath(place))  # noqa: PTH100 (a link keeps its own name)
     if place.parent.name == "snapshots" and place.parents[1].name.startswith(_REPO):
         return _repo(place.parents[1])
@@ -76,7 +76,7 @@ def _repo(folder: Path) -> str:
 
 
 def refuse_broken_links(place: Path) -> None:
-    """Raise BackendError if a model file, or one in the folder, is a link to a file that is missing."""
+    """Raise BackendError if a model file, or a file in the model folder, is a broken link."""
     for path in sorted(place.iterdir()) if place.is_dir() else [place]:
         if path.is_symlink() and not path.exists() and path.suffix in (*_MODEL_FILES, ".gguf"):
             raise BackendError(
@@ -86,10 +86,10 @@ def refuse_broken_links(place: Path) -> None:
 
 
 def shards(path: Path) -> list[Path]:
-    """All the files of a GGUF model, given its first one.
+    """All files of a GGUF model, given its first one.
 
     Raises:
-        BackendError: a part of a split model is missing, or it is not the first one that is given.
+        BackendError: a part of a split model is missing, or the given file is not the first one.
     """
     match = _SHARD.search(path.name)
     if match is None:
@@ -107,17 +107,17 @@ def shards(path: Path) -> list[Path]:
 
 
 def is_first_gguf(path: Path) -> bool:
-    """Whether a GGUF model begins with this file: a split model has more of them."""
+    """Whether this is the first file of a GGUF model, which may be split."""
     part = _SHARD.search(path.name)
     return path.suffix == ".gguf" and (part is None or int(part[1]) == 1)
 
 
 def model_files(path: Path) -> list[Path]:
-    """The files of a model folder or of a GGUF model, given its first one.
+    """Files of a model folder or of a GGUF model, given its first one.
 
     Raises:
-        BackendError: a part of a split model is missing, or one is a pipe, a device or a link to nothing: a library
-            would wait for it.
+        BackendError: a part of a split model is missing, or one is a pipe, a device or a broken link: a library would
+            wait for it.
     """
     if path.is_dir():
         files = sorted(p for p in path.iterdir() if p.suffix in _MODEL_FILES and not p.is_dir())

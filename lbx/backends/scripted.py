@@ -1,4 +1,4 @@
-"""A backend whose answers are written down: for tests, demonstrations and dry runs, without any model library.
+"""Backend with prepared answers for tests, demonstrations and dry runs, without any model library.
 
 The table is JSON Lines, or one JSON object. Keys are ``str(SampleKey)``, e.g. "longbench/qasper/17" or
 "longbenchpro/t1/ab12#2" (iteration 2); "*" answers everything else.
@@ -8,7 +8,7 @@ The table is JSON Lines, or one JSON object. Keys are ``str(SampleKey)``, e.g. "
     {"key": "leval/quality/2", "dies": true}     kills its process, as the system does when memory runs out
     {"*": "I do not know."}                      the short form: key to text, or to an object with the fields above
 
-A text may hold reasoning, e.g. "<think>three ships</think>(B)": it is kept apart, and counted, as for a real model.
+A text may have reasoning, e.g. "<think>three ships</think>(B)": it is split off and counted like a real model's.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CONTROL = {"<s>": BOS, "</s>": EOS}
 
 @dataclass(frozen=True, slots=True)
 class ScriptedAnswer:
-    """One answer: its text, the error it fails with, or the death of its process; after a delay in seconds."""
+    """Scripted answer: text, error message, or death of the process, after a delay in seconds."""
 
     text: str = ""
     error: str = ""
@@ -91,7 +91,7 @@ class ByteTokenizer:
 
 @dataclass(eq=False)
 class ScriptedBackend:
-    """Answers from a table; everything around an answer (window, stop rules, token counts) is as for a real model."""
+    """Answers from a table; window, stop rules and token counts work like for a real model."""
 
     _entries: Mapping[str, ScriptedAnswer]
     tokenizer: ByteTokenizer
@@ -101,7 +101,6 @@ class ScriptedBackend:
     def generate_many(
         self, requests: Sequence[Request], *, one_by_one: bool = False
     ) -> Iterator[tuple[int, RequestResult]]:
-        """In their order."""
         for index, request in enumerate(requests):
             result: RequestResult
             try:
@@ -114,7 +113,7 @@ class ScriptedBackend:
         return False
 
     def close(self) -> None:
-        """Nothing is held."""
+        """No resources to free."""
 
     def _answer(self, request: Request) -> Completion:
         check_fits(request, self.info.context_window)
@@ -139,12 +138,12 @@ class ScriptedBackend:
 
 
 def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBackend:
-    """The backend of a table of answers.
+    """Load a table of answers.
 
     Raises:
-        UsageError: the table is not of the form above.
+        UsageError: the table does not have the format above.
     """
-    answers = read_answers(weights)  # before its bytes are told from others: what is too large is not hashed
+    answers = read_answers(weights)  # before the fingerprint, so that too large files are refused unhashed
     tokenizer = ByteTokenizer(card.chat.choose(None), card.chat.reasoning)
     info = BackendInfo(
         name="scripted",
@@ -157,7 +156,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBack
 
 
 def read_answers(path: Path) -> dict[str, ScriptedAnswer]:
-    """The table in a .jsonl or .json file; of a key that comes twice the last entry holds."""
+    """Read the table in a .jsonl or .json file; the last entry of a repeated key wins."""
     entries: dict[str, ScriptedAnswer] = {}
     for where, row in _rows(path):
         if "key" in row:

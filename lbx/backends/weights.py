@@ -1,4 +1,4 @@
-"""From what the user typed to a model card, and from a card to files on this machine."""
+"""Resolve the user's model name to a card, and a card to files on this machine."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ Kind = Callable[[Path], str]
 def resolve_model(
     text: str, *, backend: str | None = None, bundle: Bundle | None = None, threads: int | None = None
 ) -> ModelCard:
-    """The model that ``--model`` names.
+    """Resolve the model that ``--model`` names.
 
     Args:
         text: a card (NAME.toml, or NAME of models/NAME.toml), a .gguf file, a folder with config.json, a table of
             answers (.jsonl or .json), or "org/name" of a model repository in the bundle.
-        backend: what ``--backend`` says, or None; it must agree.
-        threads: what ``--threads`` says, instead of the card; None keeps that.
+        backend: value of ``--backend``, or None; it must agree.
+        threads: value of ``--threads``, which replaces the card's; None keeps the card's.
 
     Raises:
-        UsageError: there is nothing of that name, or it is not for that backend, or an embedding model, or it is to
-            have threads and computes nothing in this process.
+        UsageError: no model has this name, it is not for that backend, it is an embedding model, or threads are given
+            and the model computes outside this process.
     """
     if backend is not None and backend not in OPTIONS:
         raise UsageError(f"There is no backend {backend!r}.", fix=known_backends(backend, OPTIONS))
@@ -58,15 +58,15 @@ def resolve_model(
 
 
 def resolve_embedder(text: str, *, bundle: Bundle | None = None, threads: int | None = None) -> ModelCard:
-    """The embedding model that ``text`` names.
+    """Resolve the name of an embedding model.
 
     Args:
         text: a card (NAME.toml, or NAME of models/NAME.toml), a .gguf file, a folder with config.json, or "org/name" of
             a model repository in the bundle.
-        threads: as of ``resolve_model``.
+        threads: see ``resolve_model``.
 
     Raises:
-        UsageError: there is nothing of that name, or it is a model that writes text.
+        UsageError: no model has this name, or it is a text-generating model.
     """
     card = _find(text, bundle, _embedder)
     refuse_generation(card)
@@ -74,7 +74,7 @@ def resolve_embedder(text: str, *, bundle: Bundle | None = None, threads: int | 
 
 
 def full_path(model: str) -> str:
-    """Where the card, file or folder lies that ``resolve_model`` takes a name for; the name itself, where none does."""
+    """Full path of the card, file or folder that ``resolve_model`` finds for a name; the name itself if none exists."""
     path, card = expanded(Path(model)), CARDS / f"{model}.toml"
     path_given = card if "/" not in model and card.is_file() and path.suffix != ".toml" else path
     return str(path_given.absolute()) if path_given.exists() else model
@@ -94,7 +94,7 @@ def _with_threads(card: ModelCard, threads: int | None) -> ModelCard:
 
 
 def refuse_embedding(card: ModelCard) -> None:
-    """Raise UsageError for the card of an embedding model where one that writes text is needed."""
+    """Raise UsageError for the card of an embedding model."""
     if card.embeds:
         raise UsageError(
             f"{card.name} is an embedding model (backend = {card.backend!r}): it writes no text.",
@@ -103,7 +103,7 @@ def refuse_embedding(card: ModelCard) -> None:
 
 
 def refuse_generation(card: ModelCard) -> None:
-    """Raise UsageError for the card of a model that writes text where an embedding model is needed."""
+    """Raise UsageError for the card of a text-generating model."""
     if not card.embeds:
         other = "llamacpp_embedding" if card.kind.gguf else "sentence_transformers"
         raise UsageError(
@@ -130,14 +130,14 @@ def _find(text: str, bundle: Bundle | None, kind: Kind) -> ModelCard:
 
 
 def _bare(name: str, weights: Weights, place: Path, kind: Kind) -> ModelCard:
-    """A card for weights that were named directly: the backend follows from what lies there."""
+    """Build a card for weights without one; the backend follows from the files."""
     backend = kind(place)
     options = KINDS[backend].options()
     return ModelCard(name=name, backend=backend, weights=weights, options=options)
 
 
 def _writer(place: Path) -> str:
-    """The backend that runs the text-writing model in this file or folder."""
+    """Backend of the text-generating model in this file or folder."""
     if place.is_dir():
         return _of_folder(place, "hf", "llamacpp")
     backend = {".gguf": "llamacpp", ".jsonl": "scripted", ".json": "scripted"}.get(place.suffix, "")
@@ -151,7 +151,7 @@ def _writer(place: Path) -> str:
 
 
 def _embedder(place: Path) -> str:
-    """The backend that runs the embedding model in this file or folder."""
+    """Backend of the embedding model in this file or folder."""
     if place.is_dir():
         return _of_folder(place, "sentence_transformers", "llamacpp_embedding")
     if place.suffix != ".gguf":
@@ -202,11 +202,11 @@ def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
 
 
 def weights_path(card: ModelCard, bundle: Bundle | None) -> Path:
-    """The GGUF file, model folder or table of answers that the card means.
+    """Find the card's GGUF file, model folder or table of answers.
 
     Raises:
         UsageError: the card needs a bundle and none was given.
-        BackendError: it is not there.
+        BackendError: the files are missing.
     """
     place = _place(card, bundle)
     wants_gguf = card.kind.gguf or bool(card.kind.remote and card.weights.file)
@@ -242,7 +242,7 @@ def _place(card: ModelCard, bundle: Bundle | None) -> Path:
 
 
 def _gguf(card: ModelCard, folder: Path) -> Path:
-    """The one GGUF model of a folder: a file, or the first part of a split one."""
+    """The only GGUF model of a folder: a file, or the first part of a split model."""
     every = sorted(p for p in folder.rglob("*.gguf") if p.is_file())
     files = sorted(p for p in folder.glob(card.weights.file) if p.is_file()) if card.weights.file else every
     models = [p for p in files if is_first_gguf(p)]

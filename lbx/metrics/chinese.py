@@ -1,9 +1,10 @@
 """Chinese words: jieba 0.42.1 with its own dictionary and HMM, as the official scripts call it.
 
-Two things are not left to jieba. Its dictionary is read without the cache that it keeps in the temporary folder: the
-next start-up would read whatever another user has put there. And the most probable states of characters that are in
-no word are found here: jieba copies a path at every character, which takes 103 s for 100,000 of them (0.6 s here) and
-hours for a million. A whole LongBench scoring takes 1.5 to 2 times the CPU time of the faster jieba that stood here.
+Two parts are not left to jieba. Its dictionary is read without the cache that it keeps in the temporary folder: the
+next start-up would read any file that another user has put there. And the most probable states of characters outside
+of all words are computed here: jieba copies a path at every character, which takes 103 s for 100,000 of them (0.6 s
+here) and hours for a million. A whole LongBench scoring takes 1.5 to 2 times the CPU time of the faster jieba that was
+used before.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from typing import Any
 from lbx.base.errors import LbxError
 
 _UNSEEN = -3.14e100
-"""jieba's log probability of what its HMM has never seen."""
+"""jieba's log probability of events that its HMM has never seen."""
 _BEFORE = {"B": "ES", "M": "MB", "S": "SE", "E": "BM"}
 """The states that a character can follow: one that begins a word, is in the middle of one, is one, or ends one."""
 
 
 def words(text: str) -> list[str]:
-    """The text cut into words; joined, they are the text again.
+    """Split a text into words; joined, they are the text again.
 
     Raises:
-        LbxError: jieba's data is not there.
+        LbxError: jieba's data is missing.
     """
     return list(_tokenizer().cut(text))
 
@@ -56,10 +57,10 @@ def _viterbi(
     transition: Mapping[str, Mapping[str, float]],
     emission: Mapping[str, Mapping[str, float]],
 ) -> tuple[float, list[str]]:
-    """As ``jieba.finalseg.viterbi``, to the rounding, but remembers for each character only where its states came from.
+    """Compute ``jieba.finalseg.viterbi``, up to rounding, storing only the previous state of each character.
 
     Returns:
-        the log probability of the most probable path, and its state for each character.
+        Log probability of the most probable path, and its state for each character.
     """
     scores = {state: start[state] + emission[state].get(run[0], _UNSEEN) for state in states}
     came_from = []
@@ -67,7 +68,7 @@ def _viterbi(
         best = {}
         for state in states:
             seen = emission[state].get(character, _UNSEEN)
-            # Of two equally probable states, jieba takes the one whose letter is the later one.
+            # Of two equally probable states, jieba takes the later letter.
             best[state] = max((scores[old] + transition[old].get(state, _UNSEEN) + seen, old) for old in _BEFORE[state])
         scores = {state: score for state, (score, _) in best.items()}
         came_from.append({state: old for state, (_, old) in best.items()})

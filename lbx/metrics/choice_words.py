@@ -22,7 +22,7 @@ LANGUAGES = frozenset(
         "ko", "ms", "nl", "no", "pl", "pt", "ro", "ru", "sk", "sv", "th", "tr", "uk", "vi", "zh",
     ]
 )  # fmt: skip
-"""Those with answer words and negations below."""
+"""Languages with answer words and negations below."""
 
 ANSWER = Words(
     r"answers?|solution|boxed|antwort\w*|lösung|réponse|respuesta|risposta|resposta|antwoord|svar\w*|vasta\w+|"
@@ -68,11 +68,11 @@ NOT_AFTER = Words(
     r"değil|नहीं|না|নয়|নয়|(?:is|are|was) (?:not|wrong|incorrect|false)|isn['’]t",
     "では?な|じゃな|では?ありません|아니|아닙|不|错|錯",
 )
-"""The same where they follow the option."""
+"""Negating words after the option."""
 AND = Words(
     r"and|or|und|oder|et|ou|y|o|e|ed|en|of|och|eller|i|lub|и|или|ve|veya|و|أو|và|hoặc|dan|atau|vs\.?",
     "[和或与及とか와과]",
 )
 AFTERWARDS = Words("because|since|as|weil|denn|da|parce|car|porque|perché|omdat|потому|है|হল", "因")
-"""Words that may follow a letter, where any other would make it a word of a sentence."""
+"""Words that may follow an option's letter; any other word makes the letter a word of a sentence."""
 ARTICLE = Words("the|my|a|die|der|das|la|le|el|il|lo|o|de|den|het", "")

@@ -1,4 +1,4 @@
-"""Exact match of L-Eval's closed tasks: what is taken for the answer, and when it is right.
+"""Exact match of L-Eval's closed tasks: answer extraction and comparison.
 
 Source: the process_* functions of
 https://github.com/OpenLMLab/LEval/blob/cd34b050269148aed75acbbe4a599873ad0f37e9/Evaluation/auto_eval.py
@@ -20,14 +20,14 @@ _CODE_NOISE = ("will be", "of the code", "is", "would be", "the value of", "the 
 
 
 def choice_answer(output: str, *, several: bool) -> str:
-    """The chosen letters of a multiple-choice answer.
+    """Extract the chosen letters of a multiple-choice answer.
 
     Args:
         output: the model's answer.
-        several: whether several options may be right (coursera), else the first A to D anywhere counts.
+        several: whether several options may be right (coursera); otherwise the first A to D anywhere counts.
 
     Returns:
-        Letters, "A" where none can be found, "None" for a blank answer.
+        Letters; "A" if none can be found, "None" for a blank answer.
     """
     if not output.strip():
         return "None"
@@ -45,7 +45,7 @@ def choice_answer(output: str, *, several: bool) -> str:
 
 
 def choice_reference(reference: str) -> str | None:
-    """The letters in the reference's first word, "A" where it has none; None for a blank reference."""
+    """Letters in the reference's first word, "A" without any; None for a blank reference."""
     words = reference.split()
     return "".join(sign for sign in words[0] if sign in _LETTERS) or "A" if words else None
 
@@ -65,9 +65,9 @@ def math_answer(text: str) -> str:
 
 
 def code_answer(output: str, reference: str) -> str:
-    """The last words of an answer about a program's output, or those after the last "the final output".
+    """Last words of an answer about a program's output, or the words after the last "the final output".
 
-    As many words as the raw reference has, and three more. The phrases in ``_CODE_NOISE`` are cut out of the
+    Their number is the raw reference's number of words plus three. The phrases in ``_CODE_NOISE`` are cut out of the
     middle of words too ("this" becomes "th"), as in the official script.
     """
     text = code_reference(output)
@@ -88,23 +88,24 @@ def code_reference(text: str) -> str:
 
 
 def statement_reference(reference: str) -> tuple[str, str] | None:
-    """("true", "false") of "True [fact: False]": by the story, and in fact. None without "[fact:"."""
+    """Parse "True [fact: False]" into ("true", "false"): by the story, and in fact. None without "[fact:"."""
     loyalty, marker, fact = reference.lower().partition("[fact:")
     # Officially everything up to a second marker, less its last character, which should be "]".
     return (loyalty.strip(), fact.split("[fact:")[0][:-1].strip()) if marker else None
 
 
 def statement_answer(output: str) -> tuple[str, str] | None:
-    """The same of an answer: the first word holding "true" or "false" in each half, "<error>" where none does."""
+    """Truth values in an answer: the first word with "true" or "false" in each half, else "<error>"."""
     halves = statement_reference(output)
     return (_truth(halves[0]), _truth(halves[1])) if halves else None
 
 
 def exact_match(prediction: str, reference: str) -> float:
-    """1, 0.25 or 0 of an answer and a reference that the functions above prepared.
+    """Score an answer and a reference prepared by the functions above: 1, 0.25 or 0.
 
-    A reference of letters A to D must be met exactly; a prediction of only some of its letters gets 0.25. Any other
-    is compared as a number where both are numbers, else it must lie inside the prediction, spaces and case aside.
+    A reference of letters A to D must be matched exactly; a prediction of only some of its letters gets 0.25. Other
+    references are compared as numbers if both are numbers, else they must be part of the prediction, ignoring spaces
+    and case.
     """
     wanted = _normalized(reference)
     if _LETTERS.issuperset(wanted):

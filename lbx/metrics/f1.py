@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from lbx.metrics import chinese
 
 _ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
-# As the official list has them: 《 and 〈 are not among them, 》 is.
+# The official list has 》, but not 《 and 〈.
 _CHINESE_PUNCTUATION = str.maketrans(
     "",
     "",
@@ -45,7 +45,7 @@ def english_tokens(text: str) -> list[str]:
 
 def chinese_tokens(text: str) -> list[str]:
     """jieba's words, each lower-cased and stripped of punctuation and spaces, the empty ones dropped."""
-    # Cut first, strip after: punctuation and case take part in where jieba cuts.
+    # Split first, strip after: punctuation and case influence jieba's word boundaries.
     cleaned = ("".join(word.lower().translate(_CHINESE_PUNCTUATION).split()) for word in chinese.words(text))
     return [word for word in cleaned if word]
 
@@ -59,12 +59,12 @@ def without_punctuation(text: str) -> str:
 
 
 def token_f1(predicted: Sequence[str], expected: Sequence[str]) -> float:
-    """F1 of two bags of tokens, in 0..1; 0 where nothing is shared, two empty bags included."""
+    """F1 of two bags of tokens, in 0..1; 0 without common tokens, also for two empty bags."""
     return f_measure((Counter(predicted) & Counter(expected)).total(), len(predicted), len(expected))
 
 
 def f_measure(shared: int, predicted: int, expected: int) -> float:
-    """The harmonic mean of precision and recall, from counts; 0 where nothing is shared."""
+    """Harmonic mean of precision and recall, from counts; 0 without common tokens."""
     if not shared:
         return 0.0
     precision, recall = shared / predicted, shared / expected

@@ -1,16 +1,16 @@
-"""F1 behind a gate of answer keywords, and ROUGE-L without stop words: LV-Eval's metrics.
+"""F1 with a keyword gate, and ROUGE-L without stop words: LV-Eval's metrics.
 
-An answer must first name enough of the answer's keywords; only then does its F1 count, so that an answer made of
-common words scores nothing. Stop words are the official blacklists, for which there is no source but the code.
+An answer must first name enough of the answer's keywords; only then does its F1 count, so that an answer of only
+common words scores 0. Stop words are the official blacklists; the code is their only source.
 
 Source: qa_f1_score_with_gold_ans, qa_f1_zh_score_with_gold_ans and rouge_zh_score_blacklist of
-https://github.com/infinigence/LVEval/blob/63e7ae939bd347c76b2cdb1cebfb216faca26897/metrics.py . What that code does:
+https://github.com/infinigence/LVEval/blob/63e7ae939bd347c76b2cdb1cebfb216faca26897/metrics.py . Details of that code:
 
-- a stop word in the answer does not count as a keyword found, but the keywords' number includes stop words;
-- exactly the threshold is enough;
-- without keywords English has no gate, and the Chinese gate asks for the words of the reference;
-- keywords of punctuation only (in English of articles too) divide by zero, which ends the official run;
-- F1 is over all words, where the paper leaves stop words out of it as well.
+- a stop word in the answer does not count as a found keyword, but the number of keywords includes stop words;
+- a share equal to the threshold is enough;
+- without keywords English has no gate, and the Chinese gate uses the words of the reference;
+- keywords of punctuation only (in English also of articles) divide by zero, which ends the official run;
+- F1 is over all words, while the paper also excludes stop words from it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STOP_WORDS_CHINESE = _listed(
 )
 THRESHOLD_ENGLISH = 0.2
 THRESHOLD_CHINESE = 0.4
-"""The share of the keywords that an answer needs."""
+"""Share of the keywords that an answer needs."""
 
 FRAMES = rouge_l.FRAMES_CHINESE
 """Deepest recursion that works officially on CPython 3.11 to 3.13, as in ``rouge_l``."""
@@ -51,14 +51,14 @@ NO_KEYWORDS = "The keywords have no word left to look for, for which the officia
 
 @dataclass(frozen=True, slots=True)
 class KeywordF1:
-    """Three F1 of one answer, in 0..1.
+    """Three F1 values of one answer, in 0..1.
 
     Attributes:
-        official: over all words, 0 where the gate is closed.
-        paper: without stop words, 0 where the gate is closed.
-        ungated: over all words, whatever the keywords are.
-        recall: the share of keywords that the answer names; None where there is no gate.
-        error: why the official script would stop here; ``official`` and ``paper`` are 0 then.
+        official: over all words; 0 if the gate is closed.
+        paper: without stop words; 0 if the gate is closed.
+        ungated: over all words, regardless of keywords.
+        recall: share of keywords in the answer; None without a gate.
+        error: reason why the official script would stop here; ``official`` and ``paper`` are 0 then.
     """
 
     official: float
@@ -69,7 +69,7 @@ class KeywordF1:
 
 
 def keyword_f1(prediction: str, reference: str, keywords: str | None) -> KeywordF1:
-    """English; no keywords (None or "") means no gate."""
+    """Score an English answer; no keywords (None or "") means no gate."""
     return _gated(
         f1.english_tokens(prediction),
         f1.english_tokens(reference),
@@ -80,7 +80,7 @@ def keyword_f1(prediction: str, reference: str, keywords: str | None) -> Keyword
 
 
 def keyword_f1_zh(prediction: str, reference: str, keywords: str | None) -> KeywordF1:
-    """Chinese; no keywords (None or "") means the reference's words."""
+    """Score a Chinese answer; no keywords (None or "") means the reference's words."""
     expected = f1.chinese_tokens(reference)
     if keywords:
         wanted: list[str] | None = f1.chinese_tokens(keywords)
@@ -90,7 +90,7 @@ def keyword_f1_zh(prediction: str, reference: str, keywords: str | None) -> Keyw
 
 
 def rouge_l_zh(prediction: str, reference: str) -> rouge_l.RougeL:
-    """ROUGE-L of Chinese words that are no stop words."""
+    """ROUGE-L of Chinese words without stop words."""
     return rouge_l.rouge_l(_without_stop_words(prediction), [_without_stop_words(reference)], frame_limit=FRAMES)
 
 
@@ -117,12 +117,12 @@ def _gated(
 
 
 def _without_stop_words(text: str) -> str:
-    """Words that count, joined by spaces. They are cut, joined and cut again, which can cut them smaller."""
+    """Join the words without stop words by spaces. Splitting, joining and splitting again can make smaller words."""
     spaced = rouge_l.spaced(text)
     words = [word for word in f1.chinese_tokens(spaced) if word not in STOP_WORDS_CHINESE]
     if words:
         return " ".join(words)
-    # Officially, what was punctuation or a space stays as an empty word. Beside words that does nothing; where there
-    # is nothing else, two or more of them make a text of spaces, which ``rouge`` compares, and fewer make an empty one.
+    # In the official script, punctuation and spaces stay as empty words. Next to words they have no effect; without
+    # words, two or more of them make a text of spaces, which ``rouge`` compares, and fewer an empty text.
     empty = len(chinese.words(spaced)) - len(f1.chinese_tokens(spaced))
     return " " * (empty - 1)

@@ -5,7 +5,7 @@ column to the next, so a row is a bit per column: bit j is set where T[i, j + 1]
 compute a whole row in three operations (H. Hyyro, "Bit-parallel LCS-length computation revisited", 2004), and the
 bits hold all that a backtrace needs.
 
-Time is as the product of the two lengths over 64. Memory stays under a few times ``ROOM``, whatever the lengths.
+Time is proportional to the product of the two lengths over 64. Memory stays under a few times ``ROOM`` at any length.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from functools import lru_cache
 from math import isqrt
 
 ROOM = 1 << 29
-"""Bits to keep of places, and again of rows (64 MiB each): what does not fit is worked out again."""
+"""Bits to keep of positions, and again of rows (64 MiB each); the rest is recomputed."""
 
 
 def positions(tokens: Sequence[str]) -> Mapping[str, int]:
-    """Each token's places as bits: bit j is set where ``tokens[j]`` is the token."""
+    """Positions of each token as bits: bit j is set if ``tokens[j]`` is the token."""
     if len(tokens) ** 2 > ROOM:
         return _ManyPositions(tokens)
     masks: dict[str, int] = {}
@@ -29,12 +29,12 @@ def positions(tokens: Sequence[str]) -> Mapping[str, int]:
 
 
 def rows_upwards(tokens: Sequence[str], masks: Mapping[str, int], width: int) -> Iterator[int]:
-    """The table's rows as step bits, from the last token down its side to the first.
+    """Yield the table's rows as step bits, from the last token of x to the first.
 
     Args:
-        tokens: those tokens of x that y has: the row of any other repeats the one above.
+        tokens: tokens of x that are also in y: the row of any other token repeats the one above.
         masks: ``positions(y)``.
-        width: how many tokens of y count, from its first.
+        width: number of leading tokens of y that count.
     """
     full = (1 << width) - 1
     size = len(tokens) if len(tokens) * width <= ROOM else isqrt(len(tokens))
@@ -62,7 +62,7 @@ def length(x: Sequence[str], y: Sequence[str]) -> int:
 
 
 def _common(x: Sequence[str], y: Sequence[str]) -> int:
-    """How many tokens two lists begin with alike."""
+    """Length of the common prefix of two lists."""
     pairs = enumerate(zip(x, y, strict=False))
     return next((place for place, (left, right) in pairs if left != right), min(len(x), len(y)))
 
@@ -86,9 +86,9 @@ def _last_row(tokens: Sequence[str], masks: Mapping[str, int], above: int, full:
 
 
 class _ManyPositions(Mapping[str, int]):
-    """``positions`` of so many tokens that not all can be kept as bits.
+    """``positions`` of a list with too many tokens to keep all as bits.
 
-    A token that is often asked for is a frequent one, and stays; a rare one is soon made.
+    Frequently requested tokens are frequent ones, and stay; rare ones are quick to compute.
     """
 
     def __init__(self, tokens: Sequence[str]) -> None:

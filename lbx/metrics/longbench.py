@@ -4,10 +4,10 @@ Source: count_score, retrieval_score, retrieval_zh_score, classification_score a
 https://github.com/THUDM/LongBench/blob/2e00731f8d0bff23dc4325161044d0ed8af94c1e/LongBench/metrics.py
 and extract_answer of https://github.com/THUDM/LongBench/blob/2e00731f8d0bff23dc4325161044d0ed8af94c1e/pred.py
 
-Numbers are runs of ``\d`` compared as text: "03" is not "3", and a full-width digit is a digit but never right.
+Numbers are runs of ``\d`` compared as text: "03" differs from "3", and a full-width digit is a digit but never right.
 Lines of code are compared by the ratio of fuzzywuzzy 0.18.0 without a Levenshtein package, which the official
-requirements give: difflib's, and cydifflib is the same, compiled. (With python-Levenshtein the numbers are others;
-they are not mixed here.)
+requirements give: difflib's, and cydifflib is the same, compiled. (python-Levenshtein gives other numbers, which are
+not mixed in here.)
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _PARAGRAPH = {"en": re.compile(r"Paragraph (\d+)"), "zh": re.compile(r"段落(\d
 
 
 def count(prediction: str, references: Sequence[str]) -> float:
-    """Of the numbers in the prediction, the share equal to the reference; the best reference counts."""
+    """Share of the numbers in the prediction that equal the reference; the best reference counts."""
     return max((_share_of_numbers(prediction, reference) for reference in references), default=0.0)
 
 
 def retrieval(prediction: str, references: Sequence[str], *, language: str) -> float:
-    """The same against the reference's paragraph number ("Paragraph 3", "段落3"), language "en" or "zh".
+    """Share of numbers that equal the reference's paragraph ("Paragraph 3", "段落3"), language "en" or "zh".
 
     Any reference without a paragraph number makes it 0: there the official script stops with an IndexError.
     """
@@ -36,7 +36,7 @@ def retrieval(prediction: str, references: Sequence[str], *, language: str) -> f
 
 
 def paragraph(reference: str, language: str) -> str | None:
-    """The number that a reference names, as it is written; None where it names none."""
+    """Number that a reference names, verbatim; None without one."""
     match = _PARAGRAPH[language].search(reference)
     return match.group(1) if match else None
 
@@ -51,7 +51,7 @@ def classification(prediction: str, references: Sequence[str], classes: Sequence
 
     Args:
         prediction: text, already cut to its first line where the benchmark does so.
-        references: class names; none gives 0.
+        references: class names; an empty list gives 0.
         classes: every class name, in the data's order.
     """
     named = [name for name in classes if name in prediction]
@@ -60,8 +60,8 @@ def classification(prediction: str, references: Sequence[str], classes: Sequence
 
 def _share_of_classes(named: Sequence[str], reference: str) -> float:
     kept = list(named)
-    # Classes whose name lies inside the reference's ("Date" in "Event date") should not count against it. The
-    # official loop removes from the list it walks, so the one after a removed class is never looked at.
+    # Classes with a name inside the reference's ("Date" in "Event date") should not count against it. The official
+    # loop removes from the list that it iterates over, so it skips the class after a removed one.
     place = 0
     while place < len(kept):
         if kept[place] in reference and kept[place] != reference:
@@ -75,13 +75,13 @@ def edit_similarity(line: str, references: Sequence[str]) -> float:
 
     Args:
         line: the answer's ``code_line``.
-        references: the expected lines as the data holds them.
+        references: the expected lines, verbatim.
     """
     return max((_percent(line, reference) / 100 for reference in references), default=0.0)
 
 
 def code_line(output: str) -> str:
-    r"""The first line without ` or # or //, after leading "\n"; "" where there is none. A line of spaces counts."""
+    r"""First line without ` or # or //, after leading "\n"; "" if no line qualifies. A line of spaces counts."""
     for line in output.lstrip("\n").split("\n"):
         if "`" not in line and "#" not in line and "//" not in line:
             return line
@@ -105,7 +105,7 @@ _BARE = re.compile(r"The correct answer is ([A-D])")
 
 
 def chosen_letter(output: str) -> str | None:
-    """A, B, C or D, or None where the answer does not say so in the words asked for.
+    """Extract A, B, C or D; None if the answer lacks the requested wording.
 
     A parenthesised letter anywhere beats a bare one before it, and a bare one may begin a word ("is Apple" is A).
     """

@@ -1,11 +1,10 @@
-r"""LongBench Pro's metrics. Nothing here fails on any text.
+r"""LongBench Pro's metrics. They raise no error on any text.
 
 Source: caskcsg/longcontext, LongBench-Pro/modules/utils.py at 88fbeb85.
 
-Answers are one item a line, after a marker, compared in lower case with white space folded. NDCG is pytrec_eval's; the
-rules of trec_eval that show in a score are written out at ``ndcg``. A summary's metric is half similarity by an
-embedding model, half ROUGE-L, each of the best reference; the marker does not matter there: the whole output is the
-summary.
+Answers have one item per line, after a marker, and are compared in lower case with white space folded. NDCG is
+pytrec_eval's; ``ndcg`` describes the rules of trec_eval that affect a score. A summary's metric is half similarity by
+an embedding model, half ROUGE-L, each for the best reference; it ignores the marker: the whole output is the summary.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ _NUL = "\0"
 def ndcg(references: Sequence[str], lines: Sequence[str]) -> float:
     """NDCG at len(references): the first reference is worth most, the last is worth 1.
 
-    An item that repeats counts once, at its last place, and still takes part in the count of references, which is the
-    cutoff. Ids end at a NUL, as C strings do; two that differ only behind it make trec_eval give up on the query: 0.
+    A repeated item counts once, at its last place, but every reference adds to the cutoff. Ids end at a NUL, like C
+    strings; two that differ only after it make trec_eval give up on the query: 0.
 
     Returns:
-        In 0..1, to the last digit as trec_eval adds it up; 0 where there are no references.
+        In 0..1, equal to trec_eval's sum to the last digit; 0 without references.
     """
     if not references or not lines:
         return 0.0
@@ -61,13 +60,13 @@ def _ambiguous(items: Mapping[str, int]) -> bool:
 
 
 def pairwise_accuracy(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Pairs of references that stand in their order among the lines, over all pairs of lines.
+    """Pairs of references in the right order among the lines, over all pairs of lines.
 
-    Blank and repeated lines swell the denominator; of a repeated line the last place counts. Repeated references
-    count as pairs of their own, so that the value can exceed 1, which is officially a failure.
+    Blank and repeated lines increase the denominator; the last place of a repeated line counts. Repeated references
+    count as separate pairs, so that the value can exceed 1, which is officially a failure.
 
     Returns:
-        At least 0; 0 where there is no pair.
+        At least 0; 0 without pairs.
     """
     if len(references) < 2 or len(lines) < 2:
         return 0.0
@@ -84,9 +83,9 @@ MARKERS = ("[Answer]", "[答案]")
 
 
 def answer_area(text: str) -> str:
-    """What follows the last "[Answer]", or where there is none the last "[答案]"; the whole text without either.
+    """Text after the last "[Answer]", or else after the last "[答案]"; the whole text without either.
 
-    The English marker wins wherever the two stand, also in a Chinese answer.
+    The English marker wins regardless of the order, also in a Chinese answer.
     """
     for marker in MARKERS:
         _, marker_seen, rest = text.rpartition(marker)
@@ -111,13 +110,13 @@ def accuracy(references: Sequence[str], lines: Sequence[str]) -> float:
 
 
 def set_f1(references: Sequence[str], lines: Sequence[str]) -> float:
-    """F1 of the two as sets: repeated lines count once, in no order."""
+    """F1 of the two as sets: repeated lines count once, and order is ignored."""
     expected, answers = set(references), set(lines)
     return f_measure(len(expected & answers), len(answers), len(expected))
 
 
 def substring_match(references: Sequence[str], lines: Sequence[str]) -> float:
-    """The share of references that are a line of their own ("SubEM"). A reference that repeats counts each time."""
+    """Share of references that equal a line ("SubEM"). A repeated reference counts each time."""
     if not references:
         return 0.0
     lines_given = set(lines)
@@ -129,12 +128,12 @@ FRAMES = 987
 
 
 class SummaryRouge(NamedTuple):
-    """The best of several references, in 0..1.
+    """Best score over several references, in 0..1.
 
     Attributes:
-        official: as the official run records it: 0 for all references as soon as one of them is too long for the
-            package's recursion or has no sentence.
-        unlimited: as it would be without the recursion limit.
+        official: value of the official run: 0 for all references as soon as one of them is too long for the package's
+            recursion or has no sentence.
+        unlimited: value without the recursion limit.
     """
 
     official: float
@@ -153,12 +152,12 @@ def summary_rouge(text: str, references: Sequence[str], *, language: str) -> Sum
 
 
 def _no_sentence(text: str, language: str) -> bool:
-    """Whether ``rouge`` finds nothing between the dots, which it refuses."""
+    """Whether there is no text between the dots, which ``rouge`` refuses."""
     if text.strip("."):
         return False
     return language != "zh" or not " ".join(chinese.words(text)).strip(".")
 
 
 def summary(similarity: float, rouge: float) -> float:
-    """Both halves together. Not in 0..1 (officially a failure) where the similarity is far from 0..1, or NaN."""
+    """Combine both halves. Outside of 0..1 (officially a failure) if the similarity is far outside of it, or NaN."""
     return 0.5 * similarity + 0.5 * rouge

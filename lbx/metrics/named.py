@@ -1,6 +1,6 @@
-"""Metrics by the names that a benchmark of one's own calls them.
+"""Metrics by the names that user-defined benchmarks use.
 
-Text in Chinese ("zh") is cut into words by jieba, every other language at its spaces.
+Text in Chinese ("zh") is split into words by jieba, every other language at its spaces.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from lbx.metrics import f1, longbench, rouge_l, rouge_n
 from lbx.metrics.stated_choice import stated_choice
 
 VERSION = 2
-"""Raised whenever a change of code can change a score."""
+"""Version, incremented whenever a change of code can change a score."""
 
 
 class Asked(NamedTuple):
-    """The sample that an answer is scored against.
+    """Sample that an answer is scored against.
 
     Attributes:
-        references: the accepted answers; letters if the question has choices.
+        references: accepted answers; letters if the question has choices.
         choices: {letter: text}; empty without any.
         answer_cues: the task's own phrases that announce the chosen option.
     """
@@ -33,7 +33,7 @@ class Asked(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A metric's value in 0..1, and what it took for the answer where that is not all of it; "" for nothing."""
+    """Metric value in 0..1, and the extracted answer; None if the whole output is the answer, "" if none was found."""
 
     value: float
     extracted: str | None = None
@@ -46,7 +46,7 @@ def exact_match(output: str, asked: Asked) -> Found:
 
 
 def contains(output: str, asked: Asked) -> Found:
-    """Whether a reference stands in the answer, case and white space aside."""
+    """Whether the answer contains a reference, ignoring case and white space."""
     text = _folded(output)
     return Found(float(any(_folded(one) in text for one in asked.references)))
 
@@ -64,7 +64,7 @@ def first_line(output: str, asked: Asked) -> Found:
 
 
 def _f1(output: str, asked: Asked) -> Found:
-    """LongBench's F1. A reference in which it sees no word, such as "A" or "+", is compared by ``exact_match``."""
+    """LongBench's F1. A reference without words by its rules, such as "A" or "+", is compared by ``exact_match``."""
     chinese = asked.language == "zh"
     tokens = f1.chinese_tokens if chinese else f1.english_tokens
     worded = [reference for reference in asked.references if tokens(reference)]
@@ -106,7 +106,7 @@ _UNSPACED = ("zh", "ja", "th", "lo", "km", "my")
 
 
 def _comparable(text: str, language: str) -> str:
-    """The text as ``exact_match`` compares it; unchanged if it is all punctuation."""
+    """Normalise a text for ``exact_match``; unchanged if it is all punctuation."""
     lowered = text.lower().replace("\u2212", "-")  # the minus sign
     worded = _ARTICLE.sub("", lowered) if language.partition("-")[0] == "en" else lowered
     kept = "".join(sign for place, sign in enumerate(worded) if not _is_punctuation(worded, place))
@@ -126,7 +126,7 @@ def _is_punctuation(text: str, place: int) -> bool:
 
 
 def why_unscorable(metric: str, reference: str, asked: Asked) -> str:
-    """Why a metric cannot tell a right answer from a wrong one by a reference; "" if it can."""
+    """Reason why a metric cannot recognise right answers by a reference; "" if it can."""
     letters = [sign for sign in reference if sign.isalpha()]
     if metric in _LATIN_ONLY and 2 * sum(sign.isascii() for sign in letters) < len(letters):
         return "it reads only the letters a to z, and digits"

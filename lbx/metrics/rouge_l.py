@@ -1,15 +1,15 @@
 """ROUGE-L of the ``rouge`` package 1.0.1 (pltrdy), summary level, on sets of unique tokens.
 
-LongBench, LV-Eval and LongBench Pro score summaries with it. What it does differently from the paper's ROUGE-L:
+LongBench, LV-Eval and LongBench Pro score summaries with it. Differences from the paper's ROUGE-L:
 
 - sentences end at ASCII "." only; a piece of mere whitespace becomes one empty token, which counts;
 - tokens count once each, over the whole text: the union of the sentence pairs' subsequences against unique tokens;
-- the backtrace goes up only where the cell above is larger, else left, which decides *which* subsequence is found;
+- the backtrace moves up only if the cell above is larger, else left, which decides *which* subsequence is found;
 - F has 1e-8 in its denominator, so an exact match scores 0.999999995.
 
 The package recurses once per step of the backtrace, and the official scripts turn the RecursionError of a long
-sentence into a score of 0. Chinese has no "." to split at, so long Chinese answers score 0 officially. Here nothing
-recurses: the depth is counted, and both numbers come back.
+sentence into a score of 0. Chinese has no "." to split at, so long Chinese answers score 0 officially. This code
+does not recurse: it counts the depth and returns both numbers.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ FRAMES_CHINESE = 990
 
 @dataclass(frozen=True, slots=True)
 class RougeL:
-    """The best of several references, in 0..1.
+    """Best score over several references, in 0..1.
 
     Attributes:
-        official: as the official run records it: references beyond the recursion limit score 0.
-        unlimited: as it would be without the limit.
-        frames: deepest recursion over all pairs of sentences; 0 where there was nothing to compare.
+        official: value of the official run: references beyond the recursion limit score 0.
+        unlimited: value without the limit.
+        frames: deepest recursion over all pairs of sentences; 0 without pairs.
     """
 
     official: float
@@ -76,10 +76,10 @@ class _Sentence:
 
 
 class _Text:
-    """The different sentences of a text, the longest first, and where its tokens are.
+    """Distinct sentences of a text, the longest first, and the positions of its tokens.
 
     Attributes:
-        holders: {token: numbers of the sentences that have it, ascending}.
+        holders: {token: numbers of the sentences with it, ascending}.
     """
 
     def __init__(self, text: str) -> None:
@@ -92,7 +92,7 @@ class _Text:
 
 
 def _compare(predicted: _Text, expected: _Text) -> tuple[float, int]:
-    """F, and the deepest recursion."""
+    """F and deepest recursion."""
     if not predicted.sentences or not expected.sentences:
         return 0.0, 0
     union = _Union(predicted)
@@ -104,10 +104,10 @@ def _compare(predicted: _Text, expected: _Text) -> tuple[float, int]:
 
 
 class _Union:
-    """The union of the subsequences of all pairs of sentences, from as few of the pairs as will do.
+    """Union of the subsequences of all pairs of sentences, from as few pairs as necessary.
 
-    Most pairs can change neither outcome: all that they share is in the union already, and they are too short to
-    recurse deeper than a pair before them.
+    Most pairs cannot change the result: all their common tokens are in the union already, and they are too short to
+    recurse deeper than an earlier pair.
 
     Attributes:
         tokens: the union.
@@ -120,7 +120,7 @@ class _Union:
         self.deepest = 0
 
     def add(self, reference: _Sentence) -> None:
-        """Take in the pairs of a reference's sentence with all sentences of the prediction."""
+        """Add the pairs of a reference's sentence with all sentences of the prediction."""
         holders, candidates = self._predicted.holders, self._predicted.sentences
         shared = [token for token in reference.unique if token in holders]
         done: set[int] = set()
@@ -149,12 +149,12 @@ class _Union:
 
 
 def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str], int]:
-    """The subsequence's tokens, and how many calls deep the package would have gone for it.
+    """Tokens of the subsequence, and the recursion depth that the package would need for it.
 
-    At a cell whose tokens differ, "the cell above is larger than the cell to the left" holds exactly where the
-    row steps up at that column: a row's bits are all the table that is needed. A run of moves to the left ends at
-    the highest bit that is a step or a match; rows without any match repeat the row above them, so that the path
-    goes left once and then straight up through them.
+    At a cell with differing tokens, "the cell above is larger than the cell to the left" is true exactly if the row
+    steps up at that column: a row's bits are enough for the backtrace. A run of moves to the left ends at the highest
+    bit that is a step or a match; rows without any match repeat the row above them, so that the path goes left once and
+    then straight up through them.
     """
     matched: list[str] = []
     i, j = len(reference), candidate.size

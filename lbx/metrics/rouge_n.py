@@ -27,7 +27,7 @@ class Rouge:
 
 
 def rouge(prediction: str, references: Sequence[str]) -> Rouge:
-    """The three figures; 0 where there is no reference, or no token on one side."""
+    """Compute the three scores; 0 without references, or without tokens on one side."""
     predicted = tokenize(prediction, None)
     best = Rouge(0.0, 0.0, 0.0)
     for reference in references:

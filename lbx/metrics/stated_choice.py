@@ -5,7 +5,7 @@
    "B. Tuesday". The option's text may stand for its letter.
 2. The last statement counts, unless the first sentence already states another option.
 3. Without a statement, the only letter that is mentioned counts, if its sentence neither negates nor supposes it.
-4. What can be read in two ways states no option: "B or C", "B. Monday" if Monday is option A, lines that begin with
+4. Ambiguous answers state no option: "B or C", "B. Monday" if Monday is option A, lines that begin with
    several letters.
 
 All letters are alike: "A" and "I" count wherever "B" would, and "A dog" states no option because "B dog" states none.
@@ -56,18 +56,18 @@ _ENDS = rf"""(?= *(?:\Z|[\n.):,;\]}}<>"'”」』。，、；（(!…]|[{_UNSPAC
 
 
 class _Patterns(NamedTuple):
-    """How options are stated.
+    """Patterns of stated options.
 
     Attributes:
         announced: words before a stated option; ``after_announced`` are the ways in which its letter may follow.
         chosen: "I choose" and its like; ``after_chosen`` as above.
-        before_text: what may stand between such words and an option's text.
+        before_text: text allowed between such words and an option's text.
         judged: "B is correct".
-        label: how a line begins that gives an option, and its text or a reason.
+        label: beginning of a line with an option, and its text or a reason.
         bare_line: a line that is only a letter.
         mention: a letter that is no part of a sentence.
         alternative: another letter that follows as an alternative.
-        denied: what denies the option before it.
+        denied: words that deny the option before them.
         negation: any word that negates or supposes.
     """
 
@@ -121,7 +121,7 @@ def _plain(text: str) -> str:
 def stated_choice(
     output: str, choices: Mapping[str, str], language: str = "en", cues: Sequence[str] = ()
 ) -> str | None:
-    """The letter of the option that an answer states; None if it states none, or can be read in two ways.
+    """Find the option that an answer states; None if it states none, or is ambiguous.
 
     Args:
         choices: {letter: text}, in their order.
@@ -138,7 +138,7 @@ def stated_choice(
 
 
 class _Statement(NamedTuple):
-    """Where an answer states an option; ``letter`` is "" if that can be read in two ways."""
+    """Place of a stated option; ``letter`` is "" if the statement is ambiguous."""
 
     start: int
     letter: str

@@ -1,1 +1,1 @@
-"""Two ways to the same answers held against each other: two models, or one that answers together and alone."""
+"""Compare the answers of two models, or of one model in a batch and one by one."""

@@ -1,4 +1,4 @@
-"""Differences of two models: their logits after a given text, and the first token in which their answers differ."""
+"""Differences of two models: logits after a given text, and the first differing token of their answers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LogitDifference:
-    """The differences of logits at so many positions.
+    """Differences of logits over a number of positions.
 
     Attributes:
-        positions: how many were compared; all means are over these.
-        max_abs: the largest |a - b| of any token anywhere.
+        positions: number of compared positions; all means are over these.
+        max_abs: largest |a - b| of any token at any position.
         mean_abs: mean over tokens and positions.
         kl, max_kl: Kullback-Leibler divergence of the second model's distribution from the first one's, KL(a || b),
-            in nats: its mean and its largest.
-        same_top: at how many positions both models have the same likeliest token.
+            in nats: its mean and its maximum.
+        same_top: number of positions with the same likeliest token in both models.
     """
 
     positions: int = 0
@@ -34,7 +34,7 @@ class LogitDifference:
 
     @property
     def top_agreement(self) -> float:
-        """Share of positions with the same likeliest token; 0 where none was compared."""
+        """Share of positions with the same likeliest token; 0 without positions."""
         return self.same_top / self.positions if self.positions else 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -44,11 +44,14 @@ class LogitDifference:
 
 
 NO_DIFFERENCE = LogitDifference()
-"""Of no positions."""
+"""Difference over no positions."""
 
 
 def compare(a: Logits, b: Logits) -> LogitDifference:
-    """One position. Shapes (vocabulary,); of vocabularies of different sizes (padding), the common tokens count."""
+    """Compare logits at one position.
+
+    Shapes (vocabulary,); vocabularies of different sizes (padding) are compared on their common tokens.
+    """
     import numpy as np
 
     size = min(len(a), len(b))
@@ -84,12 +87,12 @@ def _log_softmax(logits: Any) -> Any:
 
 
 class Flip(NamedTuple):
-    """Where two answers to one prompt part.
+    """First difference between two answers to one prompt.
 
     Attributes:
         place: index of the first differing token.
-        gap: how far the logit of the token chosen there lies above that of the other answer's; None where the model
-            has no such token.
+        gap: logit of the token chosen there minus the logit of the other answer's token; None if the model has no such
+            token.
     """
 
     place: int
@@ -97,10 +100,10 @@ class Flip(NamedTuple):
 
 
 class FlipWatch:
-    """Watches an answer for the first token that is not another answer's.
+    """Watches an answer for the first token that differs from another answer.
 
     Attributes:
-        flip: where they part; None as long as they do not.
+        flip: first difference; None until it is found.
     """
 
     def __init__(self, other: Sequence[int]) -> None:
@@ -113,7 +116,7 @@ class FlipWatch:
 
 
 def forced(backend: LocalBackend, prompt: Sequence[int], tokens: Sequence[int]) -> Iterator[Logits]:
-    """The logits after a prompt, and after each of the tokens that are put behind it.
+    """Yield the logits after a prompt, and after each token that follows it.
 
     Raises:
         BackendError: the model failed.

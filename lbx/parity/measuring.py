@@ -1,10 +1,10 @@
-"""Two models on the same prompts, one after the other in memory: token ids, logits, greedy answers, scores.
+"""Compare two models on the same prompts: token ids, logits, greedy answers, scores.
 
-The first model answers every prompt greedily; of the first positions of each answer its logits are kept on disk. The
-second model is then fed the first one's token ids, so that nothing but the weights and the arithmetic can differ: its
-logits are taken after the prompt and after each token of the first one's answer, whatever it would have said itself.
-Its own greedy answers stand beside the first one's. Models with different vocabularies have no logits in common:
-each is then asked with its own tokens, and answers and scores are compared.
+Only one model is in memory at a time. The first model answers every prompt greedily; the logits at the first positions
+of each answer are kept on disk. The second model is then fed the first one's token ids, so that only the weights and
+the arithmetic can differ: its logits are taken after the prompt and after each token of the first one's answer,
+regardless of its own choice. Its own greedy answers are compared with the first one's. Models with different
+vocabularies have no common logits: each gets its own tokens, and only answers and scores are compared.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from lbx.inference.model import Logits
 
 Progress = Callable[[str, int, int], None]
-"""Called with a model's name, how many prompts it has answered, and of how many."""
+"""Callback for progress: model name, number of answered prompts, number of prompts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A loaded model and its prompter."""
+    """Loaded model with its prompter."""
 
     backend: Backend
     prompter: Prompter
@@ -49,11 +49,11 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class _First:
-    """What the first model made of a prompt.
+    """Results of the first model for a prompt.
 
     Attributes:
         plain: ids of the prompt's whole text, without BOS and chat template; None without a tokenizer.
-        logits: a file of shape (positions, vocabulary).
+        logits: file of shape (positions, vocabulary).
     """
 
     plain: tuple[int, ...] | None
@@ -65,19 +65,19 @@ class _First:
 
 @dataclass(frozen=True, slots=True)
 class PromptParity:
-    """One prompt's comparison.
+    """Comparison of one prompt.
 
     Attributes:
-        prompt_tokens: of the first model; 0 where it could not be asked.
+        prompt_tokens: count by the first model; 0 if the prompt could not be run.
         same_ids: whether both tokenizers turn the prompt's text into the same ids; None without two tokenizers.
         first_id_difference: index of the first differing id.
-        same_prompt: the same of what a run would feed: BOS, chat template and truncation included.
-        logits: differences at the positions compared.
-        same_output: of the greedy answers: the same tokens, or where the vocabularies differ the same text; None
-            where either is missing.
-        flip: the first differing token of the answers, and by how much the second model prefers its own.
-        outputs, reasoned: of either model the answer, and whether it wrote a block of reasoning.
-        problem: why the prompt was not asked of both, in a sentence.
+        same_prompt: whether the ids that a run would feed are equal: BOS, chat template and truncation included.
+        logits: differences at the compared positions.
+        same_output: whether the greedy answers have the same tokens, or the same text if the vocabularies differ; None
+            if either is missing.
+        flip: first differing token of the answers, and the second model's preference for its own token.
+        outputs, reasoned: answer of each model, and whether it wrote a block of reasoning.
+        problem: reason, in a sentence, for a prompt that did not run on both models.
     """
 
     prompt: ParityPrompt
@@ -95,11 +95,11 @@ class PromptParity:
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """The whole comparison.
+    """Comparison over all prompts.
 
     Attributes:
         same_vocabulary: whether token ids mean the same to both; None without two tokenizers.
-        not_compared: what could not be, and why, in sentences.
+        not_compared: sentences with the parts that could not be compared, and the reasons.
     """
 
     first: BackendInfo
@@ -117,11 +117,11 @@ def measure(
     folder: Path,
     progress: Progress = lambda _name, _done, _total: None,
 ) -> Parity:
-    """Compare two models; the second is loaded when the first is gone.
+    """Compare two models; the second is loaded after the first is closed.
 
     Args:
-        positions: how many tokens of each answer logits are compared at, besides those after the prompt.
-        folder: for the first model's logits: 4 bytes x vocabulary x (positions + 1) for each prompt.
+        positions: number of tokens of each answer to compare logits after, besides the position after the prompt.
+        folder: folder for the first model's logits: 4 bytes x vocabulary x (positions + 1) per prompt.
 
     Raises:
         BackendError: a model cannot be loaded.
@@ -183,7 +183,7 @@ def _ask_first(side: Side, prompt: ParityPrompt, place: Path, positions: int) ->
 
 
 def _same_vocabulary(side: Side, prompts: Sequence[ParityPrompt], firsts: Sequence[_First]) -> bool | None:
-    """Two vocabularies agree on hardly any text; one vocabulary, read by two programs, on nearly all."""
+    """Whether most texts have equal ids: two vocabularies agree on few texts, one read by two programs on most."""
     if not side.has_tokenizer or any(one.plain is None for one in firsts):
         return None
     agreeing = sum(_plain(side, prompt) == one.plain for prompt, one in zip(prompts, firsts, strict=True))
@@ -234,7 +234,7 @@ def _compare(side: Side, prompt: ParityPrompt, first: _First, *, shared: bool) -
 
 
 def _own_request(side: Side, prompt: ParityPrompt, *, required: bool) -> Request | None:
-    """As a run would ask the second model; None where it would refuse the prompt, and another request will do."""
+    """Second model's own request for the prompt, like in a run; None if it refuses a prompt that need not have one."""
     try:
         return _request(side, prompt)
     except PromptError:
@@ -244,9 +244,9 @@ def _own_request(side: Side, prompt: ParityPrompt, *, required: bool) -> Request
 
 
 def _follow(backend: LocalBackend, first: _First) -> tuple[LogitDifference, Flip | None, Completion]:
-    """The second model's logits along the first one's answer, and its own answer to the same token ids.
+    """Compute the second model's logits along the first one's answer, and its own answer to the same token ids.
 
-    As long as it says the same, one pass gives both; from where it parts, the rest is computed again.
+    One pass gives both as long as the answers agree; after the first difference the rest is computed again.
     """
     import numpy as np
 
@@ -270,12 +270,12 @@ def _follow(backend: LocalBackend, first: _First) -> tuple[LogitDifference, Flip
 
 
 PLAIN = "plain"
-"""The task of the built-in texts."""
+"""Task name of the built-in texts."""
 
 _NEEDLES = NeedleSettings(lengths=(64, 256, 1024), depths=(0.5,), samples_per_cell=2)
 _NEW_TOKENS = 48
 
-# What tokenizers and number formats get wrong: spaces, digits, quotes, code, scripts, emoji, control characters.
+# Common failures of tokenizers and number formats: spaces, digits, quotes, code, scripts, emoji, control characters.
 _TEXTS = (
     "The report of the harbour office begins with the year in which the old bridge was closed. In that year",
     "  Two leading spaces,  two inside,\n\n\ttabs and blank lines \n \n and one at the end ",
@@ -293,10 +293,10 @@ _TEXTS = (
 
 @dataclass(frozen=True, slots=True)
 class ParityPrompt:
-    """One prompt for both models.
+    """Prompt for both models.
 
     Attributes:
-        sample, benchmark: where the prompt is of a sample, so that answers have scores.
+        sample, benchmark: source of the prompt, so that answers can be scored; None for built-in texts.
     """
 
     key: SampleKey
@@ -310,7 +310,7 @@ class ParityPrompt:
 
 
 def built_in_prompts() -> list[ParityPrompt]:
-    """Needles in short texts of two languages, and texts that tokenizers stumble over."""
+    """Needles in short texts of two languages, and texts that are difficult for tokenizers."""
     needle = Needle()
     prompts = [
         ParityPrompt(sample.key, make_prompt(sample), sample, needle)
@@ -328,7 +328,7 @@ def built_in_prompts() -> list[ParityPrompt]:
 def bundle_prompts(
     bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark], selection: Selection
 ) -> Iterator[ParityPrompt]:
-    """The chosen samples of each task, asked in its plain way.
+    """Yield the prompts of the chosen samples of each task, in the task's plain mode.
 
     Raises:
         BundleError: a data file is damaged, or a prompt is missing.

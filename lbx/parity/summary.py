@@ -1,4 +1,4 @@
-"""A comparison of two models added up: by task, over all prompts, and whether it is within a bound."""
+"""Summary of a comparison of two models: by task, over all prompts, and against a bound on logits."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class TaskParity:
-    """One task's prompts, or all of them.
+    """Comparison summed over the prompts of a task, or over all.
 
     Attributes:
-        prompts: how many there are.
-        compared: how many both models have answered.
-        same_ids, same_prompts: how many have the same ids, as text and as a run would feed them; None where token ids
-            could not be compared.
-        logits: at the positions of all prompts.
-        same_outputs: greedy answers that are equal, of ``compared``.
-        median_first_difference: place of the first differing token, where answers differ; None where none does or
-            tokens are not known.
-        median_gap, max_gap: by how much the second model preferred its own token there.
-        metric: the headline metric; "" where answers have none.
-        score_first, score_second: of either model, in 0..1, over the ``compared`` prompts.
+        prompts: number of prompts.
+        compared: number of prompts that both models answered.
+        same_ids, same_prompts: number of prompts with the same ids, as plain text and as fed by a run; None if token
+            ids could not be compared.
+        logits: differences at the positions of all prompts.
+        same_outputs: number of equal greedy answers among ``compared``.
+        median_first_difference: median place of the first differing token over differing answers; None without any, or
+            without known tokens.
+        median_gap, max_gap: the second model's preference for its own token there.
+        metric: headline metric; "" for answers without one.
+        score_first, score_second: score of each model, in 0..1, over the ``compared`` prompts.
     """
 
     task: str
@@ -49,7 +49,7 @@ class TaskParity:
 
     @property
     def difference(self) -> float | None:
-        """Score of the second model minus that of the first."""
+        """Score of the second model minus score of the first."""
         return None if self.score_first is None or self.score_second is None else self.score_second - self.score_first
 
     def to_json(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class TaskParity:
 
 
 def by_task(parity: Parity) -> list[TaskParity]:
-    """Each task, then all prompts together, without a score where there are several tasks."""
+    """Summarise each task, then all prompts together; the total of several tasks has no score."""
     tasks: dict[str, list[PromptParity]] = {}
     for one in parity.prompts:
         tasks.setdefault(one.prompt.task, []).append(one)
@@ -93,7 +93,7 @@ def _count(flags: Sequence[bool | None]) -> int | None:
 
 
 def _scores(prompts: Sequence[PromptParity]) -> tuple[str, float | None, float | None]:
-    """The task's headline number of either model, by the official aggregation."""
+    """Headline metric and its official aggregate for each model."""
     both = [one for one in prompts if one.outputs is not None and one.prompt.benchmark is not None]
     if not both:
         return "", None, None
@@ -116,7 +116,7 @@ def _score(prompts: Sequence[PromptParity], side: int) -> tuple[str, float]:
 
 
 def excess(parity: Parity, bound: float) -> str:
-    """Why the difference of two models exceeds a bound on logits; "" if it does not."""
+    """Explain how the difference of two models exceeds a bound on logits; "" if it does not."""
     (*_, whole) = by_task(parity)
     if whole.compared < whole.prompts:
         return f"{whole.prompts - whole.compared} of {whole.prompts} prompts were not answered by both"

@@ -1,1 +1,1 @@
-"""From a question to the text and tokens that a model reads: templates, wrapping, reasoning."""
+"""Templates, wrapping and reasoning: the text and tokens that a model reads for a question."""

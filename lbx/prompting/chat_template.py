@@ -1,4 +1,4 @@
-"""Chat templates: the Jinja text by which a model's makers turn a question into what the model reads."""
+"""Chat templates: Jinja source that comes with a model and turns messages into its prompt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lbx.base.processes import DEVNULL, PIPE, Popen, start_python
 TEMPLATE_FIX = "Give another one in the model card ([chat] template_file), or switch it off ([chat] enabled = false)."
 _WALL_S = 60.0
 _SHORT = 1 << 16
-"""Bytes that the answer to the shortest request may have."""
+"""Maximum bytes of the answer to the shortest request."""
 _PROGRAM = """
 import signal
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -31,18 +31,18 @@ main()
 
 
 class TemplateLimitError(BackendError):
-    """A template takes more time or memory than it may."""
+    """Rendering a template exceeds the limit of time or memory."""
 
 
 class ChatTemplate:
-    """A model's Jinja chat template, rendered as transformers renders it, in a process that has limits.
+    """Jinja chat template of a model, rendered like in transformers, but in a process with limits.
 
-    A prompt must not change overnight: a template that asks whether there is a ``strftime_now`` is told that there is
-    none and falls back to its own date; one that calls it unasked is told that it is 26 July 2024.
+    Prompts must not depend on the date: a template that checks for ``strftime_now`` does not find it and uses its own
+    date; one that calls it without a check gets 26 July 2024.
 
     Args:
-        source: the Jinja text.
-        bos_token, eos_token: what ``{{ bos_token }}`` and ``{{ eos_token }}`` stand for.
+        source: Jinja source.
+        bos_token, eos_token: values of ``{{ bos_token }}`` and ``{{ eos_token }}``.
         kwargs: further variables, e.g. {"enable_thinking": False}.
 
     Raises:
@@ -57,48 +57,48 @@ class ChatTemplate:
         _ask({"source": source})
 
     def render(self, content: str, system: str = "", turns: Sequence[str] = ()) -> str:
-        """The text a model reads when the user says ``content``, up to where its answer begins.
+        """Render a user message up to the beginning of the answer.
 
         Args:
-            system: a system message before it; "" for none.
-            turns: further messages, the assistant's and the user's by turns.
+            system: system message; "" for none.
+            turns: further messages, alternating between assistant and user.
 
         Raises:
-            BackendError: the template fails, e.g. it insists on a system message, or takes too much time or memory.
+            BackendError: the template fails, e.g. it requires a system message, or takes too much time or memory.
         """
         messages = [{"role": "system", "content": system}] if system else []
         messages += conversation(content, turns)
         return self.render_messages(messages)
 
     def render_messages(self, messages: Sequence[Mapping[str, Any]], *, adds_prompt: bool = True) -> str:
-        """The text of messages, with the beginning of the next answer where ``adds_prompt``.
+        """Render messages, followed by the beginning of the next answer if ``adds_prompt``.
 
         Raises:
-            BackendError: as ``render``.
+            BackendError: see ``render``.
         """
         variables = {"messages": messages, "add_generation_prompt": adds_prompt, **self._variables}
         text: str = _ask({"source": self.source, "variables": variables})["text"]
         return text
 
     def with_variables(self, values: Mapping[str, object]) -> ChatTemplate:
-        """The template with further variables."""
+        """Copy the template, with further variables."""
         made = copy.copy(self)
         made._variables = {**self._variables, **values}
         return made
 
 
 def conversation(content: str, turns: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Messages: the user's, then the assistant's and the user's by turns."""
+    """Messages that alternate between user and assistant, the user first."""
     roles = ("user", "assistant")
     return [{"role": roles[place % 2], "content": text} for place, text in enumerate((content, *turns))]
 
 
 class Variable(NamedTuple):
-    """What a template compares a variable with.
+    """Values that a template compares a variable with.
 
     Attributes:
-        words: texts.
-        is_number: numbers.
+        words: strings.
+        is_number: whether it is compared with numbers.
     """
 
     words: tuple[str, ...]
@@ -106,7 +106,7 @@ class Variable(NamedTuple):
 
 
 def template_variables(source: str) -> dict[str, Variable]:
-    """Variables that a chat template reads from outside, by their names.
+    """Find the external variables that a chat template reads, by name.
 
     Raises:
         BackendError: the template is not valid Jinja.
@@ -116,7 +116,7 @@ def template_variables(source: str) -> dict[str, Variable]:
 
 
 class _Renderer:
-    """The process that renders, started when it is first asked and again after a template has ended it."""
+    """Rendering process; it starts with the first request, and again after a template has killed it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -124,12 +124,12 @@ class _Renderer:
         self._owner = 0
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What it answers; None where the request has ended it, or would not end."""
+        """Send a request; None if it killed the process or exceeded the time limit."""
         with self._lock:
             process = self._running()
             try:
                 answer = _exchange(process, json.dumps(request, default=str).encode() + b"\n")
-            except BaseException:  # Ctrl-C, too, leaves an answer behind that is not the next one's
+            except BaseException:  # Ctrl-C, too, leaves an unread answer that would be taken for the next one
                 self._end()
                 raise
             if answer is None:
@@ -158,7 +158,7 @@ class _Renderer:
 
 
 def _exchange(process: Popen[bytes], request: bytes) -> dict[str, Any] | None:
-    """Write the request and read the answer, each only while the process is alive."""
+    """Write a request and read its answer while the process is alive."""
     assert process.stdin is not None
     assert process.stdout is not None
     source, sink = process.stdout.fileno(), process.stdin.fileno()

@@ -1,4 +1,4 @@
-"""Texts that steer a model: control tokens, and the marks around its reasoning."""
+"""Control tokens, and the marks around reasoning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _BRACKETS = frozenset("<>[]|｜")
 def is_control_token(text: str, chat_template: str | None) -> bool:
     """Whether an added token without the special flag steers the model, like the role tokens of DeepSeek and Command R.
 
-    The others shorten texts: words, runs of blanks (Phi-2, Gemma), HTML tags (Gemma). A document is read with them.
+    Other added tokens shorten texts: words, runs of blanks (Phi-2, Gemma), HTML tags (Gemma). Documents are encoded
+    with them.
 
     Args:
         chat_template: Jinja source of the template in use, or None.
@@ -42,18 +43,18 @@ class _Encoder(Protocol):
 
 
 def encode_apart(tokenizer: _Encoder, pieces: Sequence[str | int]) -> list[int]:
-    """Token ids of texts and control tokens in order, where a control token changes no text around it."""
+    """Encode texts and control tokens in order, so that control tokens do not affect the texts around them."""
     parts = ([piece] if isinstance(piece, int) else tokenizer.encode(piece, special=False) for piece in pieces)
     return [token for part in parts for token in part]
 
 
 class Marks(NamedTuple):
-    """What opens and what closes the reasoning, as text; control tokens stand in it by their texts.
+    """Marks that open and close reasoning, as text; control tokens appear by their texts.
 
     Attributes:
-        header: of answers in several messages: what ends a message, what a header may begin with besides, and last what
-            ends the header. () for others.
-        end: text that ends the answer behind the reasoning; "" where only the end of sequence does.
+        header: for answers in several messages: end of a message, alternative beginnings of a header, and last the end
+            of the header. () for others.
+        end: text that ends the answer after the reasoning; "" if only the end of sequence does.
     """
 
     open: str

@@ -1,4 +1,4 @@
-"""From a prompt's text to the tokens that a model reads: chat wrapping, truncation, one BOS."""
+"""Turn prompts into tokens: chat wrapping, truncation, one BOS."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["ChatTemplate", "Prompter", "ReadPrompt", "Tokenizer"]
 _MAX_CUTS = 8
 _WORDS_A_CUT = 250
 _IDS: dict[int, int] = {}
-"""One object for each token id: prompts that wait take 8 bytes a token, where a tokenizer's own numbers take 36."""
+"""One shared object per token id: waiting prompts take 8 bytes per token instead of 36 with a tokenizer's own ints."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A prompt's text after truncation, and how many tokens it had before and lost by it.
+    """Prompt text after truncation, with its original and removed numbers of tokens.
 
-    ``ids`` are the text's where nothing was cut; where something was, ``at`` is its place in the text.
+    Uncut texts have their ``ids``; for cut ones, ``at`` is the place of the cut in the text.
     """
 
     text: str
@@ -36,7 +36,7 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Budget:
-    """How the context window is shared out, in tokens."""
+    """Shares of the context window, in tokens."""
 
     window: int
     answer: int
@@ -44,7 +44,7 @@ class _Budget:
 
     @property
     def room(self) -> int:
-        """What is left for the prompt."""
+        """Tokens left for the prompt."""
         return self.window - self.answer - self.reasoning
 
     def __str__(self) -> str:
@@ -54,11 +54,11 @@ class _Budget:
 
 @dataclass(frozen=True, slots=True)
 class ReadPrompt:
-    """A prompt as the model reads it.
+    """Prompt as the model reads it.
 
     Attributes:
-        text: with the chat template around it.
-        cut_at: where in the text something was cut away; None where nothing was.
+        text: text with the chat template around it.
+        cut_at: place in the text of a removed part; None for uncut texts.
     """
 
     request: Request
@@ -70,16 +70,15 @@ class Prompter:
     """Turns prompts into requests for one model.
 
     Args:
-        tokenizer: the model's.
         context_window: tokens that prompt and answer share.
-        template: the chat template, or None to feed every prompt as plain text.
-        max_prompt_tokens: a limit instead of the benchmark's own, before chat wrapping.
-        max_new_tokens: an answer budget instead of the benchmark's own.
-        thinking_tokens: a budget for the reasoning besides the answer's; 0 means one budget for both. Bare prompts
-            (``Prompt.chat`` False) never get it: what makes a model think is in its template. Nor do prompts whose
-            own budget is for both.
-        stop: strings that end every answer, beside the benchmark's own.
-        sends_system: of a server that wraps prompts: whether it takes system messages.
+        template: chat template, or None to feed every prompt as plain text.
+        max_prompt_tokens: limit that replaces the benchmark's own, before chat wrapping.
+        max_new_tokens: answer budget that replaces the benchmark's own.
+        thinking_tokens: extra budget for reasoning; 0 means one budget for reasoning and answer. Bare prompts
+            (``Prompt.chat`` False) never get it, since only templates make a model think. Nor do prompts with their own
+            budget for both.
+        stop: strings that end every answer, in addition to the benchmark's own.
+        sends_system: for servers that wrap prompts: whether they take system messages.
         sends_turns: whether a server wraps prompts, which then takes a conversation as messages.
     """
 
@@ -108,18 +107,18 @@ class Prompter:
         self._controls = frozenset(tokenizer.control_tokens.values())
 
     def request(self, key: SampleKey, prompt: Prompt, sampling: Sampling) -> Request:
-        """The prompt as tokens, cut by the benchmark's rule where it is too long.
+        """Encode a prompt, truncated by the benchmark's rule if it is too long.
 
         Raises:
-            PromptError: the rule forbids cutting, or nothing of the document would be left.
+            PromptError: the rule forbids truncation, or would remove the whole document.
         """
         return self.read(key, prompt, sampling).request
 
     def read(self, key: SampleKey, prompt: Prompt, sampling: Sampling) -> ReadPrompt:
-        """The same, with its text.
+        """Encode a prompt like ``request``, and keep its text.
 
         Raises:
-            PromptError: as of ``request``.
+            PromptError: see ``request``.
         """
         answer = self._max_new_tokens or prompt.max_new_tokens
         apart = prompt.chat and not prompt.budget_for_both
@@ -183,11 +182,11 @@ class Prompter:
         return room - (self._read_tokens(prompt, "") if prompt.chat and around else 0)
 
     def _read_tokens(self, prompt: Prompt, text: str) -> int:
-        """How many tokens the model reads when the user says ``text``."""
+        """Number of tokens that the model reads for a user message."""
         return len(self._wrapper.encode(self._wrapper.wrap(text, prompt.system, prompt.turns, chat=prompt.chat)))
 
     def _encode(self, text: str) -> list[int]:
-        """A text's tokens behind what the model expects before plain text."""
+        """Encode plain text, with the prefix that the model expects."""
         return self._wrapper.with_prefix(self._tokenizer.encode(text, special=False))
 
     def _cut(self, prompt: Prompt, limit: int, budget: _Budget) -> _Cut:
@@ -226,7 +225,7 @@ class Prompter:
         decode = self._tokenizer.decode
         half = int(limit / 2)
         apart = rule is Truncation.MIDDLE
-        # Slices count from the front: ids[-0:] would be the whole prompt where a limit of 1 leaves nothing.
+        # Slices count from the front: ids[-0:] would be the whole prompt if a limit of 1 leaves no token for the end.
         end = len(ids) - (half if apart else limit - half)
         start = decode(ids[:half])
         text = start + decode(ids[end:]) if apart else decode([*ids[:half], *ids[end:]])
@@ -266,8 +265,8 @@ class Prompter:
 
         if fits(prompt.document):
             return _Cut(prompt.text, len(ids), ids=tuple(ids))
-        # Officially nothing fits where not even the last 250 words do; here single ones go then. Fewer words are fewer
-        # tokens, so the first count that fits can be found by halving.
+        # The official script gives up if even the last 250 words do not fit; here single words go then. Fewer words are
+        # fewer tokens, so the first count that fits can be found by bisection.
         counts = [*range(limit, 0, -_WORDS_A_CUT), *range((limit - 1) % _WORDS_A_CUT, 0, -1)]
         n_words = bisect_left(counts, True, key=lambda count: fits(kept(count)))
         if n_words == len(counts):
@@ -284,9 +283,9 @@ class Prompter:
         )
 
     def _bos_tokens(self, ids: Sequence[int]) -> int:
-        """How many BOS tokens stand before the first token that says anything.
+        """Number of BOS tokens before the first other token.
 
-        Further on they are no fault: ChatML templates open every turn with the token that some models call BOS.
+        Later ones are correct: ChatML templates open every turn with the token that some models call BOS.
         """
         count = 0
         for token in ids:

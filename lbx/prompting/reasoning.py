@@ -1,16 +1,16 @@
-"""The marks around a model's reasoning, the rule for splitting reasoning from the answer, and the template's switches.
+"""Marks around a model's reasoning, splitting of reasoning and answer, and the reasoning switches of templates.
 
-A block is opened by the prompt, or by an opening mark as the output's first words, or is told by its closing mark
-alone: everything before that was reasoning. Whatever follows the first closing mark is the answer, other marks
-included. An opening mark in the middle of an answer counts only when a closing mark follows.
+A reasoning block is opened by the prompt or by an opening mark at the beginning of the output, or is recognised by its
+closing mark only: all text before that was reasoning. The text after the first closing mark is the answer, including
+other marks. An opening mark in the middle of an answer counts only if a closing mark follows.
 
-Harmony (gpt-oss) writes several messages, each behind a header that names its channel: the message of the final channel
-is the answer, and everything before it is reasoning. Headers are no part of either.
+Harmony (gpt-oss) writes several messages, each after a header that names its channel: the message of the final channel
+is the answer, and everything before it is reasoning. Headers belong to neither.
 
 Marks and switches of a chat template are found by rendering it: templates call their switch ``enable_thinking``,
 ``thinking_mode``, ``reasoning`` or ``thinking_budget``. So each variable about reasoning is tried with the values that
-the template compares it with, and the ends of the prompts are compared: a prompt that ends in an opening mark has the
-model reason, and one with an empty block has it answer at once.
+the template compares it with, and the ends of the prompts are compared: a prompt that ends in an opening mark makes the
+model reason, and one with an empty block makes it answer at once.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ from lbx.prompting.control_tokens import KNOWN, THINK, Marks
 
 
 def choose_marks(template: str | None, is_token: Callable[[str], bool], given: tuple[str, str] | None = None) -> Marks:
-    """The marks of a model: those given; else known ones that its template holds; else those that its template puts
-    around reasoning; else known ones that are tokens; else <think>.
+    """Choose the reasoning marks of a model.
+
+    The order of preference: given marks; known marks in its template; marks that its template puts around reasoning;
+    known marks that are tokens; <think>.
 
     Args:
         template: Jinja source of the chat template, or None.
-        is_token: whether the tokenizer has a token of exactly that text.
-        given: by the model card.
+        is_token: whether the tokenizer has a token with exactly this text.
+        given: marks in the model card.
     """
     if given is not None:
         return next((marks for marks in KNOWN if marks[:2] == given), Marks(*given))
@@ -48,7 +50,7 @@ def choose_marks(template: str | None, is_token: Callable[[str], bool], given: t
 
 
 def opens_reasoning(prompt: str, marks: Marks) -> bool:
-    """Whether a prompt ends inside the reasoning: in an opening mark, blanks behind it aside."""
+    """Whether a prompt ends in an opening mark, ignoring trailing blanks."""
     return prompt.rstrip().endswith(marks.open)
 
 
@@ -56,15 +58,14 @@ def split_reasoning(text: str, *, opened: bool = False, marks: Marks = THINK) ->
     """Split generated text into (reasoning, answer).
 
     Args:
-        text: what the model generated.
-        opened: the prompt itself ended in the opening mark, so the text begins inside the reasoning.
+        opened: the prompt ended in the opening mark, so the text begins inside the reasoning.
 
     Returns:
-        reasoning: without blanks around it; None where there was none. A block that never closed is all reasoning and
-            leaves the answer "".
-        answer: the text after the first closing mark, without the blanks that follow it; text that stood before an
-            opening mark is kept in front. Text without a block comes back unchanged. Of several messages it is the
-            first one behind the mark.
+        reasoning: reasoning without outer blanks; None without reasoning. A block without a closing mark is all
+            reasoning, with the answer "".
+        answer: text after the first closing mark, without leading blanks; text before an opening mark is kept in
+            front. Text without a block is returned unchanged. Of several messages, the first one after the mark is the
+            answer.
     """
     start = opening_end(text, marks.open)
     inside = opened or start > 0 or begins_message(text, marks)
@@ -80,21 +81,19 @@ def split_reasoning(text: str, *, opened: bool = False, marks: Marks = THINK) ->
 
 
 def answer_behind(text: str, at: int, marks: Marks) -> str:
-    """What follows the closing mark that stands at this place, without the blanks before it."""
+    """Text after the closing mark at this place, without leading blanks."""
     answer = text[at + len(marks.close) :].lstrip()
     return answer.partition(marks.header[0])[0] if marks.header else answer
 
 
 def begins_message(text: str, marks: Marks) -> bool:
-    """Whether the text's first words are a header that is not the closing mark: a message before the answer."""
+    """Whether the text begins with a header other than the closing mark: a message before the answer."""
     words = text.lstrip()
     return bool(marks.header) and words.startswith(marks.header[:-1]) and not words.startswith(marks.close)
 
 
 def without_headers(reasoning: str, marks: Marks) -> str:
-    """The words of the reasoning's messages, an empty line between them, without blanks around; a header that is cut
-    off goes, too.
-    """
+    """Remove headers, including a truncated one, from reasoning; an empty line separates the messages."""
     if not marks.header:
         return reasoning.strip()
     begins = "|".join(map(re.escape, marks.header[:-1]))
@@ -104,7 +103,7 @@ def without_headers(reasoning: str, marks: Marks) -> str:
 
 
 def opening_end(text: str, mark: str) -> int:
-    """Where the opening mark ends that is the text's first words, blanks aside; 0 where there is none."""
+    """End of the opening mark at the beginning of the text, ignoring blanks; 0 if it has no such mark."""
     blank = len(text) - len(text.lstrip())
     return blank + len(mark) if text.startswith(mark, blank) else 0
 
@@ -118,14 +117,14 @@ _FIRST_TAG = re.compile(r"<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\]")
 _EMPTY_BLOCK = re.compile(r"\s*(<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\])\s*(<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\])\s*")
 _UNKNOWN_LEVEL = "\ue004"
 _MOST = 16
-"""Variables, and words of each, that are tried: a stranger's template must not take minutes."""
+"""Limits of tried variables, and of words per variable: an unknown template must not take minutes."""
 
 Values = Mapping[str, object]
 
 
 @lru_cache(8)
 def find_marks(source: str) -> Marks | None:
-    """The marks that a template puts around the reasoning of an answer; None where it shows none."""
+    """Find the marks that a template puts around the reasoning of an answer."""
     if not _ABOUT_REASONING.search(source):
         return None
     try:
@@ -135,12 +134,12 @@ def find_marks(source: str) -> Marks | None:
             if marks := _marks_around(template.with_variables(values), answer):
                 return marks
         return _marks_of_empty_block(template, variables)
-    except BackendError:  # said where the template is used
+    except BackendError:  # reported when the template is used
         return None
 
 
 def reasoning_variables(source: str) -> dict[str, Variable]:
-    """The first variables about reasoning that a template reads, with the first words of each.
+    """Find the first variables about reasoning that a template reads, with the first words of each.
 
     Raises:
         BackendError: the template is not valid Jinja.
@@ -150,17 +149,17 @@ def reasoning_variables(source: str) -> dict[str, Variable]:
 
 
 class ReasoningSwitch(NamedTuple):
-    """Values of a template's variables that have the model reason, or answer at once; None where no value does."""
+    """Values of template variables that turn reasoning on and off; None if no value does."""
 
     on: Values | None
     off: Values | None
 
 
 def find_switch(template: ChatTemplate, marks: Marks, levels: Sequence[str]) -> ReasoningSwitch:
-    """The switch of a template whose other variables are set.
+    """Find the reasoning switch of a template; its other variables are set already.
 
     Args:
-        levels: of reasoning, the highest last; where several have the model reason, the highest does.
+        levels: levels of reasoning, the highest last; of several that turn reasoning on, the highest is chosen.
 
     Raises:
         BackendError: the template is not valid Jinja.
@@ -186,7 +185,7 @@ def find_switch(template: ChatTemplate, marks: Marks, levels: Sequence[str]) -> 
 
 
 def find_levels(template: ChatTemplate, levels: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """{variable: the levels of reasoning that make a prompt of their own}, of variables that stand for a level.
+    """Find variables for the level of reasoning: {variable: levels that change the prompt}.
 
     Raises:
         BackendError: the template is not valid Jinja.
@@ -200,7 +199,7 @@ def find_levels(template: ChatTemplate, levels: Sequence[str]) -> dict[str, tupl
 
 
 def _prompt(template: ChatTemplate, values: Values) -> str | None:
-    """A prompt with these values; None where the template refuses them."""
+    """Render a prompt with these values; None if the template refuses them."""
     try:
         return template.with_variables(values).render(_USER)
     except TemplateLimitError:
@@ -212,7 +211,7 @@ def _prompt(template: ChatTemplate, values: Values) -> str | None:
 def _boolean_switch(
     prompt: Callable[[Values], str | None], name: str, variable: Variable, marks: Marks
 ) -> tuple[Values, Values] | None:
-    """(on, off) of a variable that the template takes as true or false."""
+    """(on, off) values of a boolean template variable."""
     true, false = prompt({name: True}), prompt({name: False})
     if true is None or false is None or true == false:
         return None
@@ -228,7 +227,7 @@ def _is_opened(prompt: str | None, marks: Marks) -> bool:
 
 
 def _is_closed(prompt: str | None, marks: Marks) -> bool:
-    """Whether an empty block, or the closing mark alone, follows the user's words."""
+    """Whether an empty block, or only the closing mark, follows the user's message."""
     if prompt is None or _is_opened(prompt, marks):
         return False
     tail = prompt.partition(_USER)[2]
@@ -236,7 +235,7 @@ def _is_closed(prompt: str | None, marks: Marks) -> bool:
 
 
 def _answers() -> Iterator[dict[str, Any]]:
-    """An answer with its reasoning, in the forms that templates take."""
+    """Yield an answer with reasoning in every form that templates accept."""
     thought = {"reasoning_content": _THOUGHT, "reasoning": _THOUGHT, "thinking": _THOUGHT, "thought": _THOUGHT}
     parts = [{"type": "thinking", "thinking": _THOUGHT}, {"type": "text", "text": _ANSWER}]
     blocks = [{"type": "thoughts", "text": _THOUGHT}, {"type": "response", "text": _ANSWER}]
@@ -252,7 +251,7 @@ def _marks_around(template: ChatTemplate, answer: Mapping[str, Any]) -> Marks | 
         past = template.render_messages([question, plain, question], adds_prompt=False)
     except TemplateLimitError:
         raise
-    except BackendError:  # it takes no such message
+    except BackendError:  # the template does not accept this message
         return None
     begun, thought, rest = shown.partition(_THOUGHT)
     between, answered, _ = rest.partition(_ANSWER)
@@ -262,12 +261,12 @@ def _marks_around(template: ChatTemplate, answer: Mapping[str, Any]) -> Marks | 
     if not (thought and answered and opening and close) or (header and header.group() == opening.group()):
         return None
     first = _FIRST_TAG.match(close)
-    is_unique = first is not None and first.group() not in past  # what follows is the header of the answer
+    is_unique = first is not None and first.group() not in past  # otherwise it is the header of the answer
     return Marks(opening.group(), first.group() if first and is_unique else close)
 
 
 def _marks_of_empty_block(template: ChatTemplate, variables: Mapping[str, Variable]) -> Marks | None:
-    """The marks of the block that one value of a variable adds to the end of a prompt."""
+    """Marks of the empty block that a variable's value adds to the end of a prompt."""
     for name in variables:
         ends = [(_prompt(template, {name: value}) or "").partition(_USER)[2] for value in (True, False)]
         short, long = sorted(ends, key=len)

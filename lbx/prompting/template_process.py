@@ -1,6 +1,7 @@
-"""The process that renders chat templates: they come with models, and Jinja has no limits on time or memory.
+"""Process that renders chat templates: they come with models, and Jinja has no limits on time or memory.
 
-It reads a request a line and answers a line, both JSON. The kernel ends it where a template takes more than there is.
+It reads one request per line and writes one answer per line, both JSON. The kernel kills it if a template exceeds the
+limits.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _WORD = re.compile(r"\w{1,20}")
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
+    """Answer requests until the input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (TEMPLATE_BYTES, TEMPLATE_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in sys.stdin.buffer:
@@ -41,7 +42,7 @@ def main() -> None:
 
 
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """ "found" or "text"; or what is wrong with the template ("invalid"), or with it on this message ("failed")."""
+    """Answer with "found" or "text", or with an error of the template ("invalid") or of this message ("failed")."""
     wrong = "invalid"
     try:
         if request.get("asks") == "variables":
@@ -55,12 +56,12 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         return {wrong: "it is nested too deeply, or calls itself without end"}
     except jinja2.TemplateError as exc:
         return {wrong: f"{exc}"[:_SAID].rstrip(".") or type(exc).__name__}
-    except Exception as exc:  # whatever a template's expressions raise, or Jinja's compiler stumbles over
+    except Exception as exc:  # any error of a template's expressions or of Jinja's compiler
         return {wrong: f"{type(exc).__name__}: {exc}"[:_SAID].rstrip(".")}
 
 
 def _variables_read(source: str) -> dict[str, tuple[list[str], bool]]:
-    """{variable from outside: (words that it is compared with or set to, whether it is compared with a number)}."""
+    """{external variable: (words that it is compared with or set to, whether it is compared with a number)}."""
     undeclared = jinja2.meta.find_undeclared_variables(_environment().parse(source))
     values: dict[str, list[object]] = {name: [] for name in sorted(undeclared)}
     for node in _environment().parse(source).find_all((nodes.Compare, nodes.Assign, nodes.Filter)):
@@ -77,7 +78,7 @@ def _variables_read(source: str) -> dict[str, tuple[list[str], bool]]:
 
 
 def _operands(node: nodes.Node) -> Iterator[nodes.Node]:
-    """Names and constants that a comparison, an assignment or a default relates directly."""
+    """Names and constants that are direct operands of a comparison, an assignment or a default."""
     for child in node.iter_child_nodes(exclude=("test",)):
         if isinstance(child, nodes.Operand | nodes.List | nodes.Tuple | nodes.CondExpr | nodes.Filter | nodes.Or):
             yield from _operands(child)
@@ -96,7 +97,7 @@ def _compiled(source: str) -> jinja2.Template:
 
 
 class _Generation(Extension):
-    """``{% generation %}``: marks what the assistant says, for training; the text inside is rendered as it is."""
+    """``{% generation %}`` marks the assistant's text for training; the text inside is rendered unchanged."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja2's own declaration)
 

@@ -1,4 +1,4 @@
-"""A model's chat template around a prompt, and the tokens of both: template marks as control tokens, texts as texts."""
+"""Wrap prompts in a chat template and encode both: template marks as control tokens, texts as plain text."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from lbx.prompting.chat_template import TEMPLATE_FIX, ChatTemplate
 from lbx.prompting.control_tokens import Marks
 
 _USER = "\ue000lbx\ue001"
-"""Stands for the user's words while a template is taken apart; private-use characters, in nobody's template."""
+"""Placeholder of the user's message while a template is split; private-use characters that no template has."""
 _SYSTEM = "\ue002lbx\ue003"
 _MARK = re.compile("\ue004([0-9]+)\ue005")
-"""Stands for a message of several."""
+"""Placeholder of one of several messages."""
 
 
 class Tokenizer(Protocol):
-    """What prompts need of a tokenizer. No method adds BOS or EOS; ``Wrapper`` does, once."""
+    """Tokenizer methods that prompts need. No method adds BOS or EOS; ``Wrapper`` does, once."""
 
     @property
     def bos_token(self) -> str:
-        """The BOS token's text for chat templates, "" where the model has none."""
+        """Text of the BOS token for chat templates; "" if the model has none."""
         ...
 
     @property
@@ -35,7 +35,7 @@ class Tokenizer(Protocol):
 
     @property
     def prefix_ids(self) -> tuple[int, ...]:
-        """What the model expects before plain text: a BOS, what GLM has in its place, or nothing."""
+        """Tokens that the model expects before plain text: BOS, GLM's replacement of it, or none."""
         ...
 
     @property
@@ -55,24 +55,24 @@ class Tokenizer(Protocol):
 
     @property
     def reasoning_marks(self) -> Marks:
-        """What opens and what closes this model's reasoning."""
+        """Marks that open and close the reasoning."""
         ...
 
     def encode(self, text: str, *, special: bool) -> list[int]:
-        """Token ids of the text. special=True turns control tokens' texts into their ids; False keeps them text."""
+        """Encode a text. special=True turns texts of control tokens into their ids; False keeps them text."""
         ...
 
     def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
-        """Token ids of texts and control tokens (by id) in one sequence. No text becomes a control token."""
+        """Encode texts and control tokens (by id) as one sequence. No text becomes a control token."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of the ids, hidden tokens left out, spaces untouched."""
+        """Decode without hidden tokens, spaces unchanged."""
         ...
 
 
 class _Part(NamedTuple):
-    """A stretch of a prompt, and whether the template wrote it."""
+    """Part of a prompt that comes either from the template or from a message."""
 
     text: str
     template: bool
@@ -80,10 +80,10 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A prompt's text in parts.
+    """Prompt split into parts.
 
     Attributes:
-        user: index of the part with the user's words.
+        user: index of the part with the user's message.
     """
 
     parts: tuple[_Part, ...]
@@ -95,26 +95,26 @@ class ChatPrompt:
 
     @property
     def content(self) -> str:
-        """The user's words as the template renders them."""
+        """User's message as the template renders it."""
         return self.parts[self.user].text
 
     @property
     def begin(self) -> int:
-        """Index of the user's words in the text."""
+        """Index of the user's message in the text."""
         return sum(len(part.text) for part in self.parts[: self.user])
 
     @property
     def after(self) -> str:
-        """The text after the user's words."""
+        """Text after the user's message."""
         return "".join(part.text for part in self.parts[self.user + 1 :])
 
 
 class Wrapper:
-    """Puts prompts into a chat template and encodes them.
+    """Wraps prompts in a chat template and encodes them.
 
     Args:
-        template: None where prompts are plain text, or a server wraps them.
-        sends_system: of a server that wraps prompts: whether it takes system messages; asked when there is one.
+        template: None if prompts are plain text, or a server wraps them.
+        sends_system: for servers that wrap prompts: whether they take system messages; called at the first one.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Wrapper:
         self._controls_in: dict[str, list[int]] = {}
 
     def system_place(self, system: str, *, chat: bool) -> str | None:
-        """Place of a system message: a "message" of its own, or the "text"; None for an empty one."""
+        """Placement of a system message: a separate "message", or in the "text"; None for an empty one."""
         if not system:
             return None
         if not chat:
@@ -140,18 +140,18 @@ class Wrapper:
         return "message" if own else "text"
 
     def wrap(self, text: str, system: str = "", turns: Sequence[str] = (), *, chat: bool) -> ChatPrompt:
-        """The text as the model reads it.
+        """Wrap a text in the chat template.
 
-        The template renders a short text in the place of each message, between the message's own white space: it
-        may drop that, but never changes or reacts to the words.
+        The template renders a short text in place of each message, inside the message's own white space: it may drop
+        that, but never changes or reacts to the words.
 
         Args:
-            system: a message that ``system_place`` has found a place for.
+            system: message that ``system_place`` has found a placement for.
             turns: see ``Prompt.turns``.
 
         Raises:
-            BackendError: the template fails, or leaves out or repeats what the user says.
-            PromptError: the template wraps this text in another way because of the white space around it.
+            BackendError: the template fails, or omits or repeats the user's message.
+            PromptError: the template wraps this text differently because of the white space around it.
         """
         if not chat or self._template is None:
             return ChatPrompt(tuple(_Part(one, template=False) for one in (system, text, *turns)), user=1)
@@ -172,7 +172,7 @@ class Wrapper:
         return ChatPrompt((*frame[0], content, _Part(after, template=True)), user=len(frame[0]))
 
     def _wrap_turns(self, text: str, system: str, turns: Sequence[str]) -> ChatPrompt:
-        assert self._template is not None  # without one nothing is prompt
+        assert self._template is not None  # prompts without a template are never split
         edges, words = zip(*map(_edges, (system, text, *turns)), strict=True)
         marks = [one.format(f"\ue004{number}\ue005") for number, one in enumerate(edges)]
         first = marks[0] if system else ""
@@ -187,25 +187,25 @@ class Wrapper:
         return ChatPrompt(tuple(parts), user=2 * found.index(1) + 1)
 
     def _frame(self, system: str) -> tuple[tuple[_Part, ...], str] | None:
-        """The parts before the user's words, and the text after them; None if the template omits a message."""
+        """Parts before the user's message, and text after it; None if the template omits a message."""
         if system not in self._frames:
             self._frames[system] = self._take_apart(system)
         return self._frames[system]
 
     def _take_apart(self, system: str) -> tuple[tuple[_Part, ...], str] | None:
-        assert self._template is not None  # without one nothing is prompt
+        assert self._template is not None  # prompts without a template are never split
         if not system:
             pieces = self._template.render(_USER).split(_USER)
             return ((_Part(pieces[0], template=True),), pieces[1]) if len(pieces) == 2 else None
         try:
             start, user, rest = self._template.render(_USER, _SYSTEM).partition(_SYSTEM)
             before, _, after = self._template.render(_USER, system).partition(_USER)
-        except BackendError:  # it refuses system messages, or ends on them
+        except BackendError:  # the template refuses system messages, or ends with them
             return None
         end = rest.partition(_USER)[0]
         if not user or rest.count(_USER) != 1 or not before.startswith(start) or not before.endswith(end):
             return None
-        if not end:  # no role apart from the user's
+        if not end:  # no role but the user's
             return None
         head = before[len(start) : len(before) - len(end)]
         if head.strip() != system.strip():
@@ -213,7 +213,7 @@ class Wrapper:
         return (_Part(start, template=True), _Part(head, template=False), _Part(end, template=True)), after
 
     def encode(self, prompt: ChatPrompt) -> list[int]:
-        """Token ids, with the template's control tokens and none that a text spells."""
+        """Encode a prompt; only the template's control tokens become ids, not ones spelled out in texts."""
         if not any(part.template for part in prompt.parts):
             return self.with_prefix(self._tokenizer.encode(prompt.text, special=False))
         ids = self._tokenizer.encode(prompt.text, special=True)
@@ -226,14 +226,14 @@ class Wrapper:
         return [token for token in ids if token in self._controls]
 
     def _controls_of(self, prompt: ChatPrompt) -> list[int]:
-        """Control tokens of the template around texts that spell none."""
+        """Control tokens that the template puts around texts without any."""
         frame = "".join(part.text if part.template else "x" for part in prompt.parts)
         if frame not in self._controls_in:
             self._controls_in[frame] = self._controls_among(self._tokenizer.encode(frame, special=True))
         return self._controls_in[frame]
 
     def _pieces(self, prompt: ChatPrompt, controls: Sequence[int]) -> Iterator[str | int]:
-        """The text, cut at the template's control tokens, and their ids."""
+        """Split the text at the template's control tokens, and yield their ids in place."""
         names = {token: name for name, token in self._tokenizer.control_tokens.items()}
         left, waiting = deque(controls), ""
         for part in prompt.parts:
@@ -246,7 +246,7 @@ class Wrapper:
         yield waiting
 
     def with_prefix(self, ids: list[int]) -> list[int]:
-        """The ids with the tokens that the model expects before any text, exactly once."""
+        """Prepend the tokens that the model expects before any text, exactly once."""
         bos, prefix = self._tokenizer.bos_id, list(self._tokenizer.prefix_ids)
         first = 0
         while bos is not None and ids[first : first + 2] == [bos, bos]:
@@ -258,7 +258,7 @@ class Wrapper:
 
 
 def _edges(text: str) -> tuple[str, str]:
-    """Format of a text's white space around its words, and the words."""
+    """Split a text into a format of its outer white space, and its words."""
     words = text.strip()
     lead = len(text) - len(text.lstrip())
     return f"{text[:lead]}{{}}{text[lead + len(words) :]}", words

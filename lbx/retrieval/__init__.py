@@ -1,9 +1,9 @@
-"""Retrieval: a document is split into chunks, they are ranked by a question, and the best stand in its place.
+"""Retrieval: split a document into chunks, rank them by a question, and replace the document by the best ones.
 
-No model is run here: an embedding model comes in as a function from texts to vectors.
+This package runs no model: an embedding model is passed as a function from texts to vectors.
 """
 
-# Rankings without an embedding model: of lbx, of LongBench v1's own script, of L-Eval's.
+# Rankings without an embedding model: lbx's, LongBench v1's own script, L-Eval's.
 BM25 = "bm25"
 BM25_CHARACTERS = "bm25-characters"
 BM25_ELASTICSEARCH = "bm25-elasticsearch"

@@ -1,14 +1,14 @@
-"""Splitting a document into chunks.
+"""Split documents into chunks.
 
-``split`` is lbx's own way, at the ends of sentences. Its rules are those of LongBench v1's retrieval variant
+``split`` is lbx's own method, at the ends of sentences. Its rules come from LongBench v1's retrieval variant
 (``split_long_sentence`` in ``LongBench/retrieval/splitter.py`` of THUDM/LongBench): a sentence ends with a line break
-or one of "。？！；.!?;", and the white space after it; sentences are put together while they have at most ``size``
-words. Two things differ. Nothing is lost or added (the official code puts a space between two ends of sentences that
-touch), so that a chunk can be found in its document. And a sentence longer than a chunk is cut between words; the
-official code leaves it whole, and one table can then fill a whole prompt. ``split_as_published`` is that code's way to
-the letter, for its own ranking.
+or one of "。？！；.!?;", and the white space after it; sentences are joined while they have at most ``size`` words.
+There are two differences. The chunks add up to the text (the official code puts a space between two adjacent ends of
+sentences), so that a chunk can be found in its document. And a sentence longer than a chunk is cut between words; the
+official code keeps it whole, and one table can then fill a whole prompt. ``split_as_published`` follows that code
+exactly, for its own ranking.
 
-``split_between_words`` and ``ChunkTokenizer.split`` count tokens, as L-Eval's retrieval and LongBench v2's do.
+``split_between_words`` and ``ChunkTokenizer.split`` count tokens, like L-Eval's retrieval and LongBench v2's.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _NO_SPACES = re.compile("[^ ]+")
 
 
 def split(text: str, size: int) -> list[str]:
-    """Chunks of at most ``size`` words (see ``lbx.retrieval.chunks``), in the document's order.
+    """Split a text into chunks of at most ``size`` words (see ``lbx.retrieval.chunks``), in order.
 
-    Put together they are the text again, to the character. An empty text has none; one without a word has one.
+    Joined, the chunks are the text again, to the character. An empty text has no chunk; one without words has one.
 
     Raises:
         UsageError: size is less than 1.
@@ -50,7 +50,7 @@ def _cuts(text: str, size: int) -> list[int]:
     if ends[-1] != len(text):
         ends.append(len(text))
     cuts: list[int] = []
-    first, last_end, words_before_it = 0, 0, 0  # the chunk's first word; the end of the sentences it holds so far
+    first, last_end, words_before_it = 0, 0, 0  # first word of the chunk; end of its sentences so far
     for end in ends:
         count = bisect_left(starts, end)  # words up to here
         if count - first > size and words_before_it > first:
@@ -64,8 +64,9 @@ def _cuts(text: str, size: int) -> list[int]:
 
 
 def split_as_published(text: str, size: int) -> list[str]:
-    """``split_long_sentence`` of THUDM/LongBench: a sentence longer than ``size`` stays whole, and an empty text
-    between two ends of sentences becomes a space.
+    """Split like ``split_long_sentence`` of THUDM/LongBench.
+
+    A sentence longer than ``size`` stays whole, and an empty text between two ends of sentences becomes a space.
     """
     chunks = [""]
     held = 0
@@ -81,10 +82,10 @@ def split_as_published(text: str, size: int) -> list[str]:
 
 
 def split_between_words(text: str, size: int, tokenizer: ChunkTokenizer) -> list[str]:
-    """Chunks of at most ``size`` tokens, cut at spaces, as langchain's ``CharacterTextSplitter`` cuts for L-Eval.
+    """Split into chunks of at most ``size`` tokens at spaces, like langchain's ``CharacterTextSplitter`` for L-Eval.
 
-    Each word's tokens are counted apart, and each space between two words as one more. Several spaces become one, white
-    space around a chunk is dropped, and a word longer than a chunk is a chunk.
+    Each word's tokens are counted separately, and each space between two words as one more. Several spaces become one,
+    white space around a chunk is dropped, and a word longer than a chunk is a chunk.
     """
     words = _NO_SPACES.findall(text)
     space = tokenizer.counts([" "])[0]
@@ -113,12 +114,12 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
 
 def words(text: str) -> list[str]:
-    """Words of the text in lower case."""
+    """Lower-case words of a text."""
     return _WORD.findall(text.lower())
 
 
 class ChunkTokenizer:
-    """Counts tokens and cuts at them. What a text spells out of control tokens is text.
+    """Counts tokens and splits at them. Control tokens spelled out in a text are plain text.
 
     Args:
         file: a tokenizer.json.
@@ -159,9 +160,9 @@ class ChunkTokenizer:
         return [self._counts[text] for text in texts]
 
     def split(self, text: str, size: int) -> list[str]:
-        """Chunks of ``size`` tokens, wherever that cuts, as ``text_split`` in ``utils/retrieve.py`` of THUDM/LongCite.
+        """Split at every ``size`` tokens, like ``text_split`` in ``utils/retrieve.py`` of THUDM/LongCite.
 
-        A character whose tokens lie in two chunks is in neither: U+FFFD stands there.
+        A character split across two chunks becomes U+FFFD in each.
         """
         ids = self._tokenizer.encode(encodable(text), add_special_tokens=False).ids
         starts = range(0, len(ids), size)

@@ -1,14 +1,14 @@
-"""A way to retrieve: how documents are cut and how chunks are ranked, under a name that says both.
+"""Retrievers: a rule to split documents and a ranking of chunks, under a name that includes both.
 
-What the authors of the benchmarks do:
+Methods of the benchmarks' authors:
 
     LongBench v1    ``LongBench/retrieval`` of THUDM/LongBench: chunks of 500 words for BM25 (``BM25/BM25.sh``) and for
                     OpenAI's embeddings (``embedding/openai_embedding.sh``), 200 for contriever
                     (``contriever/mContriever.sh``); the best 3 or 7 (``--top_k`` of ``retrieval/pred.py``) are joined
-                    without anything between them, the best first. BM25 is by single characters (``bm25_characters``)
+                    without a separator, the best first. BM25 is by single characters (``bm25_characters``)
     LongBench v2    ``pred.py --rag N``: the best N in the document's order; chunks of 128 tokens of GLM-4's tokenizer,
-                    ranked by an embedding model of Zhipu's that is behind an interface only (``utils/retrieve.py`` of
-                    THUDM/LongCite, named in the README; the question it is asked with is not published)
+                    ranked by an embedding model of Zhipu's with only an API (``utils/retrieve.py`` of
+                    THUDM/LongCite, named in the README; the query text for it is not published)
     L-Eval          ``Baselines/turbo4k-retrieve-test.py`` of OpenLMLab/LEval: chunks of 1,024 tokens of GPT-2's
                     tokenizer, cut at spaces; BM25 by Elasticsearch or OpenAI's embeddings; the best 4, the best first
 """
@@ -43,14 +43,14 @@ Index = Callable[[Sequence[str]], Callable[[str], "Scores"]]
 
 @dataclass(frozen=True, slots=True)
 class RetrievalRules:
-    """What a family's authors retrieve with, where the user says nothing else.
+    """Default retrieval method of a benchmark family, from its authors.
 
     Attributes:
-        tokenizer: a model repository whose tokenizer.json measures chunks; "" where only words do.
-        tokens: of a chunk; None: chunks are measured in words.
-        between_words: chunks of tokens end at spaces; otherwise anywhere.
-        bm25: which BM25, a retriever's name.
-        recipe: what bundles the tokenizer.
+        tokenizer: model repository with the tokenizer.json that measures chunks; "" if only words do.
+        tokens: tokens per chunk; None if chunks are measured in words.
+        between_words: whether chunks of tokens end at spaces.
+        bm25: retriever name of the BM25 variant.
+        recipe: recipe that bundles the tokenizer.
     """
 
     tokenizer: str = ""
@@ -61,14 +61,14 @@ class RetrievalRules:
 
 
 class Cut(NamedTuple):
-    """A rule to cut documents; its name includes the size."""
+    """Rule to split documents; its name includes the size."""
 
     name: str
     split: Callable[[str], list[str]]
 
 
 class Embed(Protocol):
-    """An embedding function: texts to float32 vectors of shape (texts, dimensions)."""
+    """Embedding function: texts to float32 vectors of shape (texts, dimensions)."""
 
     def __call__(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]: ...
 
@@ -77,8 +77,8 @@ class Retriever:
     """Splits documents, ranks their chunks by questions, and keeps the last document's index for the next question.
 
     Args:
-        ranking: what ranks them, e.g. "bm25": chunks kept under a name are what it would retrieve again.
-        index: from chunks' texts to a function that scores them by a question.
+        ranking: name of the ranking, e.g. "bm25"; chunks stored under one name must be reproducible.
+        index: function from chunks' texts to a function that scores them by a question.
         later_first: see ``best``.
     """
 
@@ -90,7 +90,7 @@ class Retriever:
         self._last: tuple[str, list[str], Callable[[str], Scores]] | None = None
 
     def retrieve(self, document: str, query: str, n: int) -> list[Chunk]:
-        """The n chunks that fit the query best, in the document's order; [] for an empty document.
+        """Retrieve the n best chunks for a query, in the document's order; [] for an empty document.
 
         Raises:
             UsageError: n is less than 1.
@@ -100,19 +100,19 @@ class Retriever:
 
     def _indexed(self, document: str) -> tuple[list[str], Callable[[str], Scores]]:
         if self._last is None or self._last[0] != document:
-            self._last = None  # should the next line fail, nothing stale is left, nor two indices at once
+            self._last = None  # frees the old index first, and leaves no stale one if the next line fails
             texts = self._split(document)
             self._last = (document, texts, self._index(texts))
         return self._last[1:]
 
 
 def cut_words(size: int, ranking: str = BM25) -> Cut:
-    """Chunks of so many words; with the ranking of LongBench's script they are cut as it cuts them."""
+    """Rule for chunks of ``size`` words; with the ranking of LongBench's script, split like that script."""
     return Cut(f"{size} words", partial(split_as_published if ranking == BM25_CHARACTERS else split, size=size))
 
 
 def bm25_retriever(cut: int | Cut = BM25_SIZE, ranking: str = BM25) -> Retriever:
-    """A retriever by a kind of BM25.
+    """Build a retriever with a BM25 variant.
 
     Args:
         cut: a number means words.
@@ -124,19 +124,19 @@ def bm25_retriever(cut: int | Cut = BM25_SIZE, ranking: str = BM25) -> Retriever
 
 
 def embedding_retriever(embed: Embed, name: str, fingerprint: str, cut: int | Cut = EMBEDDING_SIZE) -> Retriever:
-    """A retriever by an embedding model.
+    """Build a retriever with an embedding model.
 
     Args:
-        embed: its function, e.g. ``Embedder.embed``.
-        name, fingerprint: of ``EmbedderInfo``.
-        cut: a number means words; what a model cannot read of a chunk, it ignores.
+        embed: embedding function, e.g. ``Embedder.embed``.
+        name, fingerprint: values from ``EmbedderInfo``.
+        cut: a number means words; the model ignores the end of chunks that are too long for it.
     """
 
     def index(texts: Sequence[str]) -> Callable[[str], Scores]:
         vectors = embed(texts) if texts else None
 
         def score(query: str) -> Scores:
-            assert vectors is not None  # no query is scored against no chunks
+            assert vectors is not None  # an empty document is never scored
             return cosine(embed([query], query=True)[0], vectors)
 
         return score
@@ -149,14 +149,14 @@ K1, B = 1.5, 0.75
 
 
 def bm25(texts: Sequence[str], tokenize: Tokenize = words) -> Callable[[str], Scores]:
-    """Index texts; the function that comes back scores each of them by a question.
+    """Index texts and return a function that scores each of them by a question.
 
-    Lucene's BM25 with k1 = 1.5 and b = 0.75, as the library bm25s computes it, in float64. A word that a question
-    repeats counts each time. A text without a word of the question scores 0.
+    Lucene's BM25 with k1 = 1.5 and b = 0.75, as computed by the library bm25s, in float64. Repeated words of a question
+    count each time. A text without a word of the question scores 0.
 
     Args:
         texts: the chunks.
-        tokenize: a text's terms, the same for chunks and questions.
+        tokenize: function that splits chunks and questions into terms.
     """
     import numpy as np
 
@@ -176,17 +176,17 @@ def bm25(texts: Sequence[str], tokenize: Tokenize = words) -> Callable[[str], Sc
 def _bm25_index(terms: list[list[str]]) -> Any:
     import bm25s  # type: ignore[import-untyped, unused-ignore]
 
-    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it asks for its own debug lines
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it enables its own debug lines
     index = bm25s.BM25(k1=K1, b=B, method="lucene", dtype="float64", backend="numpy", csc_backend="numpy")
     index.index(terms, show_progress=False)
     return index
 
 
 def bm25_characters(texts: Sequence[str]) -> Callable[[str], Scores]:
-    """The same by single characters, as LongBench v1's ``retrieval/BM25/generate_BM25.py`` ranks.
+    """Index texts by single characters, like LongBench v1's ``retrieval/BM25/generate_BM25.py``.
 
-    It hands strings to ``BM25Okapi`` of rank_bm25, which expects lists of words. Scores are that library's to the bit:
-    k1 = 1.5, b = 0.75, and a quarter of the mean idf where a character stands in more than half of the chunks.
+    That script passes strings to ``BM25Okapi`` of rank_bm25, which expects lists of words. Scores equal that library's
+    to the bit: k1 = 1.5, b = 0.75, and a quarter of the mean idf for characters in more than half of the chunks.
     """
     import numpy as np
 
@@ -201,7 +201,7 @@ def bm25_characters(texts: Sequence[str]) -> Callable[[str], Scores]:
             scores = np.array([one[term] for one in counted])
             terms[term] = idf.get(term, 0.0) * (scores * (K1 + 1) / (scores + norm))
         total = np.zeros(len(texts))
-        for term in question:  # one after the other: float sums depend on their order, and ties on the last bit
+        for term in question:  # sequentially: float sums depend on their order, and ties on the last bit
             total += terms[term]
         return total
 
@@ -222,11 +222,11 @@ _UNICODE_WORD = re.compile(
 
 
 def bm25_elasticsearch(texts: Sequence[str]) -> Callable[[str], Scores]:
-    """The same as Elasticsearch ranks for langchain's ``ElasticSearchBM25Retriever``, which L-Eval's baseline uses.
+    """Index texts like Elasticsearch for langchain's ``ElasticSearchBM25Retriever``, which L-Eval's baseline uses.
 
-    k1 = 2, b = 0.75, over words by Unicode's rules ("3.5" and "don't" are one, a Chinese character is one), and with
-    lengths that Lucene keeps in a byte, above 40 rounded down to four binary digits. So ranked, the published BM25 rows
-    come out (see ``tests/retrieval/test_leval_retrieval.py``).
+    k1 = 2, b = 0.75, over words by Unicode's rules ("3.5" and "don't" are one word, each Chinese character is one), and
+    with lengths that Lucene keeps in a byte, above 40 rounded down to four binary digits. This ranking reproduces the
+    published BM25 rows (see ``tests/retrieval/test_leval_retrieval.py``).
     """
     import numpy as np
 
@@ -251,14 +251,14 @@ def bm25_elasticsearch(texts: Sequence[str]) -> Callable[[str], Scores]:
 
 
 def _kept_length(length: int) -> int:
-    """A field's length as Lucene's ``SmallFloat.intToByte4`` keeps it."""
+    """Field length after Lucene's ``SmallFloat.intToByte4``."""
     beyond = length - 24
     shift = max(0, beyond.bit_length() - 4) if beyond > 0 else 0
     return 24 + (beyond >> shift << shift)
 
 
 def cosine(question: NDArray[np.float32], vectors: NDArray[np.float32]) -> Scores:
-    """Cosine between a question's vector, shape (d,), and chunks' vectors, shape (n, d); 0 where one is zero."""
+    """Cosines between a question's vector, shape (d,), and chunks' vectors, shape (n, d); 0 if either is zero."""
     import numpy as np
 
     left, right = question.astype(np.float64), vectors.astype(np.float64)
@@ -268,11 +268,11 @@ def cosine(question: NDArray[np.float32], vectors: NDArray[np.float32]) -> Score
 
 
 def best(texts: Sequence[str], scores: Sequence[float] | Scores, n: int, *, later_first: bool = False) -> list[Chunk]:
-    """The n chunks with the largest scores, in the document's order. Fewer chunks than n are all returned.
+    """Select the n chunks with the largest scores, in the document's order; fewer chunks than n are all returned.
 
     Args:
         texts: all chunks of the document.
-        later_first: of equal ones the later ranks first, as rank_bm25 has it; otherwise the earlier.
+        later_first: whether later chunks win ties, like in rank_bm25; otherwise earlier ones.
 
     Raises:
         UsageError: n is less than 1.

@@ -1,1 +1,1 @@
-"""How sure a number is: intervals, differences, and the tails they need, on numpy and ``math`` alone."""
+"""Uncertainty of scores: intervals, differences, and the tail probabilities they need, on numpy and ``math`` only."""

@@ -1,8 +1,8 @@
-"""How far those who judge the same things agree: percent, Cohen's kappa, Krippendorff's alpha, Kendall's tau.
+"""Agreement of raters: percent, Cohen's kappa, Krippendorff's alpha, Kendall's tau.
 
 Cohen, Educational and Psychological Measurement 20, 1960, and Psychological Bulletin 70, 1968 (weights); Krippendorff,
-Content Analysis, chapter 12; Kendall, Biometrika 33, 1945 (tau-b). What cannot be told is None: where all ratings are
-the same there is nothing that chance could have made otherwise.
+Content Analysis, chapter 12; Kendall, Biometrika 33, 1945 (tau-b). A value that is undefined is None: if all ratings
+are equal, chance could not have produced anything else.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _SEED = 20240501
 
 
 def percent_agreement(first: Sequence[Hashable], second: Sequence[Hashable]) -> float | None:
-    """The share, in 0..1, of things of which two raters say the same; None without any."""
+    """Share of items, in 0..1, that two raters rate equally; None without items."""
     return sum(a == b for a, b in zip(first, second, strict=True)) / len(first) if first else None
 
 
 def kappa(first: Sequence[Any], second: Sequence[Any], *, quadratic: bool = False) -> float | None:
-    """Cohen's kappa of two raters of the same things.
+    """Cohen's kappa of two raters of the same items.
 
     Args:
-        quadratic: ratings are numbers, and a disagreement weighs as the square of their distance.
+        quadratic: ratings are numbers, and a disagreement is weighted by the square of their distance.
     """
     values = sorted({*first, *second})
     if not values:
@@ -46,7 +46,7 @@ def kappa(first: Sequence[Any], second: Sequence[Any], *, quadratic: bool = Fals
 
 
 class Alpha(NamedTuple):
-    """Krippendorff's alpha, and the 95% interval of the bootstrap; None where they cannot be told."""
+    """Krippendorff's alpha and its 95% bootstrap interval; None for undefined values."""
 
     value: float | None
     low: float | None = None
@@ -59,9 +59,9 @@ def alpha(
     """Krippendorff's alpha.
 
     Args:
-        items: the ratings that each thing has, in any order, by as few or many raters as it has; one alone says
-            nothing. Numbers, but for ``nominal``, for which they need an order only.
-        clusters: of each thing: what belongs together is drawn together.
+        items: ratings of each item, in any order and by any number of raters; an item with a single rating adds no
+            information. Ratings are numbers, except for ``nominal``, which only needs them to be sortable.
+        clusters: cluster of each item; the bootstrap draws whole clusters.
     """
     pairable = [at for at, ratings in enumerate(items) if len(ratings) > 1]
     values = sorted({rating for at in pairable for rating in items[at]})
@@ -81,20 +81,20 @@ def alpha(
     shares = np.full(len(labels), 1 / len(labels))
     draws = np.random.default_rng(_SEED).multinomial(len(labels), shares, _RESAMPLES).astype(float)
     drawn = _alphas((draws @ held.reshape(len(labels), -1)).reshape(-1, *held.shape[1:]), values, level)
-    # A sample whose ratings are all the same has no disagreement.
+    # A bootstrap sample with equal ratings has no disagreement.
     low, high = np.quantile(np.where(np.isfinite(drawn), drawn, 1.0), (0.025, 0.975))
     return Alpha(estimate, float(low), float(high))
 
 
 def _alphas(coincidences: Floats, values: Sequence[Any], level: Level) -> Floats:
-    """1 - observed / expected disagreement of each matrix of coincidences; no number where all say the same."""
+    """1 - observed / expected disagreement of each coincidence matrix; NaN if all ratings are equal."""
     totals = coincidences.sum(1)
     n = totals.sum(1)
     if level == "nominal":
         observed = n - np.trace(coincidences, axis1=1, axis2=2)
         expected = n**2 - (totals**2).sum(1)
     else:
-        # The squared distance of ranks, or of the values; of ranks, half of a value's own ratings lie below it.
+        # Squared distance of ranks or of values; the rank of a value counts half of the ratings equal to it.
         places = np.cumsum(totals, 1) - totals / 2 if level == "ordinal" else np.array([values], float) + 0 * totals
         places -= ((totals * places).sum(1) / np.maximum(n, 1))[:, None]
         squares = (totals * places**2).sum(1)
@@ -105,13 +105,13 @@ def _alphas(coincidences: Floats, values: Sequence[Any], level: Level) -> Floats
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Kendall's tau-b of two orders of the same things; None where one of them puts all in one place."""
+    """Kendall's tau-b of two rankings of the same items; None if one of them ties all items."""
     a, b = (np.sign(np.subtract.outer(*[np.asarray(one, float)] * 2)) for one in (first, second))
     pairs = math.sqrt(float((a != 0).sum()) * float((b != 0).sum()))
     return float((a * b).sum()) / pairs if pairs else None
 
 
 def majority(verdicts: Sequence[Hashable]) -> Hashable | None:
-    """What more than half say; None where no verdict has that."""
+    """Verdict of more than half of the raters; None without a majority."""
     ((most, count),) = Counter(verdicts).most_common(1) or [(None, 0)]
     return most if 2 * count > len(verdicts) else None

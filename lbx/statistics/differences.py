@@ -1,4 +1,4 @@
-"""Two runs on the same samples: the difference, how sure it is, and what it would take to be surer."""
+"""Differences of two runs on the same samples, their uncertainty, and the samples needed to decide them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _EXACT_EPSILON = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The second number less the first, on samples that both have.
+    """Second score minus the first, on common samples.
 
     Attributes:
-        interval: of the difference.
-        low_90, high_90: its 90% interval, wider where few differ, so that it seldom lies within a margin wrongly.
-        p: of no difference, both sides; None where nothing can be said.
-        test: "t", "mcnemar" or "sign flips": what p is of.
-        wins, ties, losses: samples on which the second scored more, the same, less.
-        detectable: the difference that as many samples show in four of five cases; None without a standard error.
+        interval: 95% interval of the difference.
+        low_90, high_90: its 90% interval, widened if few clusters differ, so that it seldom lies within a margin
+            wrongly.
+        p: two-sided p value of no difference; None if it cannot be computed.
+        test: test that p comes from: "t", "mcnemar" or "sign flips".
+        wins, ties, losses: samples that the second run scores higher, equal, lower on.
+        detectable: difference that this number of samples detects in four of five cases; None without a standard error.
     """
 
     interval: Interval
@@ -39,10 +40,10 @@ class Difference:
 
 
 def difference(first: Estimate, second: Estimate) -> Difference:
-    """Compare two numbers made alike, sample by sample; those that only one of them has must be left out before.
+    """Compare two estimates sample by sample; samples without a counterpart must be removed before.
 
     Raises:
-        ValueError: they are not made of the same samples.
+        ValueError: the estimates have different samples.
     """
     a, b = first.of_samples, second.of_samples
     if [one.weight for one in a.strata] != [one.weight for one in b.strata]:
@@ -50,7 +51,7 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     if a.rows != b.rows:
         b = replace(b, strata=tuple(_in_order(y, x.samples) for x, y in zip(a.strata, b.strata, strict=True)))
     made = a.design
-    with np.errstate(invalid="ignore"):  # of scores that are none, which a foreign tool wrote
+    with np.errstate(invalid="ignore"):  # scores that a foreign tool wrote may be NaN
         values = b.values - a.values
     estimate = interval_of(made, values, bounded=False)
     if estimate.method == "no number":
@@ -58,7 +59,7 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     shares = made.share * values
     parts = made.added(shares)
     parts = parts[np.abs(parts) > _EXACT_EPSILON * np.abs(shares).max(initial=_EXACT_EPSILON)]
-    each = values  # a sample's differences, which may have a part in several strata, together
+    each = values  # differences of a sample, summed over its strata
     if len(values) > made.n:
         _, codes = np.unique(np.concatenate([one.samples for one in a.strata]), return_inverse=True)
         each = np.asarray(np.bincount(codes, shares), float)
@@ -68,7 +69,7 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     p, test = (mcnemar(wins, losses), "mcnemar") if exact else _tested(estimate, parts)
     low_90 = high_90 = detectable = None
     if estimate.se and estimate.df:
-        # The rule of three: where few differ, that many more might.
+        # Rule of three: if few clusters differ, that many more might.
         unseen = 3 * np.abs(parts).max(initial=0) ** 2 if len(parts) < min(FEW, estimate.clusters) else 0.0
         half = t_quantile(0.95, estimate.df) * math.sqrt(estimate.se**2 + unseen)
         low_90, high_90 = estimate.value - half, estimate.value + half
@@ -77,7 +78,7 @@ def difference(first: Estimate, second: Estimate) -> Difference:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Each p corrected for there being all of them (Holm, Scandinavian Journal of Statistics 6, 1979)."""
+    """Correct p values for multiple testing (Holm, Scandinavian Journal of Statistics 6, 1979)."""
     adjusted, largest = [0.0] * len(ps), 0.0
     for place, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
         largest = max(largest, min(1.0, (len(ps) - place) * ps[index]))
@@ -86,12 +87,12 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def mcnemar(wins: int, losses: int) -> float:
-    """The exact p of as uneven a share of wins and losses, both sides."""
+    """Exact two-sided p value of a split of wins and losses that is at least this uneven."""
     return min(1.0, 2 * binomial_tail(min(wins, losses), wins + losses, 0.5)) if wins + losses else 1.0
 
 
 def sign_flips(parts: Sequence[float]) -> float:
-    """The share of all ways to flip the parts' signs that give as large a sum: exact, for a handful of parts."""
+    """Share of all sign assignments whose sum is at least as large: exact, for a handful of parts."""
     sums = np.zeros(1)
     for part in parts:
         sums = np.concatenate([sums + part, sums - part])
@@ -100,8 +101,9 @@ def sign_flips(parts: Sequence[float]) -> float:
 
 
 def samples_needed(difference: Difference, margin: float) -> int | None:
-    """How many samples like these would decide, in four of five cases: that there is this difference, or that any is
-    within the margin, whichever takes fewer. None where nothing is known of the spread.
+    """Number of similar samples that decide in four of five cases; None if the spread is unknown.
+
+    Deciding means detecting this difference or showing that any difference is within the margin, whichever takes fewer.
     """
     se, value, n = difference.interval.se, abs(difference.interval.value), difference.interval.n
     if not se:
@@ -114,18 +116,18 @@ def samples_needed(difference: Difference, margin: float) -> int | None:
 
 
 def _tested(interval: Interval, parts: Floats) -> tuple[float | None, str]:
-    """Of no difference, by what each cluster that differs adds to it."""
+    """p value of no difference, and its test, from the contribution of each cluster that differs."""
     if len(parts) < FEW:
         return sign_flips(parts.tolist()), "sign flips"
     if not interval.se and ((parts > 0).all() or (parts < 0).all()):
-        return 2.0 ** (1 - len(parts)), "sign flips"  # of all ways only two give as much
+        return 2.0 ** (1 - len(parts)), "sign flips"  # only two assignments have a sum this large
     if not interval.se or not interval.df:
         return None, "t"
     return min(1.0, 2 * t_tail(abs(interval.value) / interval.se, interval.df)), "t"
 
 
 def _in_order(stratum: Stratum, samples: Codes) -> Stratum:
-    """The stratum's rows in another's order: which of several answers is the best decides where its sample stands."""
+    """Reorder a stratum's rows by the samples of another: the choice of the best answer changes a sample's position."""
     held = stratum.samples
     if np.array_equal(held, samples):
         return stratum

@@ -1,16 +1,17 @@
-"""One rule for the interval of every number: CR2 with Bell and McCaffrey's degrees of freedom, Wilson's near 0 and 1.
+"""One rule for all intervals: CR2 with Bell and McCaffrey's degrees of freedom, Wilson's near 0 and 1.
 
-A number is a weighted sum of means, one a stratum (a task, or a part of one). Rows of one cluster (a document) go
-together, also across strata. With h = a cluster's share of a stratum's rows and r = the sum of its residuals there,
+A score is a weighted sum of means, with one mean per stratum (a task, or a part of one). Rows of one cluster (a
+document) are dependent, also across strata. With h = a cluster's share of a stratum's rows and r = the sum of its
+residuals there,
 
     SE^2 = sum over clusters of (sum over strata of weight / n x r / sqrt(1 - h))^2
 
-which is Bell and McCaffrey's CR2 (Survey Methodology 28, 2002) for strata's means, in closed form; so are the degrees
-of freedom of its Student's t. Without shared documents it is the t interval of a mean. Repeating every row of a cluster
-changes nothing, so that several answers to one question never count as several questions.
+which is Bell and McCaffrey's CR2 (Survey Methodology 28, 2002) for means of strata, in closed form; the degrees of
+freedom of its Student's t come from the same paper. Without shared documents it is the t interval of a mean. Repeating
+every row of a cluster changes no number, so several answers to one question never count as several questions.
 
-Where fewer than ten clusters (or, of fewer than ten, not all) have a score above 0, or below 1, the distribution is too
-skew for t: Wilson's interval at the effective number of samples stands there (Korn and Graubard, same journal 24,
+If fewer than ten clusters (or, with fewer than ten, not all) have a score above 0, or below 1, the distribution is too
+skewed for t: Wilson's interval at the effective number of samples replaces it (Korn and Graubard, same journal 24,
 1998).
 """
 
@@ -29,34 +30,34 @@ import numpy.typing as npt
 from lbx.statistics.tails import normal_quantile, t_quantile
 
 FEW = 10
-"""With fewer clusters than these on one side, t's interval is not to be trusted."""
+"""Clusters needed on each side for a t interval."""
 
 _END = 1e-6
-"""As near to 0 or 1 a score counts as being there: the best ROUGE of some scripts is 0.999999995."""
+"""Distance at which a score counts as 0 or 1: the best ROUGE of some scripts is 0.999999995."""
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
 
 _KNOWN: defaultdict[Hashable, int] = defaultdict(count().__next__)
-"""Labels by number, as long as the process lives: arrays of numbers are sorted and compared in no time."""
+"""Labels by code, kept as long as the process lives: integer arrays are fast to sort and compare."""
 
 
 def coded(labels: Iterable[Hashable]) -> Codes:
-    """A number for each label, the same for the same."""
+    """Integer codes of labels; equal labels have equal codes."""
     return np.fromiter(map(_KNOWN.__getitem__, labels), np.int64)
 
 
 def labels_of(codes: Iterable[int]) -> list[Hashable]:
-    """What ``coded`` made the numbers of."""
+    """Labels of the codes that ``coded`` returned."""
     every = list(_KNOWN)
     return [every[code] for code in codes]
 
 
 def _by_turn(codes: Codes) -> tuple[Codes, Codes]:
-    """The first row of each code, and each row's code by its turn among them.
+    """First row of each code, and each row's code numbered by first appearance.
 
-    By the codes themselves, sums' last digits would depend on what the process had numbered before.
+    Using the codes themselves would make the last digits of sums depend on labels that the process coded before.
     """
     _, first, code = np.unique(codes, return_index=True, return_inverse=True)
     turns = np.argsort(first)
@@ -67,13 +68,12 @@ def _by_turn(codes: Codes) -> tuple[Codes, Codes]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stratum:
-    """The rows of one mean.
+    """Rows of one mean.
 
     Attributes:
-        samples, clusters: a label a row, kept as ``coded`` has it; rows of one label belong together, in other strata,
-            too.
-        values: a score a row, whose mean the stratum's is. Of a number that is no mean of scores: its linearisation,
-            which has that number for a mean, and a row's influence as its distance from it.
+        samples, clusters: codes of each row (see ``coded``); equal codes belong together, also across strata.
+        values: scores of the rows; their mean is the mean of the stratum. If the number is no mean of scores, its
+            linearisation: values with this number as mean, and each row's influence as distance from it.
     """
 
     weight: float
@@ -88,25 +88,24 @@ class Stratum:
                 object.__setattr__(self, name, coded(labels))
 
     def at(self, places: Codes | npt.NDArray[np.bool_]) -> Stratum:
-        """Some of the rows."""
         return Stratum(self.weight, self.samples[places], self.clusters[places], self.values[places])
 
     def of_samples(self) -> Stratum:
-        """A row a sample, with the mean of its values."""
+        """Average the rows of each sample into one row."""
         first, codes = _by_turn(self.samples)
         return replace(self.at(first), values=np.bincount(codes, self.values) / np.bincount(codes))
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A number and how sure it is.
+    """Value with its interval.
 
     Attributes:
-        low, high: of the 95% interval; None where ``method`` says why there is none.
-        se, df: the standard error and its degrees of freedom.
-        n, clusters: how many samples and how many clusters the number is made of.
-        method: "t", "wilson", or why there is no interval: "one cluster", "all alike", "no number".
-        within: the share of se squared that more answers to the same samples would take away; None with one each.
+        low, high: bounds of the 95% interval; None if ``method`` gives a reason.
+        se, df: standard error and its degrees of freedom.
+        n, clusters: number of samples and of clusters.
+        method: "t", "wilson", or the reason for a missing interval: "one cluster", "all alike", "no number".
+        within: share of se squared that more answers to the same samples would remove; None with one answer each.
     """
 
     value: float
@@ -121,7 +120,7 @@ class Interval:
 
 
 class Design:
-    """What an interval depends on beside the values: which row is of which sample, cluster and stratum."""
+    """Sample, cluster and stratum of each row: everything but the values that an interval depends on."""
 
     def __init__(self, weights: Sequence[float], sizes: Sequence[int], samples: Codes, clusters: Codes) -> None:
         self.stratum: Codes = np.repeat(np.arange(len(sizes)), sizes)
@@ -135,7 +134,7 @@ class Design:
         if self.n < len(samples):
             first, unit = _by_turn(samples * len(sizes) + self.stratum)
             self._unit = unit if len(first) < len(unit) else None
-        # A cell is what one cluster has of one stratum.
+        # A cell has the rows of one cluster in one stratum.
         cells, self.cell = np.arange(self.clusters), self.cluster
         if len(sizes) > 1:
             cells, self.cell = np.unique(self.cluster * len(sizes) + self.stratum, return_inverse=True)
@@ -161,30 +160,30 @@ class Design:
 
     @property
     def alone(self) -> bool:
-        """Whether no sample has several rows of a stratum."""
+        """Whether each sample has a single row per stratum."""
         return self._unit is None
 
     def means(self, values: Floats) -> Floats:
-        """The strata's means, whose weighted sum is the number."""
+        """Means of the strata; their weighted sum is the score."""
         return np.asarray(np.bincount(self.stratum, values) / self.sizes)
 
     def variance(self, values: Floats, means: Floats) -> float:
-        """SE squared: the sum of the squares of what each cluster adds to the number's error."""
+        """Squared standard error: sum of squares of each cluster's contribution to the error."""
         cells: Floats = np.bincount(self.cell, values - means[self.stratum]) * self._factor
         clusters = cells if len(cells) == self.clusters else np.bincount(self.of_cluster, cells)
         return float((clusters**2).sum())
 
     def added(self, each: Floats) -> Floats:
-        """What each cluster has of the number, from what each row has of it."""
+        """Sum the contributions of rows by cluster."""
         return each if self.clusters == len(each) else np.asarray(np.bincount(self.cluster, each))
 
     def clusters_of(self, rows: npt.NDArray[np.bool_]) -> int:
-        """How many clusters have any of some rows."""
+        """Number of clusters with at least one of these rows."""
         held = rows if self.clusters == len(rows) else np.bincount(self.cluster[rows])
         return int(np.count_nonzero(held))
 
     def within(self, values: Floats) -> float | None:
-        """The part of SE squared that comes of answers to one sample differing; None where each has one."""
+        """Part of the squared standard error from differing answers to one sample; None with one answer each."""
         if self._unit is None:
             return None
         answers = np.bincount(self._unit)
@@ -195,18 +194,17 @@ class Design:
 
 @lru_cache(maxsize=1024)
 def _design(weights: tuple[float, ...], sizes: tuple[int, ...], samples: bytes, clusters: bytes) -> Design:
-    """Runs over the same samples share one."""
+    """Cached, so that runs over the same samples share a design."""
     return Design(weights, sizes, np.frombuffer(samples, np.int64), np.frombuffer(clusters, np.int64))
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number as a weighted sum of means.
+    """Score as a weighted sum of means.
 
     Attributes:
-        clustered: whether every row's cluster is known; where it is not, the row stands alone.
-        linear: whether the same number over a part of the samples is the sum over that part; it is not, where values
-            are linearised.
+        clustered: whether every row's cluster is known; a row without a known cluster is its own cluster.
+        linear: whether the score of a subset of samples is the sum over that subset; false for linearised values.
     """
 
     strata: tuple[Stratum, ...]
@@ -215,7 +213,7 @@ class Estimate:
 
     @cached_property
     def rows(self) -> tuple[tuple[int, ...], bytes]:
-        """The strata's sizes and all rows' samples: what is the same where two numbers are made of the same."""
+        """Sizes of the strata and samples of all rows, to compare two estimates by."""
         return tuple(len(one.values) for one in self.strata), b"".join(one.samples.tobytes() for one in self.strata)
 
     @cached_property
@@ -236,25 +234,26 @@ class Estimate:
 
     @cached_property
     def of_samples(self) -> Estimate:
-        """The same with a row a sample: the mean of its answers."""
+        """Average the answers of each sample into one row."""
         return self if self.design.alone else replace(self, strata=tuple(one.of_samples() for one in self.strata))
 
     @property
     def of_one_cluster(self) -> bool:
-        """Whether a mean is over several rows of one cluster alone."""
+        """Whether a stratum has several rows, all in one cluster."""
         return any(len(one.clusters) > 1 and (one.clusters == one.clusters[0]).all() for one in self.strata)
 
     def alone(self) -> Estimate:
-        """The same with every sample as its own cluster."""
+        """Make every sample its own cluster."""
         strata = tuple(Stratum(one.weight, one.samples, one.samples, one.values) for one in self.strata)
         return Estimate(strata, clustered=False, linear=self.linear)
 
     @classmethod
     def average(cls, parts: Sequence[Estimate]) -> Estimate:
-        """The mean of some numbers, each counting alike.
+        """Average estimates with equal weights.
 
-        A part that is all about one cluster says nothing of others: its samples stand alone there, so that the
-        average has an interval, which may be too narrow. Where all parts are about the same one it has none, as they.
+        A part with a single cluster has no spread between clusters: its samples become their own clusters, so that the
+        average has an interval, which may be too narrow. If all parts have the same single cluster, the average has no
+        interval, like the parts.
         """
         held = [one.clusters for part in parts for one in part.strata if len(one.clusters)]
         if any((clusters != held[0][0]).any() for clusters in held):
@@ -268,17 +267,17 @@ class Estimate:
 
 
 def interval(estimate: Estimate, level: float = 0.95, *, bounded: bool = True) -> Interval:
-    """The interval of a number.
+    """Confidence interval of an estimate.
 
     Args:
-        level: how often such an interval holds the number of all questions of the kind.
-        bounded: whether scores lie in 0..1, as all but differences do.
+        level: probability that the interval covers the score on all questions of this kind.
+        bounded: whether scores are in 0..1; true for everything except differences.
     """
     return interval_of(estimate.design, estimate.values, level, bounded=bounded)
 
 
 def interval_of(made: Design, values: Floats, level: float = 0.95, *, bounded: bool = True) -> Interval:
-    """The interval of the number that these values have in a design."""
+    """Confidence interval of these values in a design."""
     means = made.means(values)
     value = float(made.weights @ means) if made.n else math.nan
     if not math.isfinite(value):
@@ -306,11 +305,11 @@ def interval_of(made: Design, values: Floats, level: float = 0.95, *, bounded: b
 
 
 def wilson(p: float, n: float, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's interval of a share p of n, which need not be whole."""
+    """Wilson's interval of a share p of n, which may be fractional."""
     z = normal_quantile(0.5 + level / 2)
     middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     low, high = (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
-    return max(min(low, p), 0.0), min(max(high, p), 1.0)  # rounding alone could leave p outside at 0 and at 1
+    return max(min(low, p), 0.0), min(max(high, p), 1.0)  # rounding could leave p outside at 0 and 1
 
 
 def _one_sided(made: Design, values: Floats) -> bool:
@@ -319,7 +318,7 @@ def _one_sided(made: Design, values: Floats) -> bool:
 
 
 def _effective(value: float, se: float, made: Design, level: float) -> float:
-    if se == 0 or not 0 < value < 1:  # scores above 1, as a foreign tool may write, can have a mean of 1
+    if se == 0 or not 0 < value < 1:  # a foreign tool may write scores above 1, with a mean of 1
         return made.clusters
     at = 0.5 + level / 2
     ratio = t_quantile(at, made.n - 1) / t_quantile(at, made.df) if made.n > 1 else 1.0

@@ -1,7 +1,7 @@
 """Tails and quantiles of the normal, Student's t and the binomial distribution.
 
-They are right to nine digits and more with up to 100,000 degrees of freedom. SciPy has them, too; loading
-its part of them takes seconds, and a container carries its 100 MB.
+They are accurate to at least nine digits up to 100,000 degrees of freedom. SciPy has them, too, but its import takes
+seconds, and it would add 100 MB to a container.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def normal_tail(z: float) -> float:
 
 
 def t_tail(t: float, df: float) -> float:
-    """P(T > t) of Student's t with ``df`` > 0 degrees of freedom, which need not be whole."""
+    """P(T > t) of Student's t with ``df`` > 0 degrees of freedom, which may be fractional."""
     if t < 0:
         return 1 - t_tail(-t, df)
     if math.isinf(t):
@@ -30,7 +30,7 @@ def t_tail(t: float, df: float) -> float:
 
 
 def binomial_tail(k: int, n: int, p: float) -> float:
-    """P(X <= k) of n tries that succeed with probability p."""
+    """P(X <= k) of n trials with success probability p."""
     if k < 0:
         return 0.0
     return 1.0 if k >= n else _beta(1 - p, p, n - k, k + 1)
@@ -56,18 +56,18 @@ def t_quantile(p: float, df: float) -> float:
 
 
 def _upper(p: float, start: float, tail: Callable[[float], float], density: Callable[[float], float]) -> float:
-    """Where a tail that is convex beyond ``start`` is p. Newton's steps come from the left and never overshoot."""
+    """Solve tail(x) = p for a tail that is convex beyond ``start``; Newton's steps approach from the left."""
     value = start
     for _ in range(_STEPS):
         step = (tail(value) - p) / density(value)
         value += step
-        if abs(step) <= 1e-10 * (1 + value):  # the error left is of its square's size
+        if abs(step) <= 1e-10 * (1 + value):  # the remaining error is of the order of its square
             break
     return value
 
 
 def _beta(x: float, rest: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b); ``rest`` is 1 - x, which is exact where x is near 1."""
+    """Regularised incomplete beta function I_x(a, b); ``rest`` is 1 - x, exact for x near 1."""
     if x <= 0 or rest <= 0:
         return float(x > 0)
     if x > (a + 1) / (a + b + 2):
@@ -80,7 +80,7 @@ def _fraction(x: float, a: float, b: float) -> float:
     """The continued fraction of I_x(a, b), by Lentz's method (Abramowitz and Stegun 26.5.8)."""
     c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or _TINY)
     fraction, both = d, a + b
-    for m in range(1, _STEPS):  # of a large comparison's time a tenth goes here
+    for m in range(1, _STEPS):  # a tenth of the time of a large comparison
         even = a + 2 * m
         term = m * (b - m) * x / ((even - 1) * even)
         d = 1 / (1 + term * d or _TINY)

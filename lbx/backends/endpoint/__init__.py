@@ -1,1 +1,1 @@
-"""Any server that speaks the OpenAI protocol."""
+"""Backend for servers that speak the OpenAI protocol."""

@@ -1,4 +1,4 @@
-"""Requests as an OpenAI-compatible server takes them, and its answers as lbx keeps them."""
+"""Convert requests into parameters of OpenAI-compatible servers, and their replies into completions."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _MOST_COUNTED = (1 << 31) - 1
 
 
 def parameters(request: Request, kind: str, *, with_stop: bool) -> dict[str, Any]:
-    """What of a request every kind of prompt needs: budget, sampling, stop strings.
+    """Request parameters common to all kinds of prompts: budget, sampling, stop strings.
 
-    Greedy answers must come from the plain logits: servers that put a penalty on repetition by default, or take one
-    from the model's files, are told not to.
+    Greedy answers must come from the unmodified logits: servers that penalise repetition by default, or take a penalty
+    from the model's files, get explicit neutral values.
 
     Args:
-        kind: one of ``SERVERS``; unknown servers are sent OpenAI's parameters, and others only where they matter.
+        kind: one of ``SERVERS``; unknown servers get OpenAI's parameters, and others only if they matter.
     """
     sampling = request.sampling
     values: dict[str, Any] = {
@@ -43,7 +43,7 @@ def parameters(request: Request, kind: str, *, with_stop: bool) -> dict[str, Any
             values["top_k"] = sampling.top_k or (-1 if kind in _TORCH else 0)
         if sampling.min_p or known:
             values["min_p"] = sampling.min_p
-        if kind == "llama-server":  # its own order cuts first and heats then; transformers, vLLM and lbx heat first
+        if kind == "llama-server":  # by default it applies temperature last; transformers, vLLM and lbx, first
             values["samplers"] = ["temperature", "top_k", "top_p", "min_p"]
     if kind in LLAMA:
         values["repeat_penalty"] = 1.0
@@ -55,21 +55,21 @@ def parameters(request: Request, kind: str, *, with_stop: bool) -> dict[str, Any
 
 
 def seed(request: Request) -> int:
-    """The seed of one sampled answer: another one for each sample and iteration, below 2**31."""
+    """Seed of one sampled answer, different for each sample and iteration, below 2**31."""
     digest = hashlib.sha256(f"{request.sampling.seed}\n{request.key}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a server answered.
+    """Reply of a server.
 
     Attributes:
-        text: the answer, with the reasoning in it where the server does not take it apart.
-        reasoning: as the server took it apart; None where it did not.
+        text: answer, including the reasoning if the server does not split it.
+        reasoning: reasoning split off by the server; None if it did not split.
         finish_reason: "stop" or "length".
-        prompt_tokens, output_tokens, reasoning_tokens, cached_tokens: as the server counted; None where it did not.
-        prefill_s, decode_s: seconds; where the server does not say, all of them are decode_s.
+        prompt_tokens, output_tokens, reasoning_tokens, cached_tokens: the server's counts; None if it gives none.
+        prefill_s, decode_s: seconds; if the server does not report them, the total is decode_s.
     """
 
     text: str
@@ -84,10 +84,10 @@ class Reply:
 
 
 def read_reply(body: Mapping[str, Any], wall_s: float) -> Reply:
-    """The first choice in a server's answer.
+    """Read the first choice of a server's reply.
 
     Raises:
-        BackendError: it has none, or says that it failed.
+        BackendError: the reply has no choice, or reports a failure.
     """
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -119,7 +119,7 @@ def read_reply(body: Mapping[str, Any], wall_s: float) -> Reply:
 
 
 def stopped_early(request: Request, reply: Reply, tokenizer: Tokenizer) -> bool:
-    """Whether a stop string that was sent may have ended the reasoning, or blanks before it, where it ends nothing."""
+    """Whether a sent stop string may have ended the reasoning or blanks before it, which stop strings must not end."""
     if reply.finish_reason != "stop":
         return False
     if reply.reasoning is not None:
@@ -128,16 +128,16 @@ def stopped_early(request: Request, reply: Reply, tokenizer: Tokenizer) -> bool:
     reasoning, answer = split_reasoning(reply.text, opened=request.opens_reasoning, marks=marks)
     if reasoning is None:
         return not reply.text.strip()
-    # Words before the block are no answer behind it.
+    # Words before the block are no answer after it.
     closed = reply.text.find(marks.close, opening_end(reply.text, marks.open)) >= 0
     return not (_behind(reply.text, marks) if closed else answer).strip()
 
 
 def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_first_space: bool) -> Completion:
-    """The answer, its reasoning apart by ``lbx.prompting.reasoning``, up to the first stop string behind it.
+    """Build a completion: reasoning split off by ``lbx.prompting.reasoning``, answer cut at its first stop string.
 
     Args:
-        drops_first_space: the tokenizer's texts begin without the space that their first token has.
+        drops_first_space: the tokenizer's texts lack the space that their first token has.
     """
     text = reply.text.removeprefix(" ") if drops_first_space and reply.reasoning is None else reply.text
     marks = tokenizer.reasoning_marks
@@ -153,7 +153,7 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
         reasoning = split  # type: ignore[assignment]
         closed = None if split is None else text.find(marks.close, opening_end(text, marks.open)) >= 0
         spoken = _spoken(text, marks, opened=request.opens_reasoning)
-    # What stood before the block is kept in front of the answer; stop strings end only what is behind the block.
+    # Text before the block is kept in front of the answer; stop strings only end text after the block.
     behind = answer if reply.reasoning is not None or not closed else _behind(text, marks)
     before = answer.removesuffix(behind)
     stopped = _up_to_stop(request, behind, tokenizer)
@@ -173,14 +173,14 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
 
 
 def _behind(text: str, marks: Marks) -> str:
-    """What follows the closing mark in a text that has one."""
+    """Text after the closing mark, in a text that has one."""
     return answer_behind(text, text.find(marks.close, opening_end(text, marks.open)), marks)
 
 
 def _ended_before_block(request: Request, text: str, tokenizer: Tokenizer) -> str:
-    """The text without what follows from its closing mark on, where a stop string stands among the words before it.
+    """Drop the text from the closing mark on if a stop string is among the words before it.
 
-    The decode loop ends at the stop string and never sees the mark, which would make reasoning of those words.
+    The decode loop ends at the stop string and never sees the mark, which would turn those words into reasoning.
     """
     marks = tokenizer.reasoning_marks
     if request.opens_reasoning or opening_end(text, marks.open) or text.lstrip().startswith(marks.close):
@@ -191,7 +191,7 @@ def _ended_before_block(request: Request, text: str, tokenizer: Tokenizer) -> st
 
 
 def _spoken(text: str, marks: Marks, *, opened: bool) -> str:
-    """The reasoning with the blanks around it, in a text that has one."""
+    """Reasoning with its outer blanks, in a text that has a block."""
     start = opening_end(text, marks.open)
     at = text.find(marks.close, start)
     inside = text[start:] if at < 0 else text[start:at]
@@ -201,10 +201,10 @@ def _spoken(text: str, marks: Marks, *, opened: bool) -> str:
 
 
 def _up_to_stop(request: Request, answer: str, tokenizer: Tokenizer) -> str | None:
-    """The answer before the first stop that ``min_new_tokens`` allows, or None where there is none.
+    """Answer before the first stop that ``min_new_tokens`` allows, or None without a stop.
 
-    Which tokens a server made cannot be seen: the text of a stop token ends the answer behind its first words only, as
-    leading line breaks may have been a longer token's.
+    The server's tokens are unknown: the text of a stop token ends the answer only after its first words, as leading
+    line breaks may belong to a longer token.
     """
     start = 0
     if request.min_new_tokens:
@@ -216,7 +216,7 @@ def _up_to_stop(request: Request, answer: str, tokenizer: Tokenizer) -> str | No
 
 
 def _reasoning_tokens(reply: Reply, reasoning: str | None, tokenizer: Tokenizer) -> int:
-    if reply.reasoning_tokens is not None:  # some servers count reasoning and do not show it
+    if reply.reasoning_tokens is not None:  # some servers count reasoning without returning it
         return reply.reasoning_tokens
     if reasoning is None:
         return 0
@@ -225,12 +225,12 @@ def _reasoning_tokens(reply: Reply, reasoning: str | None, tokenizer: Tokenizer)
 
 
 def table_of(value: Any) -> Mapping[str, Any]:
-    """An object of a server's JSON; {} where something else stands in its place."""
+    """Object in a server's JSON; {} for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def count_of(value: Any) -> int | None:
-    """A number of a server's JSON that counts something; None where that is none, or more than a results file holds."""
+    """Count in a server's JSON; None for any other value, or a count above the limit of a results file."""
     return value if type(value) is int and 0 <= value <= _MOST_COUNTED else None
 
 

@@ -1,12 +1,12 @@
 """Models behind an OpenAI-compatible server: llama-server, llama-cpp-python's, vLLM, SGLang, or a hosted one.
 
-With a tokenizer in the card, prompts are wrapped and cut by lbx as for every other backend, and reach the server as
-token ids, or, where it takes none, as text that was checked to become exactly these ids. Whether the server puts a
-BOS before a text is measured when the backend is loaded, and its count of the prompt's tokens is compared with lbx's
-on every answer. Without a tokenizer, the server's chat interface gets the user's words, wraps them in its own template,
-and refuses what does not fit: lbx then counts characters and cuts nothing.
+With a tokenizer in the card, lbx wraps and truncates prompts like for every other backend, and sends them as token ids,
+or, if the server takes none, as text that was checked to encode to exactly these ids. A probe at load time measures
+whether the server puts a BOS before a text, and its count of the prompt's tokens is compared with lbx's on every
+answer. Without a tokenizer, the server's chat interface gets the user's message, wraps it in its own template, and
+refuses prompts that do not fit: lbx then counts characters and truncates no prompt.
 
-HTTP has no way to give reasoning a budget of its own: ``thinking_tokens`` and ``max_new_tokens`` become one budget.
+HTTP has no separate budget for reasoning: ``thinking_tokens`` and ``max_new_tokens`` become one budget.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from lbx.prompting.prompter import Tokenizer
 
 Results = queue.Queue[tuple[int, RequestResult | BaseException]]
 MAX_UNANSWERED = 3
-"""Requests in a row without an answer after which a run ends, even if the server is there."""
+"""Consecutive unanswered requests that end a run, even if the server is alive."""
 
 _TOO_LONG = re.compile(r"context|too long|max(imum)?[ _-]?(model[ _-]?)?(len|token)|exceeds? the limit", re.IGNORECASE)
 
 
 @dataclass(eq=False)
 class EndpointBackend:
-    """A model that answers over HTTP, several requests at a time.
+    """Model behind HTTP, with several concurrent requests.
 
     Args:
-        tokenizer: of the card, or a ``CharacterTokenizer``.
+        tokenizer: the card's, or a ``CharacterTokenizer``.
         free: frees the tokenizer.
         chat_kwargs: further variables for the server's chat template.
     """
@@ -82,15 +82,15 @@ class EndpointBackend:
     def generate_many(
         self, requests: Sequence[Request], *, one_by_one: bool = False
     ) -> Iterator[tuple[int, RequestResult]]:
-        """Answer many, several at once, those with a common beginning close together.
+        """Answer requests concurrently, with requests that share a prefix close together.
 
         Yields:
-            (index, what came of it) in the order in which they are done; each index once. What came of it is a
-            Completion, the PromptError of a request that does not fit the context window, by lbx's count or the
-            server's, or the BackendError of one that the server failed at.
+            (index, result) in order of completion; each index once. The result is a Completion, a PromptError if the
+            request does not fit the context window (by lbx's count or the server's), or a BackendError if the server
+            failed.
 
         Raises:
-            EndpointError: the server is gone, or refuses every request; what was not yielded was not answered.
+            EndpointError: the server is gone, or refuses every request; requests without a result were not answered.
         """
         order = RequestQueue([r.token_ids for r in requests], one_by_one=self._facts.kind in LLAMA)
         done: Results = queue.Queue()
@@ -108,7 +108,7 @@ class EndpointBackend:
         with self._lock:
             self._workers += threads
         for _ in range(threads):
-            # A daemon: whoever interrupts the run does not wait for answers that nobody will read.
+            # A daemon thread: an interrupted run must not wait for answers that are no longer needed.
             threading.Thread(target=work, daemon=True).start()
         try:
             for _ in requests:
@@ -129,13 +129,13 @@ class EndpointBackend:
     def close(self) -> None:
         self._server.close()
         with self._lock:
-            if not self._workers:  # after an interruption one may still be counting tokens
+            if not self._workers:  # after an interruption a worker may still be counting tokens
                 self._free()
                 self._free = lambda: None
 
     @staticmethod
     def _already_done(done: Results) -> Iterator[tuple[int, RequestResult]]:
-        """What other threads have finished in the meantime: nothing that was answered gets lost."""
+        """Yield results that other threads have finished in the meantime, so that no answer is lost."""
         while not done.empty():
             index, outcome = done.get()
             if isinstance(outcome, RequestResult):
@@ -161,10 +161,10 @@ class EndpointBackend:
         return self._transport.api == "completions" and self._text.drops_first_space
 
     def _prompt(self, request: Request) -> dict[str, Any]:
-        """The prompt's part of the request.
+        """Prompt fields of the request body.
 
         Raises:
-            BackendError: the server takes text only, and no text becomes the prompt's tokens.
+            BackendError: the server takes text only, and no text encodes to the prompt's tokens.
         """
         ids = list(request.token_ids)
         if self._transport.ids:
@@ -207,7 +207,7 @@ class EndpointBackend:
         return reply
 
     def _check_count(self, request: Request, reply: Reply) -> None:
-        """The server's count of the prompt's tokens must be lbx's, where lbx's tokenizer made all of them."""
+        """Check that the server's count of prompt tokens equals lbx's, if lbx's tokenizer made all of them."""
         mine = len(request.token_ids)
         if self._transport.api == "completions" and reply.prompt_tokens is not None and reply.prompt_tokens != mine:
             raise BackendError(
@@ -218,7 +218,7 @@ class EndpointBackend:
     def _check_answering(self) -> None:
         """Raise EndpointError for a server that leaves requests unanswered.
 
-        Those are stored as failed by then, so that the next run does not begin with them.
+        Those requests are already stored as failed, so that the next run does not begin with them.
         """
         if self._unanswered >= MAX_UNANSWERED:
             raise EndpointError(
@@ -231,7 +231,7 @@ class EndpointBackend:
         if not self._server.is_alive():
             return self._server.to_error(exc)
         with self._lock:
-            if start >= self._unanswered_at:  # requests that waited together are one sign, not several
+            if start >= self._unanswered_at:  # concurrent timeouts count once
                 self._unanswered += 1
                 self._unanswered_at = time.perf_counter()
         return BackendError(
@@ -252,27 +252,27 @@ class EndpointBackend:
 
 
 class RequestQueue:
-    """Order of requests for several threads: prompts with a common beginning follow each other, the first alone.
+    """Queue of requests for several threads: prompts with a common prefix are adjacent, and the first runs alone.
 
-    A server's prefix cache serves a prompt only after another with the same beginning was read. So the first prompt of
-    each group goes alone; once it is answered, its followers come before any other group.
+    A server's prefix cache serves a prompt only after another one with the same prefix was read. So the first prompt of
+    each group runs by itself; after its answer, its followers come before any other group.
 
     Args:
-        prompts: token ids of each.
-        one_by_one: at most one prompt of a group at a time, for servers whose cache serves a single request.
+        prompts: token ids of each prompt.
+        one_by_one: run at most one prompt of a group at a time, for servers with a cache for a single request.
     """
 
     def __init__(self, prompts: Sequence[Sequence[int]], *, one_by_one: bool) -> None:
         self._groups = [deque(group) for group in group_by_prefix(prompts)]
         self._group_of = {index: number for number, group in enumerate(self._groups) for index in group}
         self._fresh = deque(range(len(self._groups)))
-        self._warm: deque[int] = deque()  # groups with an answered prompt, once for each request that may go
+        self._warm: deque[int] = deque()  # groups with an answered prompt, repeated for each request that may run
         self._one_by_one = one_by_one
         self._waiting = len(self._group_of)
         self._change = threading.Condition()
 
     def take(self) -> int | None:
-        """The next request, after a wait if none may go now; None if all are taken, or after ``stop``."""
+        """Take the next request, waiting until one may run; None if all are taken, or after ``stop``."""
         with self._change:
             while self._waiting:
                 if self._warm:
@@ -283,7 +283,7 @@ class RequestQueue:
             return None
 
     def done(self, index: int) -> None:
-        """Let the followers of an answered or failed request go."""
+        """Release the followers of an answered or failed request."""
         with self._change:
             number = self._group_of[index]
             group = self._groups[number]
@@ -305,7 +305,7 @@ class RequestQueue:
 
 
 def group_by_prefix(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Indices of the prompts, those together that share half of the shorter one with a neighbour; each group sorted.
+    """Group prompts that share half of the shorter one with a neighbour; returns indices, each group sorted.
 
     Groups come in the order of their first prompts.
     """
@@ -334,11 +334,11 @@ def load(card: ModelCard, weights: Path | None, *, debug: bool = False) -> Endpo
     """Connect to a server.
 
     Args:
-        weights: the tokenizer's file or folder, or None.
+        weights: file or folder of the tokenizer, or None.
 
     Raises:
         ImportError: the library that reads the tokenizer is not installed.
-        UsageError: the card asks for what the server does not have, or for what HTTP cannot do.
+        UsageError: the card asks for features that the server or HTTP does not have.
         BackendError: the tokenizer is damaged, or of another model than the server's.
         EndpointError: the server does not answer, or refuses the key.
     """

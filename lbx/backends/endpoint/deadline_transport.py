@@ -1,11 +1,11 @@
 """HTTP transport with a deadline and a size limit for each answer: a server may send one byte a minute, or forever.
 
-httpx counts its timeouts from one byte to the next and reads whatever comes; here a deadline holds for a whole answer,
-and a limit for its size. Compressed answers are not taken: what they unpack to has no bound.
+httpx's timeouts only limit the time between two bytes, and it reads answers of any size; here the deadline covers a
+whole answer, and its size is limited. Compressed answers are refused: their unpacked size has no bound.
 
-The deadline is kept where bytes are read: by a network of one's own, which httpcore takes and httpx passes on only in
-its private ``_pool``. A deadline around httpx's asynchronous client takes 1.9 ms of CPU a request instead of 1.0, and a
-thread for its loop; a transport of one's own around httpcore, 31 lines more. tests/attacks/test_servers.py holds it.
+The deadline is enforced in the read calls of a custom network backend, which httpcore accepts and httpx passes on only
+in its private ``_pool``. A deadline around httpx's asynchronous client takes 1.9 ms of CPU per request instead of 1.0,
+and a thread for its loop; a custom transport around httpcore, 31 more lines. tests/attacks/test_servers.py checks it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ import httpcore2
 import httpx2
 
 LIMIT = 64 << 20
-"""Bytes of one answer; a million tokens with their text take a tenth of that."""
+"""Maximum bytes of one answer; a million tokens with their text take a tenth of that."""
 
 
 class EndlessError(Exception):
-    """An answer is too large, or compressed; the message is the end of a sentence ("it ...")."""
+    """Answer that is too large, or compressed; the message is the end of a sentence ("it ...")."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A whole answer."""
+    """Complete HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -42,10 +42,10 @@ class HttpResponse:
         return self.body.decode("utf-8", "replace")
 
     def json(self) -> Any:
-        """The body's document.
+        """Parse the body as JSON.
 
         Raises:
-            ValueError: it is not JSON, or nested too deeply.
+            ValueError: the body is not JSON, or nested too deeply.
         """
         try:
             return json.loads(self.body)
@@ -62,7 +62,7 @@ def fetch(client: httpx2.Client, method: str, url: str, *, seconds: float, conte
 
     Raises:
         EndlessError: the answer has more than ``LIMIT`` bytes, or is compressed.
-        httpx2.HTTPError, httpx2.InvalidURL: as the client.
+        httpx2.HTTPError, httpx2.InvalidURL: errors of the client.
     """
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     body = bytearray()
@@ -78,7 +78,7 @@ def fetch(client: httpx2.Client, method: str, url: str, *, seconds: float, conte
 
 
 class DeadlineTransport(httpx2.HTTPTransport):
-    """httpx's own transport with connections that keep the deadline of their request."""
+    """httpx's transport with connections that keep the deadline of their request."""
 
     def __init__(self, ssl_context: Any, limits: httpx2.Limits) -> None:
         super().__init__(verify=ssl_context, limits=limits, trust_env=False)

@@ -1,8 +1,8 @@
 """Embedding models behind an OpenAI-compatible server: llama-server, vLLM, text-embeddings-inference, a hosted one.
 
-Every number of an answer is looked at before it counts: that each text has one vector, that all are as long as the
-first one, and that they are finite. What a server says is no proof of which weights it has; vectors are kept under the
-names of the card and of the server's model.
+Every number of an answer is checked: each text has one vector, all have the length of the first one, and all are
+finite. A server's name for its weights is no proof; vectors are stored under the names of the card and of the server's
+model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_DIMENSIONS = 1 << 16
 
 
 class EndpointEmbedder:
-    """Vectors over HTTP."""
+    """Embedding model behind HTTP."""
 
     def __init__(self, server: Server, model: str, version: str, name: str, options: EndpointEmbeddingOptions) -> None:
         self._server = server
@@ -50,11 +50,11 @@ class EndpointEmbedder:
         )
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """See ``Embedder.embed``. An empty text, which most servers refuse, has the vector zero.
+        """Embed texts; see ``Embedder.embed``. An empty text, which most servers refuse, gets a zero vector.
 
         Raises:
-            BackendError: the server failed at these texts, or its vectors are not what they should be.
-            EndpointError: it is gone, or refuses every request.
+            BackendError: the server failed on these texts, or its vectors are invalid.
+            EndpointError: the server is gone, or refuses every request.
         """
         import numpy as np
 
@@ -76,7 +76,7 @@ class EndpointEmbedder:
         self._server.close()
 
     def _ask(self, texts: Sequence[str]) -> list[list[float]]:
-        """One request; a vector for each text, all of one length."""
+        """Embed texts in one request; all vectors have one length."""
         payload: dict[str, Any] = {"model": self._model, "input": list(texts), "encoding_format": "float"}
         if self._options.dimensions:
             payload["dimensions"] = self._options.dimensions
@@ -95,7 +95,7 @@ class EndpointEmbedder:
         return self._vectors(reply, len(texts))
 
     def _vectors(self, body: Mapping[str, Any], count: int) -> list[list[float]]:
-        """The vectors in an answer, in the order of the texts, whatever order they came in."""
+        """Vectors of an answer, reordered to the order of the texts."""
         data = body.get("data")
         entries = [table_of(entry) for entry in data] if isinstance(data, list) else []
         places = [count_of(entry.get("index")) for entry in entries]
@@ -114,10 +114,10 @@ class EndpointEmbedder:
 
 
 def _numbers(value: Any) -> list[float] | None:
-    """A vector of float32's range; None for anything else."""
+    """Vector within float32's range; None for anything else."""
     if not isinstance(value, list) or not 0 < len(value) <= _MOST_DIMENSIONS:
         return None
-    # Comparing an integer of any length costs nothing; making a float of it may overflow.
+    # Comparing an integer of any length is cheap; converting it to float may overflow.
     fit = all(type(one) in (int, float) and -3e38 < one < 3e38 for one in value)  # NaN is neither
     return [float(one) for one in value] if fit else None
 
@@ -126,8 +126,8 @@ def load(card: ModelCard, weights: Path | None, *, debug: bool = False) -> Endpo
     """Connect to a server.
 
     Raises:
-        UsageError: it does not have the card's model, or has several and the card names none.
-        BackendError: its vectors are not what they should be.
+        UsageError: the server does not have the card's model, or has several and the card names none.
+        BackendError: its vectors are invalid.
         EndpointError: it does not answer, or refuses the key.
     """
     options = card.options_as(EndpointEmbeddingOptions)

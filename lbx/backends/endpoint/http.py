@@ -1,4 +1,4 @@
-"""HTTP requests to one server, with retries, and its failures sorted by their remedy."""
+"""HTTP requests to one server, with retries, and its failures by remedy."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _MAX_MESSAGE = 300
 
 
 class RefusedError(Exception):
-    """The server answered with an error status, and would again.
+    """Permanent failure: the server answered with an error status that a retry would not change.
 
     Args:
-        message: the server's own, one line.
+        message: the server's own message, on one line.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -46,14 +46,14 @@ class RefusedError(Exception):
 
 
 class UnreachableError(Exception):
-    """No answer after all attempts, or only that the server is not ready."""
+    """Temporary failure: no answer after all attempts, or the server is not ready."""
 
 
 class Server:
-    """An OpenAI-compatible server. Its methods may be called from several threads.
+    """OpenAI-compatible server. Its methods may be called from several threads.
 
     Raises:
-        UsageError: the environment variable that should hold the key is not set.
+        UsageError: the environment variable for the key is not set.
     """
 
     def __init__(self, options: EndpointOptions) -> None:
@@ -68,7 +68,7 @@ class Server:
         self._turn = threading.Lock()
         self._next_at = 0.0
         self._stopping = threading.Event()
-        # No proxy and no .netrc of the environment: a run reaches this one address and nothing else.
+        # No proxy and no .netrc from the environment: a run reaches only this address.
         self._client = httpx2.Client(
             headers={"User-Agent": "lbx"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
             timeout=httpx2.Timeout(options.timeout_s, connect=min(CONNECT_S, options.timeout_s), pool=None),
@@ -80,14 +80,14 @@ class Server:
         )
 
     def get(self, path: str, *, root: bool = False) -> Any:
-        """JSON document at a path; None if there is none.
+        """Fetch a JSON document; None if it does not exist.
 
         Args:
-            path: with its leading slash.
-            root: relative to the server's root, not to ``url``.
+            path: path with its leading slash.
+            root: the path is relative to the server's root, not to ``url``.
 
         Raises:
-            UnreachableError, RefusedError: as ``post``; a status of 404, 405 or 501 is None.
+            UnreachableError, RefusedError: see ``post``; a status of 404, 405 or 501 returns None.
         """
         try:
             response = self._with_retries("GET", (self._root if root else self.url) + path, None, unready_only=True)
@@ -102,16 +102,16 @@ class Server:
     def post(
         self, path: str, payload: Mapping[str, Any], *, root: bool = False, unready_only: bool = False
     ) -> Mapping[str, Any]:
-        """The JSON object that the server answers.
+        """Send a request and return the JSON object of the answer.
 
         Args:
-            path, root: as in ``get``.
+            path, root: see ``get``.
             unready_only: retry only if the server is not ready, not after its other failures.
 
         Raises:
-            UnreachableError: no connection, or 429, 502, 503, 504, time after time; or no answer in ``timeout_s``.
+            UnreachableError: no connection, or 429, 502, 503, 504 after all retries; or no answer in ``timeout_s``.
             RefusedError: any other error status.
-            BackendError: the answer is not JSON, or no object, or has no end.
+            BackendError: the answer is not a JSON object, or has no end.
         """
         url = (self._root if root else self.url) + path
         body = payload if root else {**self._extra, **payload}
@@ -133,7 +133,7 @@ class Server:
         try:
             status = fetch(self._client, "GET", self.url + "/models", seconds=_SHORT_S).status
         except (httpx2.ReadTimeout, EndlessError):
-            return True  # busy: some servers list their models only between two answers
+            return True  # busy: some servers list their models only between answers
         except httpx2.HTTPError:
             return False
         return bool(status not in _UNAVAILABLE or status in (408, 429))
@@ -147,7 +147,7 @@ class Server:
         self._client.close()
 
     def to_error(self, exc: RefusedError | UnreachableError) -> EndpointError:
-        """The error of a failure that every request would have."""
+        """Convert a failure that every request would have into an error."""
         if isinstance(exc, UnreachableError):
             return EndpointError(
                 f"The model server {self.url} does not answer ({exc}).",
@@ -185,7 +185,7 @@ class Server:
                     f"The answer of the server {self.url} {exc}.",
                     fix="Check the card's url, and that nothing between here and the model changes its answers.",
                 ) from exc
-            except httpx2.ReadTimeout as exc:  # it may still be at it: asked again, it would do the work twice
+            except httpx2.ReadTimeout as exc:  # the server may still be working on it: a retry would do the work twice
                 raise UnreachableError("no answer within the card's timeout_s") from exc
             except httpx2.TransportError as exc:
                 if isinstance(exc, httpx2.UnsupportedProtocol) or "CERTIFICATE" in str(exc):
@@ -226,7 +226,7 @@ class Server:
         return status in _PASSING or (status >= 500 and status != 501 and not unready_only)
 
     def _error_message(self, response: HttpResponse) -> str:
-        """The message in the body of an error, under any of the usual names."""
+        """Message in the body of an error, under any of the usual keys."""
         try:
             body = response.json()
         except ValueError:
@@ -257,7 +257,7 @@ def _key(variable: str) -> str:
 
 
 def _status(response: HttpResponse) -> int:
-    """Status of a response; of an error in a body with the status of success, the error's own code or 400."""
+    """Status of a response; for an error in the body of a successful status, the error's own code or 400."""
     if response.status >= 300 or b'"error"' not in response.body:
         return response.status
     try:

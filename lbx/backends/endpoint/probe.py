@@ -1,4 +1,4 @@
-"""ServerFacts about a server, and how prompts must travel to it: found out by requests when a model is loaded."""
+"""Probe a server when a model is loaded: its software and settings, and the form in which it accepts prompts."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class ServerFacts:
 
 
 def read_facts(server: Server, card: ModelCard, options: EndpointOptions) -> ServerFacts:
-    """ServerFacts about a server, by its lists of models and settings.
+    """Read the facts of a server from its lists of models and settings.
 
     Raises:
-        UsageError: it does not have the card's model, or has several and the card names none.
+        UsageError: the server does not have the card's model, or has several and the card names none.
         EndpointError: it does not answer, or refuses the key.
     """
     try:
@@ -64,7 +64,7 @@ def read_facts(server: Server, card: ModelCard, options: EndpointOptions) -> Ser
 
 
 def _models(listed: Any) -> dict[str, Mapping[str, Any]]:
-    """The models by their names; {} if the server lists none."""
+    """Models by name; {} if the server lists none."""
     data = table_of(listed).get("data")
     entries = [table_of(entry) for entry in data] if isinstance(data, list) else []
     return {str(entry["id"]): entry for entry in entries if entry.get("id")}
@@ -72,7 +72,7 @@ def _models(listed: Any) -> dict[str, Mapping[str, Any]]:
 
 def _choose(models: Mapping[str, Any], card: ModelCard, options: EndpointOptions) -> str:
     if options.model:
-        # Some servers answer to any name, with whatever model they have.
+        # Some servers accept any name and use the model that they have.
         if models and options.model not in models:
             raise UsageError(
                 f"The server {options.url} has no model {options.model!r}, which the card {card.name} names.",
@@ -89,7 +89,7 @@ def _choose(models: Mapping[str, Any], card: ModelCard, options: EndpointOptions
 
 
 def _kind(server: Server, models: Mapping[str, Mapping[str, Any]], options: EndpointOptions) -> tuple[str, str]:
-    """The software, and its version if that request had it."""
+    """Server software, and its version if the same request returned it."""
     owners = {str(entry.get("owned_by", "")) for entry in models.values()}
     kind = options.server
     if kind == "auto":
@@ -110,7 +110,7 @@ def _version(server: Server, kind: str, known: str) -> str:
     return known
 
 
-# Words, digits, two scripts and a symbol: two tokenizers hardly cut all of it into equally many tokens.
+# Words, digits, two scripts and a symbol: two tokenizers rarely produce the same number of tokens for all of it.
 _PROBE = (
     "Twenty-three boats (No. 70481) left Ångström harbour at 5:06; 三条船在清晨离开了港口。 def f(x): return x**2  ⛵"
 )
@@ -122,7 +122,7 @@ _TOKENIZERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "vllm": ("/tokenize", "prompt", {"add_special_tokens": False}),
     "sglang": ("/tokenize", "prompt", {"add_special_tokens": False}),
 }
-"""Servers' own tokenizers: path from the root, name of the text's field, further fields."""
+"""Servers' tokenizer interfaces: path from the root, name of the text's field, further fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +132,9 @@ class PromptTransport:
     Attributes:
         api: "completions" or "chat".
         ids: token ids are sent; otherwise text.
-        adds_bos: the server puts a BOS before a text.
+        adds_bos: whether the server puts a BOS before a text.
         overhead: tokens that the server's own template adds.
-        reads_controls: the server takes the text of a control token for the token.
+        reads_controls: whether the server turns the text of a control token into the token.
     """
 
     api: str
@@ -149,7 +149,7 @@ class PromptTransport:
 
 
 def probe_transport(server: Server, facts: ServerFacts, api: str, tokenizer: Tokenizer | None) -> PromptTransport:
-    """Find by a few requests of one new token the form in which prompts arrive unchanged.
+    """Find the form in which prompts arrive unchanged, with a few requests for one new token.
 
     Raises:
         BackendError: the server makes or counts other tokens than the tokenizer.
@@ -181,7 +181,7 @@ def probe_transport(server: Server, facts: ServerFacts, api: str, tokenizer: Tok
 
 
 def takes_system(server: Server, facts: ServerFacts) -> bool:
-    """Find out by a request of one new token whether a server's chat template takes system messages."""
+    """Test with a request for one new token whether a server's chat template takes system messages."""
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": _PROBE}]
     try:
         server.post(
@@ -195,7 +195,7 @@ def takes_system(server: Server, facts: ServerFacts) -> bool:
 
 
 def _check_same_tokens(server: Server, facts: ServerFacts, bare: Sequence[int]) -> None:
-    """Compare token by token, if the server lends its tokenizer."""
+    """Compare token by token if the server has a tokenizer interface."""
     if facts.kind not in _TOKENIZERS:
         return
     path, name, extra = _TOKENIZERS[facts.kind]
@@ -237,7 +237,7 @@ def _other_tokens(server: Server, mine: int, read: int | None) -> BackendError:
 
 
 def check_card(card: ModelCard, api: str, tokenizer: Path | None) -> None:
-    """Raise UsageError for options without effect, or with another one than the card's reader expects."""
+    """Raise UsageError for card settings that need a tokenizer, or have no effect with the server's template."""
     if api == "completions" and tokenizer is None:
         raise UsageError(
             f'The card {card.name} has api = "completions" and no [tokenizer], and lbx needs one to cut prompts.',
@@ -280,7 +280,7 @@ def backend_info(
         model=card.name,
         context_window=window,
         settings=settings,
-        # The url is no part of the run's identity: in a cluster the same server comes up on another node tomorrow.
+        # The url is not part of the run's identity: in a cluster the same server comes up on another node tomorrow.
         hardware={
             "url": options.url.rstrip("/"),
             "server_window": facts.window or None,

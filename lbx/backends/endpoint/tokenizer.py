@@ -1,4 +1,4 @@
-"""Tokenizers for models that run elsewhere: of a Hugging Face folder, of a GGUF file, or none but characters."""
+"""Tokenizers for remote models: from a Hugging Face folder or a GGUF file, or a count of characters."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from lbx.prompting.prompter import Tokenizer
 from lbx.prompting.reasoning import choose_marks
 
 CHARACTERS = 100_000_000
-"""A window so wide that nothing is cut: where characters are counted, the server alone knows what fits."""
+"""Window that never truncates: if characters are counted, only the server knows the limit."""
 
 
 class CharacterTokenizer:
-    """Stands in for a tokenizer where there is none: each character is a token, its id the code point."""
+    """Replacement for a missing tokenizer: each character is a token with its code point as id."""
 
     bos_token = eos_token = ""
     bos_id: int | None = None
@@ -51,7 +51,7 @@ class CharacterTokenizer:
 
 
 class PromptText:
-    """Says token ids as the text that a tokenizer turns into them again."""
+    """Converts token ids to text that encodes to the same ids."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -62,16 +62,15 @@ class PromptText:
 
     @cached_property
     def drops_first_space(self) -> bool:
-        """Whether ``decode`` leaves out the space that its first token begins with, as SentencePiece's do."""
+        """Whether ``decode`` drops the leading space of its first token, like SentencePiece's."""
         ids = self._tokenizer.encode("a", special=False)
         return self._tokenizer.decode([*ids, *ids]) == "a a"
 
     def of(self, ids: Sequence[int], *, special: bool) -> str | None:
-        """The text; None where no text becomes exactly these ids, e.g. a document that spells out a control token.
+        """Convert ids; None if no text encodes to exactly these ids, e.g. if a document spells out a control token.
 
         Args:
-            special: whether who reads the text takes a control token's text for the token; otherwise the ids must hold
-                none.
+            special: whether the reader turns a control token's text into the token; otherwise the ids must have none.
         """
         text = "".join(self._pieces(ids))
         return text if self._tokenizer.encode(text, special=special) == list(ids) else None
@@ -87,14 +86,14 @@ class PromptText:
 
 
 def load_tokenizer(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> tuple[Tokenizer, Callable[[], None]]:
-    """The tokenizer in a GGUF file (its weights are not read) or a Hugging Face folder, and what frees it.
+    """Load the tokenizer of a GGUF file (without its weights) or a Hugging Face folder, and a function that frees it.
 
     Args:
         own_template: whether lbx wraps prompts in the chat template; otherwise the tokenizer has none.
 
     Raises:
-        ImportError: the library that reads it is not installed.
-        BackendError: there is no tokenizer, or it is damaged.
+        ImportError: the library for this tokenizer is not installed.
+        BackendError: the tokenizer is missing or damaged.
     """
     if place.is_file():
         return _from_gguf(place, chat, own_template=own_template, debug=debug)

@@ -35,7 +35,7 @@ _KNOWN = (*_PLAIN, "BOOL", "I16", "U16", "I32", "U32", "I64", "U64")
 _WHILE_MADE = 12
 """Bytes of a number while it is made dense: codes, scales and products in float32."""
 
-# What a tensor is to the weight whose name it begins with: ``a.b.SUFFIX`` to ``a.b.weight``, and ``a.b_SUFFIX`` to
+# A tensor's part in the weight that its name begins with: ``a.b.SUFFIX`` to ``a.b.weight``, and ``a.b_SUFFIX`` to
 # ``a.b``, as weights of several experts in one tensor are called.
 _PARTS = {
     ".weight_scale_inv": "scale", ".weight_scale": "scale", ".qscale_weight": "scale", ".scale": "scale",

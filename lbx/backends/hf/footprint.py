@@ -61,7 +61,7 @@ def free_bytes(torch: Any, device: Any) -> int | None:
 def kv_bytes_per_token(config: Any, bytes_per_number: int) -> int | None:
     """Cache size of a token over all layers; None if some layers do not keep its keys and values.
 
-    Those whose attention slides do, as ``lbx.backends.hf.cells`` has it.
+    Layers with sliding attention keep them (see ``lbx.backends.hf.cells``).
     """
     from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 

@@ -282,7 +282,7 @@ def _by_efficient(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
 
 
 def _by_hand(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same with plain matrix products, some tokens at a time."""
+    """Attention with plain matrix products, some tokens at a time."""
     query, key, value, mask, causal, (scale, softcap, _) = heads
     batch, number, tokens, size = query.shape
     kv_heads, cells = key.shape[1], key.shape[2]

@@ -66,8 +66,8 @@ def try_out(model: Any, name: str) -> Trial:
     """Try a model's ways to compute sequences on a few tokens, fastest first: one row, copies, one by one.
 
     The last test of each is a measurement: a few tokens in two sequences with a common prefix, against one by one.
-    Where layers keep nothing but tokens, one row that gives what the model gives all at once shows all there is to
-    know: each pass that is tried reads all weights.
+    If layers keep only tokens, one row with the same logits as computing all at once is sufficient: each pass tried
+    reads all weights.
 
     Raises:
         BackendError: continuing a sequence gives other logits than computing it all at once.

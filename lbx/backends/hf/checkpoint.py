@@ -288,7 +288,7 @@ def _unread(folder: Path, weight: StoredWeight) -> BackendError:
 
 
 def _refuse_uneven(folder: Path, weights: Sequence[DenseWeight]) -> None:
-    """The same weight of other layers, or experts, in the same format has the same parts; where not, one is lost."""
+    """Refuse lost parts: a weight has the same parts in all layers or experts of the same format."""
     first: dict[tuple[str, int], StoredWeight] = {}
     for one in weights:
         weight = first.setdefault((_NUMBERS.sub("#", one.weight.name), FORMATS.index(one.format)), one.weight)

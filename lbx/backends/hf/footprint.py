@@ -35,9 +35,9 @@ def refuse_too_large(name: str, needed: float, free: int | None, place: str, fix
 
 @contextmanager
 def freed_at_once() -> Iterator[None]:
-    """While weights are loaded, blocks that are freed go back to the system.
+    """Return freed blocks to the system at once while weights are loaded.
 
-    In its heap glibc keeps them: what weights are made of, in number formats or experts, as much as the model again.
+    glibc would keep them in its heap: the sources of converted or merged weights, as much as the model again.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

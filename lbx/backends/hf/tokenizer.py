@@ -99,7 +99,7 @@ class HfTokenizer:
 
     @cached_property
     def _aliased(self) -> Any:
-        """The same tokenizer with control tokens under their aliases.
+        """This tokenizer with control tokens under their aliases.
 
         The white space they absorb, and the places of leading spaces, remain the tokenizer's own.
         """

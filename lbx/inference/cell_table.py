@@ -179,7 +179,7 @@ class CellTable:
             new: cells that were just allocated to the sequences.
             ends: for layers with a window, the first position visible to each sequence's first and last new token:
                 shape (2, sequences).
-            apart: whether private cells may be gathered for each sequence.
+            apart: whether private cells may be gathered per sequence.
         """
         rows = self.owners[list(sequences), : self._top]
         shared_cells: NDArray[np.bool_] = np.all(rows, axis=0)

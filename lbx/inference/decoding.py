@@ -274,7 +274,7 @@ class Decoding:
         return self._answer_stop.find(self._ids)
 
     def _forbidden(self) -> frozenset[int]:
-        """What may not be chosen next: no ending among the first ``min_new_tokens`` tokens of the answer."""
+        """Tokens forbidden next: endings among the first ``min_new_tokens`` tokens of the answer."""
         least, block = self._request.min_new_tokens, self._block
         if not least or block.phase is Phase.REASONING:
             return frozenset()

@@ -73,7 +73,7 @@ def plan_prefixes(
     Args:
         follow_limit: prompts with more tokens than this after a common prefix do not share it.
         long_from: prompts with more tokens than this only share prefixes that are longer than this, too. Both limits
-            are those of ``lbx.inference.model.MemoryTraits``.
+            are as in ``lbx.inference.model.MemoryTraits``.
 
     Raises:
         ValueError: a prompt is empty.

@@ -95,7 +95,7 @@ def stop_ids(stop: Sequence[str], tokenizer: Tokenizer) -> frozenset[int]:
     """Tokens with exactly one of these texts: they stop an answer, and are forbidden before ``min_new_tokens``.
 
     An official task has the line break's token among the ends of sequence and forbids it as the first one this way
-    (``min_length``). Longer tokens that merely begin with a line break are neither, as they are there.
+    (``min_length``). Longer tokens that merely begin with a line break are neither, as in that task.
     """
     ids = (tokenizer.encode(s, special=False)[-1:] for s in stop if s)
     return frozenset(i[0] for i, s in zip(ids, (s for s in stop if s), strict=True) if i and tokenizer.decode(i) == s)

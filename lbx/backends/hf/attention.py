@@ -70,7 +70,7 @@ class Layout:
 
 
 class InParts:
-    """While it lasts, a model computes its attention here.
+    """Context in which a model computes its attention here.
 
     A cache declares which cells the tokens see in the attribute ``LAYOUT`` on the keys that it hands out; for models
     that make other keys of them, ``layouts`` has one layout for each layer.
@@ -264,7 +264,7 @@ def _by_flash(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
 def _by_efficient(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
     """CUDA's memory-efficient attention; None if it is not applicable.
 
-    It knows no shared keys, but strides of 0: key heads become the batch, and nothing is copied.
+    It does not support shared keys, but strides of 0: key heads become the batch, without copies.
     """
     can, params = torch.backends.cuda.can_use_efficient_attention, torch.backends.cuda.SDPAParams
     query, key, value, mask, causal, (scale, *_) = heads
@@ -282,7 +282,7 @@ def _by_efficient(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
 
 
 def _by_hand(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same with plain matrix products, some tokens at a time."""
+    """Attention with plain matrix products, some tokens at a time."""
     query, key, value, mask, causal, (scale, softcap, _) = heads
     batch, number, tokens, size = query.shape
     kv_heads, cells = key.shape[1], key.shape[2]

@@ -2,7 +2,7 @@
 
 Keys and values of all sequences are in one store of cells. A recurrent state cannot be cut back to an earlier token.
 The states of sequences that grow in the same pass are a batch in the cache's layers as long as the same sequences grow;
-the others are kept apart.
+the others are kept separately.
 """
 
 from __future__ import annotations

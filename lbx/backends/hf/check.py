@@ -38,7 +38,7 @@ class Packing(NamedTuple):
     Attributes:
         reason: why it cannot, a clause; None: it can.
         parts: whether attention is computed part by part (``lbx.backends.hf.attention``).
-        single_reason: why not even a copy of a sequence can go on; None: it can.
+        single_reason: reason against continuing copies of a sequence; None if it works.
         state_bytes: bytes per sequence in addition to its tokens' keys and values.
     """
 
@@ -56,18 +56,18 @@ class Packing(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """Whether several tokens of a prompt may follow others in one pass, and how many sequences are computed."""
+    """Whether several tokens of a prompt may follow others in one pass, and how sequences are packed."""
 
     pieces: bool
     packing: Packing
 
 
 def try_out(model: Any, name: str) -> Trial:
-    """Find out on a few tokens what a model can do, the fastest way first: in one row, then as copies, then alone.
+    """Try a model's ways to compute sequences on a few tokens, fastest first: one row, copies, one by one.
 
-    The last reason against each is a measurement: a few tokens in two sequences with a common prefix, against alone.
-    Where layers keep nothing but tokens, one row that gives what the model gives all at once shows all there is to
-    know: each pass that is tried reads all weights.
+    The last test of each is a measurement: a few tokens in two sequences with a common prefix, against one by one.
+    If layers keep only tokens, one row with the same logits as computing all at once is sufficient: each pass tried
+    reads all weights.
 
     Raises:
         BackendError: continuing a sequence gives other logits than computing it all at once.
@@ -86,7 +86,7 @@ def try_out(model: Any, name: str) -> Trial:
 
 
 def _or_copied(model: Any, packing: Packing, pieces: bool) -> Packing:
-    """The same, and whether copies of a sequence can go on where there is a reason against one row."""
+    """Add whether copies of a sequence can be continued, if there is a reason against one row."""
     if packing.reason is None:
         return packing
     copies = HfCopies(model, max_cells=256, max_step=64, pieces=pieces)

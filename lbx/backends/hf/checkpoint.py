@@ -35,7 +35,7 @@ _KNOWN = (*_PLAIN, "BOOL", "I16", "U16", "I32", "U32", "I64", "U64")
 _WHILE_MADE = 12
 """Bytes of a number while it is made dense: codes, scales and products in float32."""
 
-# What a tensor is to the weight whose name it begins with: ``a.b.SUFFIX`` to ``a.b.weight``, and ``a.b_SUFFIX`` to
+# A tensor's part in the weight that its name begins with: ``a.b.SUFFIX`` to ``a.b.weight``, and ``a.b_SUFFIX`` to
 # ``a.b``, as weights of several experts in one tensor are called.
 _PARTS = {
     ".weight_scale_inv": "scale", ".weight_scale": "scale", ".qscale_weight": "scale", ".scale": "scale",
@@ -288,7 +288,7 @@ def _unread(folder: Path, weight: StoredWeight) -> BackendError:
 
 
 def _refuse_uneven(folder: Path, weights: Sequence[DenseWeight]) -> None:
-    """The same weight of other layers, or experts, in the same format has the same parts; where not, one is lost."""
+    """Refuse lost parts: a weight has the same parts in all layers or experts of the same format."""
     first: dict[tuple[str, int], StoredWeight] = {}
     for one in weights:
         weight = first.setdefault((_NUMBERS.sub("#", one.weight.name), FORMATS.index(one.format)), one.weight)

@@ -1,4 +1,4 @@
-"""Sequences with a cache each, for models whose cells cannot be shared. Imported only with transformers.
+"""Sequences with a cache each, for models without shareable cells. Imported only with transformers.
 
 The fallback of ``lbx.backends.hf.check``: a fork copies the whole cache, because it may not be possible to cut it back
 to an earlier token. Tensors that are only ever appended to are shared by the copies.
@@ -67,7 +67,7 @@ class HfCopies:
             cheap_cells=6 * int(getattr(model.config.get_text_config(), "hidden_size", 0)),
             pass_price=NO_CROSS_ATTENTION,
             forks_anywhere=False,
-            trunks=self.max_sequences - 1,  # copies for further answers cost memory and save nothing
+            trunks=self.max_sequences - 1,  # copies for further answers cost memory without saving time
             copies=True,
             follow_limit=NEVER_EXTENDS if single_reason else NO_LIMIT if pieces else ONE_BY_ONE_LIMIT,
             long_from=long_from(model) or NO_LIMIT,

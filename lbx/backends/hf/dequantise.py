@@ -320,7 +320,7 @@ def gptq_shape(weight: StoredWeight) -> Shape:
 
 
 def _gptq_zeros(words: Any, bits: int, rows: int, *, below: bool) -> Any:
-    """Zero points; ``below``: stored less 1, by one subtraction from each word, in which a 0 borrows from the next.
+    """Zero points; ``below``: stored less 1, by one subtraction from each word, so that a 0 borrows from the next.
 
     Of three bits gptqmodel takes 1 off each number by itself.
     """
@@ -357,7 +357,7 @@ def _state(weight: StoredWeight) -> Mapping[str, Any]:
 
 
 def nf4_shape(weight: StoredWeight) -> Shape:
-    """The shape stands in a tensor of the file: ``nf4`` holds it against the numbers that are there."""
+    """Dense shape from a tensor of the file; ``nf4`` compares it with the count of stored numbers."""
     state = _state(weight)
     shape = tuple(state["shape"])
     count, block = math.prod(shape), state["blocksize"]

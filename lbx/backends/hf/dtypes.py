@@ -11,10 +11,10 @@ from lbx.backends.hf.library import processor_features
 from lbx.backends.options import AUTO
 from lbx.base.inputs import SMALL, read_input
 
-# By which of a processor's features oneDNN, which torch's matrix products go through, multiplies a rounded format as
-# such: by what torch calls each, and by what people call it. Without one of them it converts to float32 first, which is
+# Processor features with which oneDNN (torch's matrix products use it) multiplies a rounded format natively:
+# {torch's name: common name}. Without one of them it converts to float32 first, which is
 # slower than float32 from the start. AVX512-FP16 is not among them: it sums in float16, and oneDNN only converts with
-# it (uxlfoundation/oneDNN#2822, #5973). ARM's "bf16" is that of Graviton 3 and Neoverse V1.
+# it (uxlfoundation/oneDNN#2822, #5973). ARM's "bf16" is in Graviton 3 and Neoverse V1.
 MULTIPLIED_BY = {
     "bfloat16": {"amx_bf16": "AMX-BF16", "avx512_bf16": "AVX512-BF16", "bf16": "ARM BF16"},
     "float16": {"amx_fp16": "AMX-FP16"},

@@ -1,6 +1,6 @@
 """Embedding models in Hugging Face's format on sentence-transformers and torch.
 
-What is computed is what ``SentenceTransformer(folder).encode(texts)`` computes. Around it stands what that leaves open:
+Embeddings equal those of ``SentenceTransformer(folder).encode(texts)``, with additional guarantees:
 no code from the folder, no network, no pickled weights, no random numbers in place of missing ones, and batches
 bounded in tokens instead of texts.
 """
@@ -297,7 +297,7 @@ def _check_complete(reports: Sequence[Mapping[str, Any]], folder: Path) -> None:
 def _read_plain_text(model: Any) -> None:
     """Keep chat templates off the texts.
 
-    Where a folder does not say that it is a sentence-transformers model, the library wraps texts in the chat template
+    If a folder is not marked as a sentence-transformers model, the library wraps texts in the chat template
     that the tokenizer happens to have. Decoders made into embedding models have inherited theirs, and were not trained
     with it.
     """

@@ -25,7 +25,7 @@ def refuse_unsound(folder: Path) -> None:
     """Refuse files that would hang a library or lead it out of the folder.
 
     Raises:
-        BackendError: config.json counts its parts in millions, an index names weights that lie elsewhere, or there is
+        BackendError: config.json counts its parts in millions, an index names weights outside the folder, or there is
             an adapter; one of them cannot be read, or anything in the folder is a pipe, a device or a socket.
     """
     for path in (*folder.iterdir(), *folder.glob("*/*")):  # libraries choose from these by their own names
@@ -78,7 +78,7 @@ _FIX = "The tokenizer or config.json is probably another model's: take both from
 def refuse_foreign_tokenizer(tokenizer: Any, rows: int, chat_template: str | None, folder: Path) -> None:
     """Raise BackendError if prompts could contain ids without an embedding row, or many rows have no token.
 
-    Special tokens beyond the last row are let through where no prompt can hold them: gemma3's image token in its
+    Special tokens beyond the last row are allowed if no prompt can contain them: gemma3's image token in its
     models without images, the padding token that finetunes add.
 
     Args:

@@ -35,9 +35,9 @@ def refuse_too_large(name: str, needed: float, free: int | None, place: str, fix
 
 @contextmanager
 def freed_at_once() -> Iterator[None]:
-    """While weights are loaded, blocks that are freed go back to the system.
+    """Return freed blocks to the system at once while weights are loaded.
 
-    In its heap glibc keeps them: what weights are made of, in number formats or experts, as much as the model again.
+    glibc would keep them in its heap: the sources of converted or merged weights, as much as the model again.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
@@ -61,7 +61,7 @@ def free_bytes(torch: Any, device: Any) -> int | None:
 def kv_bytes_per_token(config: Any, bytes_per_number: int) -> int | None:
     """Cache size of a token over all layers; None if some layers do not keep its keys and values.
 
-    Those whose attention slides do, as ``lbx.backends.hf.cells`` has it.
+    Layers with sliding attention keep them (see ``lbx.backends.hf.cells``).
     """
     from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 

@@ -128,7 +128,7 @@ def input_device(model: Any) -> Any:
 
 
 def out_of_memory(exc: BaseException) -> bool:
-    """Whether torch found no memory, on a GPU or on the CPU."""
+    """Whether torch ran out of memory, on a GPU or on the CPU."""
     import torch
 
     return isinstance(exc, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(exc)

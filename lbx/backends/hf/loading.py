@@ -153,7 +153,7 @@ def _from_files(
         if options.rope_scaling:
             stretch(config, options, name)
         kind = _class_for(transformers, config)
-        if stored.weights:  # dense by now: nothing of the format is left for transformers to look at
+        if stored.weights:  # dense by now: transformers must not see the format any more
             kind, config = _concrete(kind, config)
             for part in (config, config.get_text_config(decoder=True)):
                 part.__dict__.pop("quantization_config", None)
@@ -205,9 +205,9 @@ def _class_for(transformers: Any, config: Any) -> Any:
 
 
 def _concrete(kind: Any, config: Any) -> tuple[Any, Any]:
-    """The class that an Auto class would take, and its configuration: that of the text, where it only writes.
+    """The class that an Auto class would choose, and its configuration (the text part's for text-only classes).
 
-    Auto classes look into a folder, and there is none once the weights are dense.
+    Auto classes need a folder, and dequantised weights have none.
     """
     config_class = kind._model_mapping[type(config)]
     concrete = config_class[0] if isinstance(config_class, tuple | list) else config_class
@@ -243,7 +243,7 @@ def _refuse_left_over(torch: Any, model: Any, name: str) -> None:
 
 
 def stretch(config: Any, options: HfOptions, name: str) -> None:
-    """Write the card's ``rope_scaling`` into a model's configuration, before the model is made.
+    """Write the card's ``rope_scaling`` into a model's configuration, before the model is created.
 
     Fixed NTK is no kind of transformers' own: it is the default one with the base times factor ** (d / (d - 2)), d the
     rotated dimensions of a head.

@@ -120,7 +120,7 @@ class Format:
 
     Attributes:
         title: for people; ``weight.settings`` fill it in.
-        methods: values of ``quant_method`` that it goes with, with ":" and the format where the method has several.
+        methods: matching values of ``quant_method``, with ":" and the format if the method has several.
         parts: {part: number formats that it may have}; all must be there.
         shape: of the dense weight. Raises CheckpointFormatError where parts do not fit together.
         dense: the weight in float32.

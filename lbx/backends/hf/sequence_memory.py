@@ -53,7 +53,7 @@ class HfSequences:
     and later passes are smaller.
 
     Args:
-        model: a causal language model of transformers, whose layers keep tokens or a recurrent state.
+        model: a causal language model of transformers; its layers keep tokens or a recurrent state.
         parts: compute attention part by part (``lbx.backends.hf.attention``) instead of by the model's own attention
             with a mask.
         pieces: whether a sequence can be extended by several tokens in one pass.

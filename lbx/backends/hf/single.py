@@ -109,7 +109,7 @@ class Forward:
         """Logits of tokens at these positions, both of shape (batch, tokens).
 
         Args:
-            keep: at how many of the last tokens, or at which, if the model can leave others out. A list, because
+            keep: number or indices of the last tokens with logits, if the model can leave others out. A list, because
                 accelerate would carry a tensor to the first device of many, and it is used on the last.
         """
         more = {name: value for name, value in more.items() if value is not None}
@@ -117,7 +117,7 @@ class Forward:
         arguments: dict[str, Any] = {self._cache: cache.held if own else cache, **more}
         if self._keeps:
             arguments["logits_to_keep"] = keep
-        if self._positions:  # a model whose first layer is recurrent would ask that one, which keeps no count
+        if self._positions:  # otherwise a recurrent first layer would be asked, which keeps no count
             arguments["position_ids"] = positions.to(self._device)
         output = self._model(input_ids=ids.to(self._device), use_cache=True, **arguments)
         if own:
@@ -126,17 +126,17 @@ class Forward:
 
 
 def keeps_tokens(model: Any) -> bool:
-    """Whether all layers keep what every model of transformers goes on from: keys and values of tokens."""
+    """Whether all layers keep keys and values of tokens, from which every model of transformers can continue."""
     return all(type(layer) in _KNOWN for layer in DynamicCache(config=model.config).layers)
 
 
 def goes_in_pieces(model: Any, name: str) -> bool:
-    """Whether a prompt may be computed in pieces: some recurrent layers forget what came before several new tokens.
+    """Whether a prompt may be computed in pieces: some recurrent layers forget their state before several new tokens.
 
     Tried on a few tokens, beyond its windows, against all at once.
 
     Raises:
-        BackendError: it does not even go on by single tokens as if it had computed all at once.
+        BackendError: even single tokens after a prefix give other logits than computing all at once.
     """
     if not any(cache in inspect.signature(model.forward).parameters for cache in _CACHES):
         raise BackendError(

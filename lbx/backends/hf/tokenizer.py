@@ -28,7 +28,7 @@ class HfTokenizer:
     """Wraps a tokenizer of transformers.
 
     The inner Rust tokenizer is called directly if it exists: no truncation set in tokenizer.json, no warning
-    about long texts, no clean-up of spaces stands between text and ids.
+    about long texts, no clean-up of spaces between text and ids.
 
     Args:
         chat_template: the template to use, or None.
@@ -99,9 +99,9 @@ class HfTokenizer:
 
     @cached_property
     def _aliased(self) -> Any:
-        """The same tokenizer with control tokens under their aliases.
+        """This tokenizer with control tokens under their aliases.
 
-        What they take of the white space around them, and where a text gets a leading space, stays the tokenizer's own.
+        The white space they absorb, and the places of leading spaces, remain the tokenizer's own.
         """
         table = json.loads(self._rust.to_str())
         names = {text: self._aliases[number] for text, number in self.control_tokens.items()}
@@ -193,7 +193,7 @@ def _reads_as_written(transformers: Any, tokenizer: Any, file: Path) -> bool:
 
 
 def _add_declared_bos(tokenizer: Any, config: Any) -> None:
-    """Add or omit BOS before texts as tokenizer_config.json declares: transformers 5 reads tokenizer.json alone.
+    """Add or omit BOS before texts as tokenizer_config.json declares: transformers 5 only reads tokenizer.json.
 
     In version 4 the general class ignored the declaration, so that its "no BOS" may contradict what a model was
     trained with.

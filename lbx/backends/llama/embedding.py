@@ -33,7 +33,7 @@ _LEAST_CONTEXT = 512
 
 @dataclass(frozen=True, slots=True)
 class _EmbeddingMode:
-    """How the model is computed, as a context of it says.
+    """Settings of the model's computation, as reported by a context.
 
     Attributes:
         pooling: llama.cpp's number of it.
@@ -137,7 +137,7 @@ class LlamaEmbedder:
             )
 
     def _make_room(self, tokens: int) -> None:
-        """A context for so many tokens, the present one or a larger one in its place."""
+        """Context for the given number of tokens: the present one, or a larger one that replaces it."""
         if tokens <= self._room:
             return
         self._drop_context()
@@ -158,7 +158,7 @@ class LlamaEmbedder:
     def _check_memory(self, room: int, piece: int) -> None:
         """Linux grants memory that it does not have, and then kills the process: ask before."""
         if self._options.n_gpu_layers and self._lib.llama_supports_gpu_offload():
-            return  # the GPU's driver refuses what it does not have
+            return  # the GPU's driver refuses more than it has
         needed = kv_cache_bytes(self._lib, self._model, LlamaOptions(), room) if self._kind.cached else 0
         needed += 4 * self._lib.llama_model_n_head(self._model) * room * piece  # the attention of one layer
         available = available_bytes()
@@ -175,7 +175,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaEmbedde
 
     Raises:
         ImportError: llama-cpp-python is not installed.
-        BackendError: the file is no GGUF model, is damaged, or does not say (nor the card) how to pool.
+        BackendError: the file is no GGUF model, is damaged, or neither it nor the card gives the pooling.
     """
     options = card.options_as(LlamaEmbeddingOptions)
     check_gguf(weights)
@@ -210,7 +210,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaEmbedde
 
 
 def _kind(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaEmbeddingOptions) -> _EmbeddingMode:
-    """Ask a small context, which resolves what the file says, its architecture and the card."""
+    """Read settings from a small context, which combines the file, its architecture and the card."""
     context = _new_context(llama_cpp, model, options, tokens=64, piece=64, name=card.name)
     try:
         pooling = llama_cpp.llama_pooling_type(context)

@@ -80,22 +80,22 @@ def _of_run(
     figures: dict[NumberKey, float] = {}
     sure: dict[NumberKey, Sure] = {}
     lacking, clusters = set(), {}
-    numbered, asked = 0, 0
+    incomplete: list[tuple[int, int]] = []
     for row in numbers:
         key = key_of({**row, "run_id": "", "benchmark": ""})
         official, score, counts = row["official"], row["score"], (row["answered"], row["asked"])
         low, high = (None if row[end] is None else unit * row[end] for end in ("low", "high"))
         sure[key] = (low, high, row["method"], row["cluster_by"])
         clusters[row["cluster_by"]] = True
-        if None not in counts and counts[0] < counts[1] >= asked:
-            numbered, asked = counts
+        if None not in counts and counts[0] < counts[1]:
+            incomplete.append(counts)
         value = unit * score if official is None and score is not None else official
         if value is not None and math.isfinite(value):  # a file from elsewhere may hold anything
             figures[key] = value
         if official is None:
             lacking.add(key)
     # Where all samples have an answer, some answers may have no part in a number.
-    note = _part(*done.get((run["run_id"], benchmark, None), (0, 0))) or _part(numbered, asked)
+    note = _part(*done.get((run["run_id"], benchmark, None), (0, 0))) or _part(*_least_complete(incomplete))
     if run["status"] == "running":
         note = "; ".join(filter(None, ("running", note)))
     mode = run["mode"] or ""
@@ -109,6 +109,11 @@ def _of_run(
         cluster_by="sample" if "sample" in clusters else next(filter(None, clusters), None), note=note,
         remark=f"reasoning closed in {part}" if (part := closed.get(run["run_id"])) else None,
     )  # fmt: skip
+
+
+def _least_complete(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """The (answered, asked) with most samples asked, and of these with fewest answered."""
+    return max(parts, key=lambda part: (part[1], -part[0]), default=(0, 0))
 
 
 def _part(some: int, every: int) -> str | None:

@@ -114,7 +114,7 @@ def create(
     progress: Progress = silent,
     **where: Unpack[Where],
 ) -> CreateResult:
-    """Fetch what the recipes list, check it, and write ``out_dir/NAME.tar`` (or volumes) and ``NAME.SHA256SUMS``.
+    """Fetch and check the sources of the recipes, and write ``out_dir/NAME.tar`` (or volumes) and ``NAME.SHA256SUMS``.
 
     The bytes of the archive depend only on the recipes, the fetched contents and SOURCE_DATE_EPOCH.
 

@@ -1,19 +1,19 @@
 """Recipes: TOML files that list the sources of a bundle and their revisions.
 
-    name = "longbench"                      # of the archive: longbench.tar
-    description = "what it is for"
+    name = "longbench"                      # name of the archive: longbench.tar
+    description = "purpose of the bundle"
 
     [[source]]                              # files of a Hugging Face dataset or model
     kind = "hub"
     repo = "THUDM/LongBench"
     type = "dataset"                        # or "model"
-    revision = "main"                       # branch, tag or commit; "main" when left out
-    files = ["data.zip"]                    # glob patterns, "*" also crosses "/"; all files when left out
-    optional = ["LICENSE*"]                 # patterns that may match nothing
-    licence = "MIT"                         # where the hub says none
-    allow = ["code.py"]                     # unsafe formats that may travel, each by its name
+    revision = "main"                       # branch, tag or commit; default "main"
+    files = ["data.zip"]                    # glob patterns, "*" also matches "/"; default: all files
+    optional = ["LICENSE*"]                 # patterns that need not match
+    licence = "MIT"                         # used if the hub states none
+    allow = ["code.py"]                     # allowed files of unsafe formats, by name
 
-    [[source]]                              # one file from anywhere, pinned
+    [[source]]                              # a file at any https address, pinned by its SHA-256
     kind = "https"
     url = "https://example.org/prompt.txt"
     sha256 = "..."

@@ -163,7 +163,7 @@ def unpack(
     unsafe: bool = True,
     base: Path | None = None,
 ) -> UnpackResult:
-    """Verify an archive and unpack it; its payload is hashed as it is written.
+    """Verify an archive and unpack it; its payload is hashed during writing.
 
     Args:
         archive: NAME.tar, one of its volumes, or NAME.SHA256SUMS; the other files must be in the same folder.

@@ -301,7 +301,7 @@ class Proven:
         self._begin, self._data = 0, b""
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Read up to ``size`` bytes; fewer only at the end of a piece between two checkpoints.
+        """Read up to ``size`` bytes; fewer at the end of a piece between two checkpoints, none after the last.
 
         Raises:
             BundleError: the bytes have changed since they were hashed.

@@ -1,1 +1,1 @@
-"""From recipes to an archive: resolve, fetch, check, pack."""
+"""Make an archive from recipes: resolve, fetch, check, pack."""

@@ -1,4 +1,4 @@
-"""The folder where a bundle is made, and the writing of its archive there."""
+"""Prepare the working folders of a bundle and write its archive."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from lbx.bundle.volumes import MAX_VOLUME, Volume, VolumeWriter
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """Where a bundle's parts lie until it is whole.
+    """Working folders of an incomplete bundle.
 
     Attributes:
-        store: downloads, under the hash that was promised; a later run goes on with them.
-        drafts: the archive in the making, on the disk where it will stay.
+        store: downloads, named by their expected hash; a later run resumes them.
+        drafts: unfinished archive, on its final disk.
     """
 
     store: Path
@@ -40,10 +40,10 @@ class Workshop:
 
 @contextmanager
 def workshop(out_dir: Path, name: str, work_dir: Path | None = None) -> Iterator[Workshop]:
-    """``OUT/.NAME.partial``, and ``WORK/.NAME.partial`` where downloads are to go to another disk.
+    """Create and lock ``OUT/.NAME.partial``, and ``WORK/.NAME.partial`` for downloads in another folder.
 
     Raises:
-        UsageError: a folder cannot be written, or another ``lbx bundle`` is at work in it.
+        UsageError: a folder cannot be written, or another ``lbx bundle`` is using it.
     """
     with ExitStack() as stack:
         drafts = stack.enter_context(_locked(out_dir, name))
@@ -51,7 +51,7 @@ def workshop(out_dir: Path, name: str, work_dir: Path | None = None) -> Iterator
         store = stack.enter_context(_locked(work_dir, name)) if elsewhere and work_dir is not None else drafts
         try:
             for left in drafts.iterdir():
-                if left.is_file():  # of a run that was killed while it packed; its room is needed
+                if left.is_file():  # from a run that was killed while packing; frees its space
                     left.unlink()
             (store / "files").mkdir(exist_ok=True)
             yield Workshop(store / "files", drafts)
@@ -62,13 +62,13 @@ def workshop(out_dir: Path, name: str, work_dir: Path | None = None) -> Iterator
 
 
 def clear(shop: Workshop) -> None:
-    """Remove it: the bundle is whole, under its own name."""
+    """Remove the working folders of a complete bundle, with their contents."""
     for folder in {shop.drafts, shop.store.parent}:
         shutil.rmtree(folder)
 
 
 def leave(shop: Workshop) -> None:
-    """Remove what was made of it for nothing; downloads of a run that is to go on stay."""
+    """Remove empty working folders; downloads of an interrupted run are kept."""
     for folder in (shop.store, shop.store.parent, shop.drafts):
         with suppress(OSError):
             folder.rmdir()
@@ -85,7 +85,7 @@ def _locked(parent: Path, name: str) -> Iterator[Path]:
             f"Nothing can be written to {parent}: {exc.strerror}.", fix="Give another folder with -o or --work."
         ) from exc
     try:
-        # On a network file system without locks two runs at once are the user's own care.
+        # On a network file system without locks, the user must avoid simultaneous runs.
         if not try_lock(lock):
             raise UsageError(
                 f"Another `lbx bundle` is writing this bundle right now ({folder}).",
@@ -98,12 +98,12 @@ def _locked(parent: Path, name: str) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How an archive is written.
+    """Format and signature of an archive.
 
     Attributes:
-        volume_size: bytes of each volume but the last.
-        zstd: compress it.
-        key: the SSH key that signs it, private or, where an agent holds it, public; None leaves it unsigned.
+        volume_size: bytes per volume, except for the last.
+        zstd: compress the archive.
+        key: SSH key for signing: a private key, or a public key if an agent has its private half; None: unsigned.
     """
 
     volume_size: int = MAX_VOLUME
@@ -111,7 +111,7 @@ class Writing:
     key: Path | None = None
 
     def require(self) -> None:
-        """Raise UsageError for a key that does not sign, or zstd that is not there, before hours of download."""
+        """Raise UsageError if signing fails or zstd is missing; to be called before hours of download."""
         if self.zstd:
             compression.require()
         if self.key is not None:
@@ -128,10 +128,10 @@ def write_archive(
     epoch: int,
     meter: ByteMeter,
 ) -> list[Volume]:
-    """The archive's volumes in ``drafts``, tag files first, on disk for good.
+    """Write the volumes of an archive to ``drafts``, tag files first, and sync them to disk.
 
     Raises:
-        FetchError: a file is no longer what was hashed.
+        FetchError: a file has changed since it was hashed.
     """
     if writing.key is not None:
         tags = {**tags, TAG_SIGNATURE: signature.sign(tags[TAG_MANIFEST], writing.key)}
@@ -162,7 +162,7 @@ def _add(tar: TarWriter, name: str, file: Fetched, report: Callable[[int], None]
 
 
 def _unchanged(file: Fetched, report: Callable[[int], None]) -> Iterator[bytes]:
-    """A file's blocks; raises where they are not those that the manifest was made of."""
+    """Yield the blocks of a file; raise FetchError at the end if its hash has changed."""
     digest = BackgroundSha256()
     count = 0
     try:

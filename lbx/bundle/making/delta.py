@@ -1,7 +1,7 @@
-"""What a base bundle holds, so that a delta neither fetches nor packs it again.
+"""Contents of a base bundle, which a delta neither fetches nor packs again.
 
-Files are the same where their contents are: a new commit of a dataset moves every file to another folder, and most
-of them have not changed.
+Files are matched by content, not by path: a new commit of a dataset moves every file to another folder, although most
+files have not changed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from lbx.bundle.receiving.check import read_contents
 
 @dataclass(frozen=True, slots=True)
 class HeldFile:
-    """A payload file of the base.
+    """Payload file of the base.
 
     Attributes:
-        path: in the base, ``data/...``.
-        size, sha256: bytes, hex.
-        git_sha1: git's name of the content where the base recorded it, or "".
-        allowed: its format is unsafe, and the base's recipe let it through.
+        path: path in the base, ``data/...``.
+        size: bytes.
+        sha256: hex.
+        git_sha1: git blob sha1 if the base recorded it, or "".
+        allowed: whether the file has an unsafe format that the base's recipe allows.
     """
 
     path: str
@@ -40,17 +41,16 @@ class HeldFile:
 
 
 def held_file(file: Mapping[str, Any], allowed: Set[str]) -> HeldFile:
-    """An entry of a source's ``files`` in bundle.json."""
+    """Convert an entry of a source's ``files`` in bundle.json."""
     return HeldFile(file["path"], file["size"], file["sha256"], file.get("git_sha1", ""), file["path"] in allowed)
 
 
 @dataclass(frozen=True)
 class BaseBundle:
-    """A base bundle, known by what it says of itself.
+    """Description of a base bundle.
 
     Attributes:
-        name: of the bundle.
-        digest: its digest, hex; "" where only its bundle.json is known.
+        digest: digest of the bundle, hex; "" if only its bundle.json is known.
         sources: as in its bundle.json.
     """
 
@@ -76,7 +76,7 @@ class BaseBundle:
         return index
 
     def find(self, algorithm: str, digest: str, size: int | None, path: str) -> HeldFile | None:
-        """The base's file with this content, the one at ``path`` where several have it; None where none has."""
+        """Find a file by its content, preferably at ``path``; None if the base does not have the content."""
         if size is None and algorithm == "sha256":
             size = next((file.size for file in self.files if file.sha256 == digest), None)
         same = self._by_content.get((algorithm, digest, size or 0))
@@ -84,13 +84,13 @@ class BaseBundle:
 
 
 def read_base(path: Path) -> BaseBundle:
-    """The base that a person names.
+    """Read the description of a base bundle.
 
     Args:
-        path: an unpacked bundle's folder, its lbx/bundle.json or a copy of that, or an archive.
+        path: folder of an unpacked bundle, its lbx/bundle.json or a copy of it, or an archive.
 
     Raises:
-        UsageError: there is nothing, or no description of a bundle.
+        UsageError: the path cannot be read, or does not describe a bundle.
         BundleError: an archive's tag files are damaged.
     """
     try:
@@ -120,10 +120,10 @@ def _of_description(described: Any, digest: str, path: Path) -> BaseBundle:
 
 
 def held_from(name: object, digest: object, sources: object, where: str) -> BaseBundle:
-    """A ``BaseBundle`` from what a file says, each value checked.
+    """Create a ``BaseBundle`` from the values of a file, after checking them.
 
     Raises:
-        UsageError: something is missing or of another kind.
+        UsageError: a value is missing or has the wrong type, or a path is unsafe.
     """
     try:
         if not isinstance(name, str) or not isinstance(digest, str) or not isinstance(sources, list):

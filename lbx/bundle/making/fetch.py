@@ -1,8 +1,7 @@
-"""Download files and believe none of them before its content has been hashed.
+"""Download files with resumption and verify their hashes.
 
-A finished file lies in the store under the hash that was expected of it, an unfinished one beside it as
-``.part``: a later attempt, or a later run, goes on from there with a Range request, if the server still says the
-ETag and the size it said when the file was begun.
+The store names each complete file by its expected hash, and an incomplete file by the same hash and ``.part``. A later
+attempt or run resumes an incomplete file with a Range request, if the server still reports the same ETag and size.
 """
 
 from __future__ import annotations
@@ -34,13 +33,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How patient a download is.
+    """Retry policy and timeouts of a download.
 
     Attributes:
-        tries: attempts in a row that bring nothing; one that carried a broken download on begins the count anew.
+        tries: maximum of consecutive attempts without progress; an attempt that resumed a broken download resets the
+            count.
         delay_s: seconds before the second attempt; doubled each time, up to ``max_delay_s``.
-        connect_s: seconds to wait for a connection.
-        read_s: seconds to wait for the next bytes.
+        connect_s: timeout for a connection, seconds.
+        read_s: timeout for the next bytes, seconds.
     """
 
     tries: int = 5
@@ -55,12 +55,12 @@ class Retry:
 
 
 class AgainError(Exception):
-    """An attempt failed in a way that may pass.
+    """Transient failure of an attempt.
 
     Args:
         cause: a clause for the message, e.g. "the connection broke".
-        wait_s: what the server asked to wait, seconds.
-        progressed: the attempt carried on where the one before broke, and so will the next.
+        wait_s: delay requested by the server, seconds.
+        progressed: the attempt resumed a broken download and got further, so the next can resume it, too.
     """
 
     def __init__(self, cause: str, *, wait_s: float = 0.0, progressed: bool = False) -> None:
@@ -70,13 +70,13 @@ class AgainError(Exception):
 
 
 def persist(retry: Retry, what: str, attempt: Callable[[], T]) -> T:
-    """Call ``attempt`` until it does not raise ``AgainError``.
+    """Repeat ``attempt`` until it does not raise ``AgainError``.
 
     Args:
-        what: what is being fetched, for the message.
+        what: name of the download in messages.
 
     Raises:
-        FetchError: it failed ``retry.tries`` times in a row.
+        FetchError: ``retry.tries`` consecutive attempts failed.
     """
     failed = 0
     while True:
@@ -97,14 +97,14 @@ _MISMATCHES = 2
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A file that is known by its hash before it is here.
+    """File to download, with its expected hash.
 
     Attributes:
-        what: how messages call it, e.g. "data.zip of dataset THUDM/LongBench".
+        what: name in messages, e.g. "data.zip of dataset THUDM/LongBench".
         algorithm: "sha256", or "git" for a git blob's sha1.
-        digest: hex, of that algorithm.
-        size: bytes; None where only the server knows.
-        headers: sent to ``url``'s own host only.
+        digest: expected hash, hex.
+        size: bytes; None if unknown before the download.
+        headers: request headers, sent only to the host of ``url``.
     """
 
     what: str
@@ -117,7 +117,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A file that is here and right: where, its size in bytes, its SHA-256 in hex."""
+    """Verified local file, with its size in bytes and its SHA-256 in hex."""
 
     path: Path
     size: int
@@ -125,11 +125,11 @@ class Fetched:
 
 
 class Fetcher:
-    """Downloads into a store of files named by their hash.
+    """Downloader with a store of files named by their hash.
 
     Args:
-        store: a folder on the disk that the archive will be written to.
-        retry: how patient it is.
+        store: folder for downloads, created if missing.
+        retry: retry policy and timeouts.
     """
 
     def __init__(self, store: Path, retry: Retry) -> None:
@@ -153,7 +153,7 @@ class Fetcher:
         self._client.close()
 
     def size(self, wanted: Download) -> int | None:
-        """What the server says the file's size is, bytes; None where it does not say.
+        """Ask the server for the file's size in bytes; None if it does not report one.
 
         Raises:
             FetchError: the server does not have the file, or cannot be reached.
@@ -171,11 +171,11 @@ class Fetcher:
         return persist(self.retry, wanted.what, attempt)
 
     def refused(self, wanted: Download) -> int:
-        """401 or 403 where the server does not let the file be read; 0 where it does, or says something else."""
+        """Return 401 or 403 if the server denies access to the file; 0 for any other answer."""
 
         def attempt() -> int:
             with _mapped(wanted, progressed=lambda: False):
-                # Whoever is sent on to a store of files has passed the gate; the store may take no HEAD.
+                # A redirect to a file store means that access was granted; the store may not support HEAD.
                 response = self._client.head(wanted.url, headers=dict(wanted.headers), follow_redirects=False)
             status = response.status_code
             return status if status in (401, 403) else 0
@@ -183,20 +183,20 @@ class Fetcher:
         return persist(self.retry, wanted.what, attempt)
 
     def kept(self, wanted: Download) -> int:
-        """How many of the file's bytes an earlier run has left in the store."""
+        """Return the number of the file's bytes in the store, from earlier runs."""
         for path in (self._place(wanted), self._place(wanted, ".part")):
             if path.exists():
                 return path.stat().st_size
         return 0
 
     def fetch(self, wanted: Download, report: Callable[[int], None]) -> Fetched:
-        """The file, downloaded, or found in the store and hashed again.
+        """Download the file, or take it from the store and hash it again.
 
         Args:
-            report: called with the number of the file's bytes that are here.
+            report: called with the number of bytes available locally.
 
         Raises:
-            FetchError: it cannot be had, or is not what was promised; names the file and both hashes.
+            FetchError: the download fails, or the hash differs from the expected one; names the file and both hashes.
         """
         final, part = self._place(wanted), self._place(wanted, ".part")
         if final.exists():
@@ -229,14 +229,14 @@ class Fetcher:
         return persist(self.retry, wanted.what, attempt)
 
     def _stream(self, wanted: Download, part: Path, report: Callable[[int], None]) -> _Digests:
-        """Bring the rest of ``part`` and give the hashes of all of it."""
+        """Download the rest of ``part`` and return the hashes of the whole file."""
         digests = _Digests(wanted, wanted.size or 0)
         if part.exists() and not 0 < part.stat().st_size <= (wanted.size or 0):
             part.unlink()
         if part.exists():
             digests.read(part, report)
         if digests.count == wanted.size:
-            os.close(open_kept(part, os.O_WRONLY))  # of no bytes, perhaps
+            os.close(open_kept(part, os.O_WRONLY))  # creates an empty file if the size is 0
             return digests
         start = digests.count
         headers = {**wanted.headers, **({"Range": f"bytes={start}-"} if start else {})}
@@ -252,7 +252,7 @@ class Fetcher:
                 start, digests = 0, _Digests(wanted, wanted.size or 0)
             self._check_same(wanted, part, response, start)
             with os.fdopen(open_kept(part, os.O_WRONLY | (os.O_APPEND if start else os.O_TRUNC)), "wb") as out:
-                for block in response.iter_bytes():  # as it comes: what a fixed size gathers is lost in a break
+                for block in response.iter_bytes():  # no fixed size: a break would lose a partial block
                     out.write(block)
                     digests.update(block)
                     if wanted.size is not None and digests.count > wanted.size:
@@ -261,7 +261,7 @@ class Fetcher:
         return self._whole(wanted, part, digests, start)
 
     def _check_same(self, wanted: Download, part: Path, response: httpx2.Response, start: int) -> None:
-        """Find out before gigabytes have come that the server has another file than was promised, or begun."""
+        """Compare size and ETag with the expected or partial file, before gigabytes are downloaded."""
         length, etag = response.headers.get("Content-Length", ""), response.headers.get("ETag", "")
         total = start + int(length) if length.isdigit() and "Content-Encoding" not in response.headers else None
         if None not in (wanted.size, total) and total != wanted.size:
@@ -272,7 +272,7 @@ class Fetcher:
             write_whole(kept, etag)
             return
         begun = read_input(kept, SMALL).decode("utf-8", "replace") if kept.exists() else ""
-        # Servers behind one name may each have an ETag of their own; the second time the hash at the end has to do.
+        # Servers that share a name may each have different ETags; the second time, the final hash must suffice.
         if etag and begun and etag != begun and wanted.digest not in self._begun_anew:
             self._begun_anew.add(wanted.digest)
             part.unlink()
@@ -294,19 +294,19 @@ class Fetcher:
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """The certificates to trust, read once a process because that takes a tenth of a second."""
+    """Load trusted certificates, cached because that takes a tenth of a second."""
     import httpx2
 
     return httpx2.create_ssl_context()
 
 
 class _Digests:
-    """The SHA-256 of what passes, and the hash that was promised where that is a git blob's."""
+    """Running SHA-256 of a file, and its git blob sha1 if that is the expected hash."""
 
     def __init__(self, wanted: Download, size: int) -> None:
         self._wanted = wanted
         self._sha256 = hashlib.sha256()
-        # Not a signature: git names its blobs by sha1, and the hub promises nothing better for small files.
+        # Not a signature: git names its blobs by sha1, and the hub has no stronger hash for small files.
         self._git = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False) if wanted.algorithm == "git" else None
         self.count = 0
 
@@ -336,7 +336,7 @@ class _Digests:
 
 @contextmanager
 def _mapped(wanted: Download, progressed: Callable[[], bool]) -> Iterator[None]:
-    """Maps what the network throws to ``AgainError`` (may pass) or ``FetchError`` (will not)."""
+    """Convert network exceptions to ``AgainError`` (transient) or ``FetchError`` (permanent)."""
     import httpx2
 
     try:
@@ -352,13 +352,13 @@ def _mapped(wanted: Download, progressed: Callable[[], bool]) -> Iterator[None]:
 
 
 def describe(exc: Exception) -> str:
-    """A network exception as a clause, without a full stop; some have no text of their own."""
+    """Format a network exception as a clause, without a full stop; exceptions without text become their type's name."""
     text = str(exc).rstrip(".")
     return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
 
 
 def web_address(url: str, option: str) -> str:
-    """A mirror's address as an option has it, without a slash at its end. Raises UsageError: it is not http(s)."""
+    """Return an address from an option without its final slash. Raises UsageError if it is not http(s)."""
     if not url.lower().startswith(("http://", "https://")):
         raise UsageError(
             f"{option} {url} is no http or https address.",

@@ -1,4 +1,4 @@
-"""From sources to a list of files, each with its place in the bundle, before anything big is fetched."""
+"""Resolve sources to files with their paths in the bundle, before large downloads."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from lbx.bundle.progress import Progress, Tally, in_parallel
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """One payload file to be.
+    """Payload file of a planned bundle.
 
     Attributes:
-        path: in the bag, ``data/...``.
-        name: inside its source; what ``allow`` refers to.
-        origin: how to fetch it, or the file itself where it is here already, or the base's where that has it.
-        size: bytes; None where the server does not say.
-        git_sha1: git's name of the content where the hub told it, or "".
+        path: path in the bag, ``data/...``.
+        name: path inside its source; ``allow`` refers to this name.
+        origin: a download, a local file, a file of the base, or the content itself.
+        size: bytes; None if the server does not report it.
+        git_sha1: git blob sha1 if the hub gives it, or "".
     """
 
     path: str
@@ -45,7 +45,12 @@ class PlannedFile:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A source whose files are known: the recipe's entry, what bundle.json says of it, the files, and ``links``."""
+    """Source with its resolved files.
+
+    Attributes:
+        record: entry for bundle.json, without the files.
+        links: see ``SourceSummary``.
+    """
 
     source: Source
     record: dict[str, Any]
@@ -57,14 +62,13 @@ class Planned:
 
 
 class Planner:
-    """Resolves sources to files.
+    """Planner that resolves sources to files.
 
     Args:
-        hub: where hub sources come from.
-        mirror: an address that stands for scheme and host of every https source, or None.
-        fetcher: asks for sizes.
-        progress: told of local files being read.
-        base: what need not be fetched, or None.
+        mirror: address that replaces scheme and host of every https source, or None.
+        fetcher: used for sizes and access checks.
+        progress: reports the reading of local files.
+        base: bundle with files that need not be fetched, or None.
     """
 
     def __init__(
@@ -77,11 +81,11 @@ class Planner:
         self._progress = progress
 
     def plan(self, sources: Sequence[Source]) -> list[Planned]:
-        """Every file of every source.
+        """Resolve all files of all sources.
 
         Raises:
-            UsageError: a local path is missing, an unsafe format is not allowed, two files want one place.
-            FetchError: a repository, revision or pattern matches nothing.
+            UsageError: a local path is missing, an unsafe format is not allowed, two files have the same path.
+            FetchError: a repository or revision does not exist, or a pattern does not match any file.
         """
         planned = []
         for source in sources:
@@ -112,7 +116,7 @@ class Planner:
                 return _plan_held(source)
 
     def _from_base(self, item: PlannedFile) -> PlannedFile:
-        """The same, taken from the base if that holds it."""
+        """Replace the download by the base's file, if the base has one with the same hash."""
         origin = item.origin
         if self._base is None or not isinstance(origin, Download):
             return item
@@ -141,7 +145,7 @@ class Planner:
         return Planned(source, _hub_record(source, snapshot), (*items, *_refs(root, source.revision, snapshot.commit)))
 
     def _check_gate(self, source: HubSource, snapshot: Snapshot, items: Sequence[PlannedFile]) -> None:
-        """Ask for one file now: a hub lists a gated repository to everybody, and refuses hours later."""
+        """Request one file now: a hub lists gated repositories to everybody, and would refuse access hours later."""
         smallest = min(items, key=lambda item: item.size or 0)
         if isinstance(smallest.origin, Download) and self._fetcher.refused(smallest.origin):
             raise self._hub.gated(source.repo, source.type, snapshot.licence)
@@ -176,7 +180,7 @@ class Planner:
             places = {name: f"{FILES}/{source.to}" + ("" if single else f"/{name}") for name in read}
             items = [PlannedFile(places[name], name, file, file.size) for name, file in read.items()]
             return Planned(source, {**record, "to": source.to}, tuple(items), links)
-        # A snapshot needs a commit; the files' own hash is one that changes exactly when they do.
+        # A snapshot needs a commit; a hash over the files changes exactly when they do.
         listing = "".join(f"{file.sha256}  {name}\n" for name, file in sorted(read.items()))
         commit = hashlib.sha1(listing.encode(), usedforsecurity=False).hexdigest()
         root = f"{HUB}/{repo_folder(source.type, source.repo)}"
@@ -200,7 +204,7 @@ def _hub_record(source: HubSource, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _plan_held(source: HeldSource) -> Planned:
-    """A source that only the base has: its record and its files as they are there."""
+    """Plan a source that only the base has, with its record and files."""
     record = {key: value for key, value in source.record.items() if key not in ("files", "allowed")}
     allowed = set(source.allow)
     held = (held_file(file, allowed) for file in source.record["files"])
@@ -210,7 +214,7 @@ def _plan_held(source: HeldSource) -> Planned:
 
 
 def _refs(root: str, revision: str, commit: str) -> list[PlannedFile]:
-    """The revision asked for, and ``main``, which offline libraries look up when told no revision."""
+    """Create refs for the requested revision and for ``main``, the default revision of offline libraries."""
     content = commit.encode()
     names = sorted({revision, "main"})
     return [PlannedFile(f"{root}/refs/{name}", f"refs/{name}", content, len(content)) for name in names]
@@ -219,7 +223,7 @@ def _refs(root: str, revision: str, commit: str) -> list[PlannedFile]:
 def _choose(
     names: Iterable[str], patterns: Sequence[str], source: Source, where: str, optional: Sequence[str] = ()
 ) -> list[str]:
-    """The names that any pattern matches, sorted; every pattern must match one, but for the optional ones."""
+    """Return the names that match any pattern, sorted; every pattern except optional ones must match a name."""
     names = sorted(names)
     if not names:
         raise FetchError(f"{source.origin}: {where} holds no files.", fix="Correct the source.")
@@ -239,7 +243,7 @@ def _choose(
 
 
 def _local_files(source: PathSource) -> dict[str, Path]:
-    """Regular files of a path source by their name inside it; links to files are followed."""
+    """Map names inside a path source to its regular files; links to files are followed."""
     root = source.full_path
     if root.is_file():
         if source.repo or source.files:
@@ -267,7 +271,7 @@ def _raise(error: OSError) -> None:
 
 
 def _read_local(paths: Sequence[Path], progress: Progress) -> dict[Path, Fetched]:
-    """Local files with their sums, as many at once as there are processors, the largest first."""
+    """Hash local files in parallel on all processors, in descending order of size."""
     sizes = {path: path.stat().st_size for path in paths}
     tally = Tally(progress, "read", sum(sizes.values()))
 
@@ -288,7 +292,7 @@ def _read_local(paths: Sequence[Path], progress: Progress) -> dict[Path, Fetched
 
 
 def _check_formats(planned: Planned) -> None:
-    """No unsafe format without leave, and no leave that names nothing (a typo there would go unseen)."""
+    """Refuse unsafe formats that are not allowed, and ``allow`` entries without a file, which may be typos."""
     source = planned.source
     for item in planned.items:
         if (what := why_refused(item.name)) and not planned.allows(item):
@@ -302,7 +306,7 @@ def _check_formats(planned: Planned) -> None:
 
 
 def refusal(source: Source, item: PlannedFile, what: str) -> UsageError:
-    """Why an unsafe file stops a bundle, and the two ways on."""
+    """Create the error for an unsafe file, with two possible fixes."""
     name = PurePosixPath(item.name).name
     return UsageError(
         f"{source.origin}: {item.name} is {what} and would run when loaded, so it is refused.",

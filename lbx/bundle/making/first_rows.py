@@ -1,4 +1,4 @@
-"""Reads a row of every benchmark task from what was fetched, with the code that reads it inside the gap."""
+"""Read a row of every benchmark task from the fetched files, with the same code that later reads the bundle."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _READERS = {repository: family for family in BENCHMARKS.values() for repository 
 
 
 def unread_datasets(planned: Sequence[Planned]) -> list[str]:
-    """Datasets that no built-in benchmark reads."""
+    """List the datasets that no built-in benchmark reads."""
     return [name for name in _datasets(planned) if name not in _READERS]
 
 
 def check_first_rows(planned: Sequence[Planned], contents: Mapping[str, Fetched | HeldFile]) -> None:
-    """Read the first row of every task whose data is new in this bundle; a base's were read when it was made.
+    """Read the first row of every task of the fetched datasets; data from a base was checked when that was made.
 
     Args:
         contents: payload files by their path in the bag.
 
     Raises:
-        UsageError: a row cannot be read, or a benchmark's dataset has no data that it reads.
+        UsageError: a row cannot be read, or a dataset has no usable data for its benchmark.
     """
     by_family: dict[Benchmark, list[str]] = {}
     for name in _datasets(planned):
@@ -60,10 +60,10 @@ def _datasets(planned: Sequence[Planned]) -> list[str]:
 
 @contextmanager
 def _linked(files: Mapping[str, Path]) -> Iterator[Bundle]:
-    """A bundle whose data files are links; what names a commit must lie in it."""
+    """Create a temporary bundle with links to the data files; refs are copied, because they must be in the bundle."""
     tags = {BUNDLE_JSON: b"{}", TAG_MANIFEST: b""}
     refs = {path: read_input(file, SMALL) for path, file in files.items() if "/refs/" in path}
-    with TemporaryDirectory(prefix="lbx-") as name:  # the archive's own disk may know no links
+    with TemporaryDirectory(prefix="lbx-") as name:  # the archive's disk may not support links
         folder = Path(name)
         for place, content in {**tags, **refs}.items():
             (folder / place).parent.mkdir(parents=True, exist_ok=True)

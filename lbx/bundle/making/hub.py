@@ -1,7 +1,7 @@
-"""The one file that speaks huggingface_hub: what a repository holds at a revision, and where to fetch it.
+"""List the files of a hub repository at a revision; the only module that uses huggingface_hub.
 
-The library is asked for names, sizes and hashes only. Contents come through ``lbx.bundle.making.fetch``, because
-huggingface_hub 2.4 accepts a corrupt body of the right size and cannot go on with a broken download later.
+The library provides only names, sizes and hashes. ``lbx.bundle.making.fetch`` downloads the contents, because
+huggingface_hub 2.4 accepts a corrupt body of the right size and cannot resume a broken download later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WRONG_REPO = 'Correct repo or type ("dataset" or "model") in the recipe; for a 
 
 @dataclass(frozen=True, slots=True)
 class RepoFile:
-    """A file as the hub lists it: path, bytes, and the hash that its content must have."""
+    """File in a hub listing, with its size in bytes and the expected hash of its content."""
 
     path: str
     size: int
@@ -35,13 +35,13 @@ class RepoFile:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A repository at one commit.
+    """Repository at a commit.
 
     Attributes:
-        repo, type: as asked.
-        resolved_repo: its name today; another one where the repository has moved.
-        licence: what the hub says, or "".
-        gated: whether its readers must have accepted conditions.
+        repo, type: as requested.
+        resolved_repo: current name; differs from ``repo`` if the repository has moved.
+        licence: licence stated on the hub, or "".
+        gated: whether readers must first accept conditions.
     """
 
     repo: str
@@ -54,11 +54,11 @@ class Snapshot:
 
 
 class Hub:
-    """A Hugging Face hub.
+    """Client of a Hugging Face hub.
 
     Args:
-        endpoint: its address; None means HF_ENDPOINT or the public one.
-        retry: how patient to be.
+        endpoint: its address; None means HF_ENDPOINT or the public hub.
+        retry: retry policy and timeouts.
 
     Raises:
         UsageError: the address is not http(s).
@@ -89,10 +89,10 @@ class Hub:
         return headers
 
     def snapshot(self, repo: str, kind: str, revision: str) -> Snapshot:
-        """What the repository holds at ``revision`` right now.
+        """Resolve ``revision`` to a commit and list its files.
 
         Raises:
-            FetchError: there is no such repository or revision, it may not be read, or the hub does not answer.
+            FetchError: the repository or revision does not exist or may not be read, or the hub does not answer.
         """
         import httpx2
 
@@ -105,7 +105,7 @@ class Hub:
         return persist(self._retry, f"The {kind} {repo}", attempt)
 
     def wanted(self, snapshot: Snapshot, file: RepoFile) -> Download:
-        """How to fetch one of the snapshot's files."""
+        """Create the download of a snapshot's file."""
         url = self._library.hf_hub_url(
             snapshot.resolved_repo,
             file.path,
@@ -117,7 +117,7 @@ class Hub:
         return Download(what, url, file.algorithm, file.digest, file.size, self._headers)
 
     def gated(self, repo: str, kind: str, licence: str = "") -> FetchError:
-        """Why a gated repository cannot be bundled yet, and the way to it."""
+        """Create the error for a gated repository, with instructions to gain access."""
         page = f"{self._api.endpoint}/{'datasets/' if kind == 'dataset' else ''}{repo}"
         has_token = any(name.lower() == "authorization" for name in self._headers)
         why = "the token that is set may not read it" if has_token else "no token is set"
@@ -135,7 +135,7 @@ class Hub:
         return Snapshot(repo, kind, info.id, info.sha, _licence(info), bool(info.gated), files)
 
     def _translate(self, exc: Exception, repo: str, kind: str, revision: str) -> Exception:
-        """A library's exception as ours: ``AgainError`` where another attempt can help."""
+        """Convert an exception of the library: to ``AgainError`` if another attempt may succeed."""
         import httpx2
 
         errors, where = self._library.errors, self._api.endpoint

@@ -1,4 +1,4 @@
-"""What a bundle will be, before anything big is fetched: licences, gates, sizes, and whether the disks hold it."""
+"""Outline of a bundle before large downloads: licences, gated repositories, sizes and disk space."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from lbx.bundle.bag import Evidence
 
 @dataclass(frozen=True, slots=True)
 class SourceSummary:
-    """One source, as a person who answers for its licence wants it.
+    """Summary of a source, for licence review.
 
     Attributes:
-        source: e.g. "dataset THUDM/LongBench", or where a file goes.
+        source: label, e.g. "dataset THUDM/LongBench", or the target path of a file.
         kind: hub, https, path or image.
         revision: commit of a hub source, or "".
-        licence: as its maker states it, "" where nobody does.
-        gated: readers must have accepted conditions.
-        files, bytes: number and size of its files.
-        held_bytes: of those, what the base bundle has already.
-        links: "NAME -> PLACE" of its files that are links to elsewhere on this machine; what they lead to is packed.
+        licence: licence stated by its author, or "".
+        gated: whether readers must first accept conditions.
+        files, bytes: number and total size of its files.
+        held_bytes: size of the files that the base bundle already has.
+        links: "NAME -> PLACE" for files that link out of the source's folder; the link targets are packed.
     """
 
     source: str
@@ -39,11 +39,11 @@ class SourceSummary:
 
 @dataclass(frozen=True)
 class Outline(Evidence):
-    """A bundle that could be made.
+    """Outline of a planned bundle.
 
     Attributes:
-        lines: one a source, in the recipes' order.
-        fetch_bytes: still to be downloaded.
+        lines: summary per source, in the order of the recipes.
+        fetch_bytes: remaining size to download.
         archive_bytes: size of the archive, all volumes together, before any compression; tag files estimated.
         work, work_free: folder that takes the downloads, bytes free on its disk.
         out, out_free: folder that takes the archive, bytes free on its disk.
@@ -67,10 +67,10 @@ class Outline(Evidence):
 
 
 def require_space(outline: Outline) -> None:
-    """Refuse a bundle that the disks cannot hold.
+    """Check that the disks have enough space for a bundle.
 
     Raises:
-        UsageError: with what is needed and what is there, in bytes, for each disk that is too small.
+        UsageError: a disk is too small; the message has the needed and the free bytes.
     """
     fetch, archive = outline.fetch_bytes, outline.archive_bytes
     if outline.one_disk and fetch + archive > outline.out_free:
@@ -93,7 +93,7 @@ def require_space(outline: Outline) -> None:
 
 
 def label(record: Mapping[str, Any]) -> str:
-    """A source by what people call it."""
+    """Return a readable name of a source, e.g. "dataset THUDM/LongBench"."""
     if record["kind"] == "image":
         return f"image {record['to']}"
     return f"{record['type']} {record['repo']}" if "repo" in record else str(record["to"])

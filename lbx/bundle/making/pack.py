@@ -1,8 +1,8 @@
-"""``lbx bundle``: recipes to one archive.
+"""Make an archive from recipes (``lbx bundle``).
 
-Everything is fetched into ``OUT/.NAME.partial`` first, under the hash that was promised. A run that was killed
-leaves the folder, and the next one goes on with it; the archive appears under its name only when it is whole.
-A fetched byte is written twice (download, archive) and read once between; a local one is read twice, written once.
+All sources are first downloaded to ``OUT/.NAME.partial``, under their expected hashes. A killed run leaves this folder
+for the next run to continue from; the archive gets its final name only when it is complete. A downloaded byte is
+written twice (download, archive) and read once in between; a local byte is read twice and written once.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ Content = Fetched | HeldFile
 
 @dataclass(frozen=True)
 class CreateResult(Evidence):
-    """What ``create`` wrote.
+    """Result of ``create``.
 
     Attributes:
         archive, sums: NAME.tar, or its first volume, and NAME.SHA256SUMS for ``sha256sum -c``.
         volumes: all files of the archive, in order; ``archive`` is the first.
-        signature: NAME.SHA256SUMS.sig where a key was given, else None.
-        digest: the bundle's digest, as ``lbx verify`` shows it.
+        signature: NAME.SHA256SUMS.sig, or None if no key was given.
+        digest: digest of the bundle, as in ``lbx verify``.
         files, bytes: number and total size of the payload files.
-        held_files, held_bytes: of those, what the base has and this archive has not.
+        held_files, held_bytes: number and size of the payload files that the archive omits because the base has them.
         sources: as in bundle.json.
     """
 
@@ -72,7 +72,7 @@ class CreateResult(Evidence):
 
 @dataclass(frozen=True, slots=True)
 class BundleJob:
-    """A bundle whose files are known, with what is needed to fetch them."""
+    """Planned bundle, with the folders and the fetcher for its files."""
 
     recipe: Recipe
     base: BaseBundle | None
@@ -83,16 +83,17 @@ class BundleJob:
 
 
 class Where(TypedDict, total=False):
-    """What is bundled beside the recipes, and where it comes from.
+    """Further inputs of a bundle, and locations of its sources.
 
     Attributes:
-        name: of the bundle; the recipes' own names joined by "+" when None.
-        hub: address of a Hugging Face hub instead of the public one (or HF_ENDPOINT).
-        mirror: address that stands for scheme and host of every https source: ``mirror`` + the url's path.
-        work: folder for downloads, where they are to lie on another disk than the archive.
-        base: a bundle that the other side has, see ``lbx.bundle.making.delta``: what it holds is not fetched or packed.
-        images: OCI archives that travel with it.
-        retry: how patient to be with the network.
+        name: name of the bundle; by default the names of the recipes, joined by "+".
+        hub: address of a Hugging Face hub instead of HF_ENDPOINT or the public hub.
+        mirror: address that replaces scheme and host of every https source: ``mirror`` + the url's path.
+        work: folder for downloads, to store them on another disk than the archive.
+        base: bundle already present on the receiving machine, see ``lbx.bundle.making.delta``; its files are neither
+            fetched nor packed.
+        images: OCI archives to include.
+        retry: retry policy and timeouts of the network.
     """
 
     name: str | None
@@ -113,20 +114,19 @@ def create(
     progress: Progress = silent,
     **where: Unpack[Where],
 ) -> CreateResult:
-    """Fetch what the recipes list, check it, and write ``out_dir/NAME.tar`` (or volumes) and ``NAME.SHA256SUMS``.
+    """Fetch and check the sources of the recipes, and write ``out_dir/NAME.tar`` (or volumes) and ``NAME.SHA256SUMS``.
 
-    The archive's bytes depend on the recipes and the fetched contents alone (and SOURCE_DATE_EPOCH).
+    The bytes of the archive depend only on the recipes, the fetched contents and SOURCE_DATE_EPOCH.
 
     Args:
         recipes: recipes or model cards, see ``lbx.bundle.making.recipe``; or one request, see
             ``lbx.bundle.making.request``.
         writing: volumes, compression, signature.
-        on_outline: told what the bundle will be, before the first download.
-        progress: see ``lbx.bundle.progress.Progress``.
+        on_outline: called with the outline of the bundle before the first download.
 
     Raises:
         UsageError: a recipe is wrong, a local source missing, an unsafe format not allowed, a disk too small.
-        FetchError: a source cannot be had, or is not what was promised.
+        FetchError: a source cannot be fetched, or does not have the expected hash.
     """
     epoch, writing = _source_date_epoch(), writing or Writing()
     writing.require()
@@ -143,10 +143,10 @@ def create(
 
 
 def survey(recipes: Sequence[Path], out_dir: Path, *, progress: Progress = silent, **where: Unpack[Where]) -> Outline:
-    """What ``create`` would make of the same arguments; downloads nothing.
+    """Return the outline of the bundle that ``create`` would make, without downloading its files.
 
     Raises:
-        UsageError, FetchError: as ``create`` would, but for the disk, which the outline tells.
+        UsageError, FetchError: as ``create``, except for a disk that is too small; the outline has the sizes.
     """
     with _planned(recipes, out_dir, progress, where) as job:
         leave(job.shop)
@@ -165,7 +165,7 @@ def _planned(recipes: Sequence[Path], out_dir: Path, progress: Progress, where: 
 def _read(
     paths: Sequence[Path], name: str | None, base: Path | None, images: Sequence[Path]
 ) -> tuple[Recipe, BaseBundle | None]:
-    """What is to be bundled, and what the other side has."""
+    """Read the recipe, including the images, and the base bundle."""
     recipe, held = read_inputs(paths, name)
     if base is not None:
         if held is not None:
@@ -191,7 +191,7 @@ def _plan(recipe: Recipe, held: BaseBundle | None, shop: Workshop, fetcher: Fetc
         bytes=sum(line.bytes for line in lines),
         held_bytes=sum(line.held_bytes for line in lines),
         fetch_bytes=sum(max(missing, 0) for missing in fetched),
-        # The tag files name every file four times: in two lists, in bundle.json and in the bill of materials.
+        # The tag files list every file four times: in two lists, in bundle.json and in the bill of materials.
         archive_bytes=size_of_tar((item.path, item.size or 0) for item in packed)
         + sum(6 * len(item.path) + 900 for item in items),
         work=shop.store,
@@ -229,9 +229,9 @@ def _source_date_epoch() -> int:
 
 
 def _fetch_all(job: BundleJob, progress: Progress) -> tuple[dict[str, Content], set[str]]:
-    """Every payload file by its path in the bag, and which of them are configurations that name code.
+    """Fetch all payload files and return them by path in the bag, with the paths of configurations that name code.
 
-    Small ones come first: a refusal then costs little.
+    Small files come first, so that a refusal costs little.
     """
     jobs = sorted(
         ((entry, item) for entry in job.planned for item in entry.items),
@@ -244,7 +244,7 @@ def _fetch_all(job: BundleJob, progress: Progress) -> tuple[dict[str, Content], 
         file = _fetch_one(item, job, partial(meter.at, item.name))
         if _names_code(entry, item, file):
             coded.add(item.path)
-        # A small file of the hub shows only now, by its SHA-256, that the base has it.
+        # Small files of the hub have no SHA-256 before the download, so the base can be searched only now.
         held = job.base.find("sha256", file.sha256, file.size, item.path) if job.base else None
         contents[item.path] = held or file
         meter.finish(item.name, file.size)
@@ -252,7 +252,7 @@ def _fetch_all(job: BundleJob, progress: Progress) -> tuple[dict[str, Content], 
 
 
 def _names_code(entry: Planned, item: PlannedFile, file: Content) -> bool:
-    """Refuse what the other side would refuse; whether it is a configuration that names code, and may."""
+    """Refuse a file that ``lbx unpack`` would refuse; return whether it is an allowed configuration that names code."""
     unsafe = NAMES_CODE if isinstance(file, HeldFile) and file.allowed else None
     if isinstance(file, Fetched) and wants_look(item.name):
         with open_input(file.path) as content:
@@ -281,7 +281,7 @@ def _fetch_one(item: PlannedFile, job: BundleJob, report: Callable[[int], None])
 
 
 def _described(planned: Planned, contents: Mapping[str, Content], coded: set[str]) -> dict[str, Any]:
-    """A source as bundle.json gives it: what was asked, what it resolved to, its files, what was let through."""
+    """Make the entry of a source in bundle.json: request, resolved commit, files and allowed unsafe files."""
     files = [
         {"path": item.path, "size": contents[item.path].size, "sha256": contents[item.path].sha256}
         | ({"git_sha1": item.git_sha1} if item.git_sha1 else {})
@@ -301,7 +301,7 @@ def _write(
     epoch: int,
     progress: Progress,
 ) -> CreateResult:
-    """The archive of what has been fetched, in its place."""
+    """Write the archive, sign it and move it to its final place."""
     name, description = job.recipe.name, job.recipe.description
     held = {path: content for path, content in contents.items() if isinstance(content, HeldFile)}
     packed = {path: content for path, content in contents.items() if isinstance(content, Fetched)}

@@ -1,19 +1,19 @@
-"""Recipes: TOML files that say what a bundle snapshots, and at which revision.
+"""Recipes: TOML files that list the sources of a bundle and their revisions.
 
-    name = "longbench"                      # of the archive: longbench.tar
-    description = "what it is for"
+    name = "longbench"                      # name of the archive: longbench.tar
+    description = "purpose of the bundle"
 
     [[source]]                              # files of a Hugging Face dataset or model
     kind = "hub"
     repo = "THUDM/LongBench"
     type = "dataset"                        # or "model"
-    revision = "main"                       # branch, tag or commit; "main" when left out
-    files = ["data.zip"]                    # glob patterns, "*" also crosses "/"; all files when left out
-    optional = ["LICENSE*"]                 # patterns that may match nothing
-    licence = "MIT"                         # where the hub says none
-    allow = ["code.py"]                     # unsafe formats that may travel, each by its name
+    revision = "main"                       # branch, tag or commit; default "main"
+    files = ["data.zip"]                    # glob patterns, "*" also matches "/"; default: all files
+    optional = ["LICENSE*"]                 # patterns that need not match
+    licence = "MIT"                         # used if the hub states none
+    allow = ["code.py"]                     # allowed files of unsafe formats, by name
 
-    [[source]]                              # one file from anywhere, pinned
+    [[source]]                              # a file at any https address, pinned by its SHA-256
     kind = "https"
     url = "https://example.org/prompt.txt"
     sha256 = "..."
@@ -26,9 +26,9 @@
     to = "models/demo/hf"                   # its place under data/files; or repo and type, to make it a hub snapshot
     files = ["*.json"]
 
-Several recipes make one bundle: sources of one repository at one revision merge, contradictions are refused.
-A model card (``lbx.backends.cards``) stands for a recipe of the one repository that its weights come from, a benchmark
-of one's own (``lbx.benchmarks.own.definition``) for one of itself and its data.
+Several recipes make one bundle: sources with the same repository and revision are merged, contradictions are refused.
+A model card (``lbx.backends.cards``) is a recipe for the repository of its weights; a custom benchmark
+(``lbx.benchmarks.own.definition``) is a recipe for its definition and its data.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _OUTSIDE_NAMES = re.compile(r"[^A-Za-z0-9._+-]+")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What one bundle holds: a name, a description, and the sources in the order of the recipes."""
+    """Name, description and sources of a bundle; the sources are in the order of the recipes."""
 
     name: str
     description: str
@@ -66,14 +66,14 @@ class Recipe:
 
 
 def load_recipes(paths: Sequence[Path], name: str | None = None) -> Recipe:
-    """Read recipes and make one of them.
+    """Read recipes and merge them.
 
     Args:
-        paths: recipes or model cards (TOML); several are merged, and the bundle is named after them, joined by "+".
-        name: of the bundle instead.
+        paths: recipes or model cards (TOML).
+        name: name of the bundle; by default the names of the recipes, joined by "+".
 
     Raises:
-        UsageError: a file is missing or no valid recipe, or two recipes contradict each other.
+        UsageError: a file is missing or not a valid recipe, or two recipes contradict each other.
     """
     if not paths:
         raise UsageError("No recipe was given.", command="lbx bundle bundle/longbench.toml -o DIR")
@@ -81,10 +81,10 @@ def load_recipes(paths: Sequence[Path], name: str | None = None) -> Recipe:
 
 
 def join(recipes: Sequence[Recipe], name: str | None = None) -> Recipe:
-    """One recipe of several.
+    """Merge recipes.
 
     Raises:
-        UsageError: two of them contradict each other, or the name cannot be one.
+        UsageError: two recipes contradict each other, or the name is not valid for a bundle.
     """
     name = name or "+".join(dict.fromkeys(recipe.name for recipe in recipes))
     if not is_bundle_name(name):
@@ -105,7 +105,10 @@ def _load(path: Path) -> Recipe:
 
 
 def parse_recipe(table: Mapping[str, Any], path: Path) -> Recipe:
-    """The recipe in a table that was read from ``path``.
+    """Parse the table of a recipe.
+
+    Args:
+        path: file of the table, for messages and relative paths.
 
     Raises:
         UsageError: a key is missing, unknown or wrong; names the file, the source and the key.
@@ -122,7 +125,7 @@ def parse_recipe(table: Mapping[str, Any], path: Path) -> Recipe:
 
 
 def _of_card(card: ModelCard, path: Path) -> Recipe:
-    """What a model card needs of the hub: its GGUF files, its safetensors with what lies beside, or a tokenizer."""
+    """Make the recipe of a model card: GGUF files, safetensors with accompanying files, or a tokenizer."""
     weights, where = card.weights, f"{path}, [{'tokenizer' if card.backend == 'endpoint' else 'weights'}]"
     if not weights.repo:
         raise UsageError(
@@ -148,7 +151,7 @@ def _of_card(card: ModelCard, path: Path) -> Recipe:
 
 
 def _of_benchmark(path: Path) -> Recipe:
-    """What a benchmark of one's own needs: its definition and its data, every line of which is looked at now."""
+    """Make the recipe of a custom benchmark, its definition and data, after checking every line of the data."""
     definition, data = read_for_bundle(path, reserved_names())
     place = f"{OWN_FOLDER}/{definition.name}"
     places = {path.name: f"{place}/{OWN_FILE}", **{name: f"{place}/{name}" for name in data}}
@@ -204,7 +207,7 @@ def _merge(sources: Iterable[Source]) -> tuple[Source, ...]:
 
 
 def _merge_two(a: Source, b: Source) -> Source:
-    """One source of two for the same place; they may differ in what they allow, and hub sources in their patterns."""
+    """Merge two sources with the same place; they may differ in ``allow``, and hub sources in their patterns."""
     allow = tuple(dict.fromkeys(a.allow + b.allow))
     if isinstance(a, HubSource) and isinstance(b, HubSource) and a.revision == b.revision:
         every = not (a.files or a.optional) or not (b.files or b.optional)

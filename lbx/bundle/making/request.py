@@ -1,11 +1,11 @@
-"""The way back across the gap: a small file that says what is wanted and what is held already.
+"""Requests from an air-gapped machine: a small file that lists the wanted sources and the bundle already present.
 
     inside      lbx bundle RECIPE... --have DIR --request wanted.json      no network; reads the unpacked bundle
     outside     lbx bundle wanted.json -o out                              answers with a delta
     inside      lbx unpack NAME.tar --to NEW --base DIR
 
-The file holds names, sizes and hashes, nothing else, so that whoever guards the gap can read all of it. Outside, it
-may name hub and https sources only: a request must not be able to ask for files of the machine that answers it.
+The file contains only names, sizes and hashes, so that a reviewer at the gap can read all of it. A request may list
+only hub and https sources to fetch: it must not be able to ask for files of the machine that answers it.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _KINDS: dict[type[Source], str] = {HubSource: "hub", HttpsSource: "https"}
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One source of a request.
+    """Source in a request.
 
     Attributes:
-        source: as in an outline.
+        source: label, as in an outline.
         state: "missing"; "held": the base has it and it cannot change; "held, may have moved": the base has a commit
-            of the branch or tag that is asked for; "partly held": the base has the repository at another revision, or
-            other files of it.
-        revision: of a hub source, what is asked for; else "".
-        held_commit: the commit that the base has, or "".
+            of the requested branch or tag; "partly held": the base has the repository at another revision, or other
+            files from it.
+        revision: requested revision of a hub source, or "".
+        held_commit: commit in the base, or "".
     """
 
     source: str
@@ -51,13 +51,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class RequestResult(Evidence):
-    """A request that was written.
+    """Result of writing a request.
 
     Attributes:
-        file: where.
-        base: name of the bundle that is held, or "".
+        base: name of the bundle already present, or "".
         base_digest: its digest, or "".
-        asked: one a source.
+        asked: state of each source.
     """
 
     file: Path
@@ -70,16 +69,16 @@ class RequestResult(Evidence):
 def write_request(
     paths: Sequence[Path], file: Path, *, name: str | None = None, have: Path | None = None
 ) -> RequestResult:
-    """Write down what the recipes need and what an unpacked bundle has of it. Uses no network.
+    """Write a request with the sources of the recipes and the contents of a bundle already present. Uses no network.
 
     Args:
         paths: recipes or model cards.
         file: the request, ending in .json.
-        name: of the bundle that answers; the recipes' names joined without.
-        have: the bundle that is held: its folder, archive or bundle.json. None: nothing is.
+        name: name of the bundle to be made; the joined names of the recipes by default.
+        have: folder, archive or bundle.json of the bundle already present, if any.
 
     Raises:
-        UsageError: a recipe or the base cannot be read, nothing is missing, or a local file is not in the base.
+        UsageError: a recipe or the base cannot be read, the base has every source, or a local file is not in the base.
     """
     if file.suffix != ".json":
         raise UsageError(f"A request is a .json file, not {file}.", fix=f"Call it {file.with_suffix('.json').name}.")
@@ -103,10 +102,10 @@ def write_request(
 
 
 def read_inputs(paths: Sequence[Path], name: str | None = None) -> tuple[Recipe, BaseBundle | None]:
-    """What ``lbx bundle`` was given: recipes and model cards, or one request; and what the request says is held.
+    """Read the inputs of ``lbx bundle``: recipes and model cards, or one request with its base.
 
     Raises:
-        UsageError: a file is missing or wrong, or a request does not stand alone.
+        UsageError: a file is missing or invalid, or a request is combined with other files.
     """
     requests = [path for path in paths if path.suffix == ".json"]
     if not requests:
@@ -121,10 +120,10 @@ def read_inputs(paths: Sequence[Path], name: str | None = None) -> tuple[Recipe,
 
 
 def read_request(file: Path) -> tuple[Recipe, BaseBundle | None]:
-    """A request's sources, and what its maker holds.
+    """Read the sources of a request and the base bundle of its author.
 
     Raises:
-        UsageError: it cannot be read, is no request, or asks for something of this machine.
+        UsageError: the file cannot be read, is not a request, or asks for files of this machine.
     """
     table = _read(file)
     wanted = {key: table[key] for key in ("name", "description", "source") if key in table}
@@ -145,7 +144,7 @@ def read_request(file: Path) -> tuple[Recipe, BaseBundle | None]:
 
 
 def _carried(source: Source, base: BaseBundle | None) -> Source:
-    """The source; a local one as the base has it, because those who answer have no such file."""
+    """Replace a local source by the base's copy, because the answering machine does not have the file."""
     if not isinstance(source, PathSource):
         return source
     for record in base.sources if base else ():
@@ -181,7 +180,7 @@ def _asked(source: Source, base: BaseBundle | None) -> Asked:
 
 
 def _table(source: Source) -> dict[str, Any]:
-    """A hub or https source as a recipe's table."""
+    """Convert a hub or https source to a table of a recipe."""
     values = {f.name: getattr(source, f.name) for f in fields(source) if f.name != "origin"}
     return {"kind": _KINDS[type(source)]} | {
         key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value
@@ -189,12 +188,12 @@ def _table(source: Source) -> dict[str, Any]:
 
 
 def _lists(base: BaseBundle) -> list[dict[str, Any]]:
-    """What of the base's description a delta is made by: its files, and which of them were let through."""
+    """Return the parts of the base's description that a delta needs: its files and the allowed unsafe files."""
     return [{"files": list(source["files"]), "allowed": list(source.get("allowed", ()))} for source in base.sources]
 
 
 def _kept(records: object, held: BaseBundle | None, file: Path) -> Iterable[HeldSource]:
-    """The sources that only the base has; every file of theirs must be one that the base lists."""
+    """Yield the sources that only the base has, after checking that it lists all their files."""
     known = {(entry.path, entry.size, entry.sha256) for entry in held.files} if held else set()
     listed: list[Any] = records if isinstance(records, list) else [None]
     for record in listed:

@@ -1,7 +1,7 @@
-"""The bundle's bill of materials: CycloneDX 1.6 JSON, for scanners and registers that read nothing else.
+"""Render a bundle's bill of materials as CycloneDX 1.6 JSON, for scanners and registers that require this format.
 
 A source is a component: a dataset is ``data``, a model ``machine-learning-model``, an image ``container``; its files
-are components inside it, each with its SHA-256. https://cyclonedx.org/docs/1.6/json/
+are nested components, each with its SHA-256. https://cyclonedx.org/docs/1.6/json/
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lbx.bundle.making.outline import label
 
 _HUB = "https://huggingface.co"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-# The hub writes SPDX's names in small letters; what is not here goes in as a name, which needs no register.
+# The hub writes SPDX identifiers in lower case; licences missing here are written as plain names.
 _SPDX = {
     name.lower(): name
     for name in (
@@ -33,11 +33,11 @@ _SPDX = {
 
 
 def render_sbom(name: str, description: str, sources: Sequence[Mapping[str, Any]], epoch: int) -> bytes:
-    """The document, a function of its arguments alone.
+    """Render the document; its bytes depend only on the arguments.
 
     Args:
         sources: as in bundle.json, each with its ``files``.
-        epoch: seconds since 1970 that stand for "now".
+        epoch: timestamp of the document, seconds since 1970.
     """
     body = {
         "bomFormat": "CycloneDX",
@@ -76,7 +76,7 @@ def _component(source: Mapping[str, Any]) -> dict[str, Any]:
     if len(source["files"]) == 1:
         component["hashes"] = _hashes(source["files"][0])
     if address := _address(source):
-        # A hash here is of what the address gives, which for a repository is a page.
+        # A hash here covers the content at the address; the address of a repository is a web page.
         whole = {"hashes": _hashes(source["files"][0])} if source["kind"] == "https" else {}
         component["externalReferences"] = [{"type": "distribution", "url": address, **whole}]
     component["properties"] = _properties(source)
@@ -85,7 +85,7 @@ def _component(source: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _nature(source: Mapping[str, Any]) -> str:
-    """dataset, model, image or file: of a local file, what its name tells."""
+    """Classify a source as dataset, model, image or file; files without a type by their extension."""
     if source["kind"] == "image":
         return "image"
     if "type" in source:
@@ -95,7 +95,7 @@ def _nature(source: Mapping[str, Any]) -> str:
 
 
 def label_of(source: Mapping[str, Any]) -> str:
-    """A source's name without the word for what it is."""
+    """Return the name of a source without its type."""
     return str(source.get("repo") or source["to"])
 
 
@@ -114,13 +114,13 @@ def _hashes(file: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _licences(stated: str) -> list[dict[str, Any]]:
-    """What the maker states: SPDX's own names as such, others as they are."""
+    """Convert the stated licences: SPDX identifiers where known, plain names otherwise."""
     names = [name for part in stated.split(",") if (name := part.strip())]
     return [{"license": {"id": _SPDX[name.lower()]} if name.lower() in _SPDX else {"name": name}} for name in names]
 
 
 def _purl(source: Mapping[str, Any]) -> str:
-    """A package URL where one is defined: hub models, files of a GitHub commit, other pinned files, images."""
+    """Create a package URL for hub models, files of a GitHub commit, other pinned files and images; "" otherwise."""
     if source["kind"] == "hub" and source["type"] == "model":
         return f"pkg:huggingface/{quote(source['resolved_repo'])}@{source['commit']}"
     if source["kind"] == "image" and source["images"]:
@@ -139,7 +139,7 @@ def _purl(source: Mapping[str, Any]) -> str:
 
 
 def _address(source: Mapping[str, Any]) -> str:
-    """Where its maker publishes it; a mirror that served it is no part of what it is."""
+    """Return the original address of a source, even if a mirror served it."""
     if source["kind"] == "https":
         return str(source["url"])
     if source["kind"] != "hub":

@@ -1,4 +1,4 @@
-"""The sources of a recipe: what each one is, checked when it is made."""
+"""Sources of a recipe, validated on construction."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class HubSource:
     """Files of a repository on the Hugging Face hub.
 
     Attributes:
-        files: glob patterns, each of which must match something; all files where both lists are empty.
-        optional: patterns that may also match nothing.
-        licence: where the hub does not say it.
+        files: glob patterns that must each match a file; if ``files`` and ``optional`` are empty, all files are taken.
+        optional: patterns that need not match.
+        licence: licence if the hub does not state it.
     """
 
     repo: str
@@ -49,13 +49,13 @@ class HubSource:
 
     @property
     def place(self) -> str:
-        """What no two sources of a bundle may share."""
+        """Key that is unique among the sources of a bundle."""
         return f"{self.type} {self.repo}"
 
 
 @dataclass(frozen=True, slots=True)
 class HttpsSource:
-    """One file by its address, pinned by its SHA-256; ``to`` is its place under data/files."""
+    """File at an https address, pinned by its SHA-256; ``to`` is its path under data/files."""
 
     url: str
     sha256: str
@@ -79,11 +79,11 @@ class HttpsSource:
 
 @dataclass(frozen=True, slots=True)
 class PathSource:
-    """A file or folder of this machine. It goes under data/files (``to``) or becomes a hub snapshot (``repo``).
+    """Local file or folder, placed under data/files (``to``) or packed as a hub snapshot (``repo``).
 
     Attributes:
-        path: as the recipe writes it; recorded in the bundle.
-        folder: the recipe's own folder, which ``path`` is relative to.
+        path: path as written in the recipe; recorded in the bundle.
+        folder: folder of the recipe; ``path`` is relative to it.
     """
 
     path: str
@@ -115,11 +115,7 @@ class PathSource:
 
 @dataclass(frozen=True, slots=True)
 class ImageSource:
-    """A container image that was saved as an OCI archive; it goes under data/images.
-
-    Attributes:
-        path: the archive's file.
-    """
+    """Container image saved as an OCI archive, placed under data/images."""
 
     path: Path
     allow: tuple[str, ...] = ()
@@ -136,10 +132,10 @@ class ImageSource:
 
 @dataclass(frozen=True, slots=True)
 class HeldSource:
-    """A source that the base bundle has and nobody else needs to: files that came from a machine inside the gap.
+    """Source available only in the base bundle: files from an air-gapped machine.
 
     Attributes:
-        record: the base's bundle.json entry for it, with its files.
+        record: entry of the source in the base's bundle.json, with its files.
     """
 
     record: Mapping[str, Any] = field(hash=False)
@@ -172,13 +168,13 @@ def _check_to(to: str) -> None:
 
 
 def read_image(path: Path) -> list[dict[str, str]]:
-    """The images in an OCI archive, by its index; nothing but that small file is read into memory.
+    """List the images of an OCI archive; only its small index files are read into memory.
 
     Returns:
-        [{"name": "localhost/lbx:latest", "digest": "sha256:..."}], name "" where the index gives none.
+        [{"name": "localhost/lbx:latest", "digest": "sha256:..."}], name "" if the index gives none.
 
     Raises:
-        UsageError: there is no file, or it is not an OCI archive (a plain tar with oci-layout and index.json).
+        UsageError: the file does not exist, or is not an OCI archive (a plain tar with oci-layout and index.json).
     """
     config: dict[str, Any] = {}
     try:

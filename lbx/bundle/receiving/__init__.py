@@ -1,1 +1,1 @@
-"""From an archive that has come to a bundle that can be used: checked first, then unpacked."""
+"""Verify a received archive, then unpack it to a usable bundle."""

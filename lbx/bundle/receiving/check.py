@@ -1,6 +1,6 @@
-"""``lbx verify``: sums and signatures before a byte is parsed, the tag files before any payload, then all of it.
+"""Verify bundles for ``lbx verify``: sums and signatures before parsing, then the tag files, then the payload.
 
-Nothing is believed that is not in the manifest, and the manifest only as far as its signature is trusted.
+Only files in the manifest are accepted, and the manifest is trusted only as far as its signature.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ _UNPACK_AGAIN = "Unpack the archive again, to another folder; `lbx verify` of th
 
 @dataclass(frozen=True)
 class VerifyReport(Evidence):
-    """The evidence of a bundle that passed.
+    """Evidence for a bundle that passed verification.
 
     Attributes:
         path: the archive or folder.
         digest: SHA-256 of the tag manifest, hex; equals ``Bundle.digest`` and covers every other byte of the bundle.
-        files, bytes: number and total size of the payload files, all of them hashed but those in ``from_base``.
+        files, bytes: number and total size of the payload files, all of them hashed except the ``from_base`` files.
         sources: as in bundle.json.
-        archive_sha256: of the archive's bytes, where NAME.SHA256SUMS lists it as one volume; "" otherwise.
-        sums: the name of that file, or "".
-        trusted: whether a trusted key has signed all of it.
-        signatures: who signed what; empty where nobody has.
-        volumes: what became of each volume.
-        unsafe: payload files of unsafe formats that the recipe has let through by name.
-        base, from_base: of a delta, the bundle that it needs, and how many files it takes from there.
-        started_at, seconds: when this was, and how long it took.
-        result: "intact"; what is not intact gives an error instead.
-        problems: always empty in a report that was returned; there for scripts that read the JSON.
+        archive_sha256: SHA-256 of the archive if NAME.SHA256SUMS lists it as one volume; "" otherwise.
+        sums: name of the NAME.SHA256SUMS file, or "".
+        trusted: whether a trusted key has signed the whole bundle.
+        signatures: valid signatures; empty for an unsigned bundle.
+        volumes: result per volume.
+        unsafe: payload files of unsafe formats that the recipe allows by name.
+        base, from_base: for a delta, the required base bundle and the number of files taken from it.
+        started_at, seconds: start and duration of the check.
+        result: always "intact"; any problem raises an error instead.
+        problems: always empty in a returned report; present for scripts that read the JSON.
     """
 
     path: str
@@ -73,7 +73,7 @@ class VerifyReport(Evidence):
 
 
 class Clock:
-    """When a check began and how long it has taken so far."""
+    """Start time and running duration of a check."""
 
     def __init__(self) -> None:
         self.started_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -87,16 +87,16 @@ class Clock:
 def verify(
     archive: Path | str, progress: Progress | None = None, *, trust: Trust = ANYONE, unsafe: bool = True
 ) -> VerifyReport:
-    """Check an archive without unpacking it, with flat memory: first its volumes' sums, then its contents.
+    """Check an archive without unpacking it, in constant memory: first the sums of its volumes, then its contents.
 
     Args:
         archive: NAME.tar, one of its volumes, or NAME.SHA256SUMS.
-        trust: whose signatures count; with ``ANYONE`` a signature that is there must fit, but none is asked for.
-        unsafe: False refuses a bundle whose recipe has let pickles or code through by name.
+        trust: keys to accept; with ``ANYONE`` a signature is optional, but must be valid if present.
+        unsafe: False refuses a bundle with pickles or code that its recipe allows by name.
 
     Raises:
-        BundleError: it is missing, no bundle, cut short, damaged, unsafe, or not signed as ``trust`` asks; names up
-            to 10 changed volumes or files.
+        BundleError: the archive is missing, not a bundle, truncated, damaged, unsafe, or not signed as ``trust``
+            requires; names up to 10 changed volumes or files.
     """
     archive, clock = Path(archive), Clock()
     try:
@@ -122,11 +122,11 @@ def verify_folder(
     """Hash an unpacked bundle again; ``trust`` and ``unsafe`` as for ``verify``.
 
     Raises:
-        BundleError: a file is missing, changed, unsafe or not the bundle's, or the tag manifest is not signed as
-            ``trust`` asks; names up to 10 of them.
+        BundleError: a file is missing, changed, unsafe or foreign, or the tag manifest is not signed as ``trust``
+            requires; names up to 10 files.
     """
     clock = Clock()
-    Bundle(root)  # refuses what is no bundle at all before the whole folder is walked
+    Bundle(root)  # fails early if the folder is not a bundle, before walking it
     try:
         present = files_below(root)
         tags = read_tags(root, present)
@@ -155,7 +155,7 @@ def verify_folder(
 
 
 def read_tags(root: Path, found: Iterable[str]) -> dict[str, bytes]:
-    """The tag files among what ``files_below`` has found. Raises BundleError for a foreign one, and OSError."""
+    """Read the tag files among the paths from ``files_below``. Raises OSError, and BundleError for a foreign one."""
     paths = [path for path in found if not path.startswith(PAYLOAD)]
     for path in paths:
         refuse_foreign_tag(path, f"{root}")
@@ -163,7 +163,7 @@ def read_tags(root: Path, found: Iterable[str]) -> dict[str, bytes]:
 
 
 def read_contents(archive: Path) -> Contents:
-    """What an archive says it holds, from its tag files; sums and signatures are not looked at, nor the payload.
+    """Read the description of an archive from its tag files, without checking sums, trust or payload.
 
     Raises:
         BundleError: as ``verify``.
@@ -181,7 +181,7 @@ def _judge(root: Path, tags: Mapping[str, bytes], trust: Trust) -> list[SignedBy
 
 
 def compare(path: Path, entry: ManifestEntry, tally: Tally) -> list[str]:
-    """What is wrong with a file; [] where its bytes are the entry's. Raises OSError."""
+    """Compare a file with its manifest entry and return the problems found. Raises OSError."""
     digest = hashlib.sha256()
     if path.stat().st_size == entry.size:
         for block in read_blocks(path):
@@ -202,7 +202,7 @@ def _why_unsafe(path: Path, entry: ManifestEntry, allowed: frozenset[str]) -> li
 
 
 def files_below(root: Path) -> list[str]:
-    """Every file below ``root``; a link or device there is none of the bundle's."""
+    """List every file below ``root``. Raises BundleError for a link or device."""
     paths = []
     for folder, folders, files in os.walk(root):
         for path in (Path(folder, name) for name in [*folders, *files]):
@@ -236,19 +236,19 @@ def _report(
 
 
 def check_unchanged(root: Path, progress: Progress | None = None, *, hashes: bool = False) -> str:
-    """Hold an unpacked bundle against its manifest: every name, size and time; and the bytes of what looks younger.
+    """Compare name, size and time of every file in an unpacked bundle with its manifest; hash the newer files.
 
-    ``lbx unpack`` touches the tag manifest last. A file that is younger has been written since, or copied without its
-    time: it is hashed. Who changes a file and sets its time back is found by ``hashes`` alone.
+    ``lbx unpack`` touches the tag manifest last. A newer file was written later or copied without its time, so it is
+    hashed. Only ``hashes`` detects a changed file with a reset time.
 
     Args:
         hashes: hash every file.
 
     Returns:
-        How it was checked, in words.
+        Description of the check performed.
 
     Raises:
-        BundleError: a file is missing, changed or not the bundle's; names up to 10.
+        BundleError: a file is missing, changed or foreign; names up to 10.
     """
     if hashes:
         return f"hashes of all {verify_folder(root, progress).files:,} files"

@@ -1,8 +1,8 @@
-"""``lbx unpack``: an archive to a folder that exists only when it is whole.
+"""Unpack archives atomically (``lbx unpack``): the target folder appears only when it is complete.
 
-Files are written into a folder beside the target, straight from the volumes, each under a passing name until its
-hash is right; the folder takes its own name last. A kill at any moment leaves no half bundle, only a passing folder
-that the next run sweeps away.
+Files are written from the volumes into a temporary folder next to the target, each under a temporary name until its
+hash has been verified; the folder is renamed last. A kill at any moment leaves only a temporary folder, which the
+next run removes.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _INCOMING = ".incoming"
 
 
 class Base:
-    """An unpacked bundle that lends its files.
+    """Unpacked bundle that supplies the files missing from a delta.
 
     Args:
-        given: its folder, or its ``lbx/bundle.json``.
-        contents: what the delta says it holds and needs.
-        delta: the delta's own name, for messages.
+        given: folder of the bundle, or its ``lbx/bundle.json``.
+        contents: parsed tag files of the delta.
+        delta: name of the delta in messages.
 
     Raises:
-        BundleError: it is no bundle, or lacks a file that the delta needs; names up to 10.
+        BundleError: the folder is not a bundle, or lacks a file that the delta needs; names up to 10.
     """
 
     def __init__(self, given: Path, contents: Contents, delta: Path) -> None:
@@ -64,7 +64,7 @@ class Base:
         self._files: Mapping[str, Path] = {path: file for path, file in located.items() if file is not None}
 
     def _find(self, entry: ManifestEntry, there: str) -> Path | None:
-        """Where the base says it has the content: the place that the delta names, or another with the same sum."""
+        """Find a file by the path in the delta, or by its sum in the base's manifest; only its size is checked."""
         for place in (there, self._places.get(entry.sha256)):
             path = self.root / place if place else None
             if path is not None and path.is_file() and not path.is_symlink() and path.stat().st_size == entry.size:
@@ -72,7 +72,7 @@ class Base:
         return None
 
     def takes_no_room(self, folder: Path) -> bool:
-        """Whether ``folder`` is on a file system where a clone of the base's files shares their blocks."""
+        """Whether files of the base can be cloned into ``folder`` with shared blocks."""
         probe = folder / f".{self._delta.name}.clone-{os.getpid()}"
         try:
             return _clone(self.root / BUNDLE_JSON, probe)
@@ -88,13 +88,13 @@ class Base:
         return {line[:64]: line[66:] for line in text.splitlines() if ".." not in line and line[66:67] != "/"}
 
     def lend(self, entry: ManifestEntry, target: Path, tally: Tally) -> None:
-        """Make ``target`` the base's file: a clone where the file system can, else a copy.
+        """Clone a file of the base to ``target``, or copy it if the file system cannot clone.
 
-        Never a link: who may write to the base would write to this bundle, too. ``target`` is what is hashed, so that
-        a base that changes meanwhile is noticed.
+        Never links, because a writer of the base would then change this bundle, too. Hashes ``target``, to detect
+        changes of the base during the copy.
 
         Raises:
-            BundleError: the base's file has been changed since it was bundled.
+            BundleError: the file has changed since the base was bundled.
         """
         source = self._files[entry.path]
         if not _clone(source, target):
@@ -131,15 +131,14 @@ def _clone(source: Path, target: Path) -> bool:
 
 @dataclass(frozen=True)
 class UnpackResult(Evidence):
-    """Where a bundle now lies.
+    """Result of unpacking a bundle.
 
     Attributes:
-        root: the folder to give to ``lbx run --bundle``.
-        digest: the bundle's digest.
-        files, bytes: number and total size of its payload files.
-        already: True where the same bundle was there before: its files were hashed again, and nothing was written.
+        root: folder to pass to ``lbx run --bundle``.
+        files, bytes: number and total size of the payload files.
+        already: True if the folder already had this bundle: its files were hashed again and not rewritten.
         trusted, signatures, unsafe: as in ``VerifyReport``.
-        from_base: how many of the files the base has lent.
+        from_base: number of files taken from the base.
     """
 
     root: Path
@@ -164,17 +163,17 @@ def unpack(
     unsafe: bool = True,
     base: Path | None = None,
 ) -> UnpackResult:
-    """Verify an archive and unpack it; its payload is hashed as it is written.
+    """Verify an archive and unpack it; its payload is hashed during writing.
 
     Args:
-        archive: NAME.tar, one of its volumes, or NAME.SHA256SUMS; the other files are looked for beside it.
-        to: the folder to make; it may exist when it is empty, or already holds this very bundle.
+        archive: NAME.tar, one of its volumes, or NAME.SHA256SUMS; the other files must be in the same folder.
+        to: folder to create; may exist if it is empty or already contains this bundle.
         trust, unsafe: as for ``verify``.
-        base: for a delta, the unpacked bundle that it was made against.
+        base: for a delta, its unpacked base bundle.
 
     Raises:
-        BundleError: as ``verify``; or ``to`` holds something else, or this bundle with changed files, the disk is too
-            small, or the base is missing or changed. Nothing is left behind.
+        BundleError: as ``verify``; or ``to`` contains something else or changed files of this bundle, the disk is too
+            small, or the base is missing or changed. No files remain after an error.
     """
     archive, to = Path(archive), Path(to)
     try:
@@ -222,7 +221,7 @@ def _lender(reading: TrustedArchive, base: Path | None, archive: Path) -> Base |
 
 
 def _occupied(to: Path, contents: Contents) -> bool:
-    """Whether ``to`` is this very bundle already; a folder with anything else is refused."""
+    """Whether ``to`` already contains this bundle. Raises BundleError for any other content."""
     if not os.path.lexists(to) or (to.is_dir() and not any(to.iterdir())):
         return False
     manifest = to / TAG_MANIFEST
@@ -234,7 +233,7 @@ def _occupied(to: Path, contents: Contents) -> bool:
 
 
 def _require_space(to: Path, contents: Contents, base: Base | None) -> None:
-    """Refuse before anything is written. What is cloned from a base takes no space."""
+    """Raise BundleError if the disk is too small, before writing. Files cloned from a base take no space."""
     lent = 0
     if base is not None and base.takes_no_room(to.parent):
         lent = sum(contents.entries[path].size for path in contents.fetched)
@@ -257,14 +256,14 @@ def _unpack_beside(reading: TrustedArchive, to: Path, progress: Progress, base: 
             tally = Tally(progress, "base", sum(entry.size for entry in entries))
             in_parallel(lambda entry: writer.borrow(entry, base, tally, reading.look), entries, tally)
         writer.settle()
-        os.utime(folder / TAG_MANIFEST)  # younger than all that it lists (``unchanged``)
-        folder.chmod((folder / BUNDLE_JSON).parent.stat().st_mode)  # as the umask makes folders
+        os.utime(folder / TAG_MANIFEST)  # newer than all files that it lists, see ``check_unchanged``
+        folder.chmod((folder / BUNDLE_JSON).parent.stat().st_mode)  # the mode that the umask gives new folders
         folder.rename(to)
     sync_folder(to.parent)
 
 
 class _Writer:
-    """Writes: every file under a passing name, hashed, flushed to the disk, renamed."""
+    """Writer that gives each file a temporary name until it is hashed and flushed to disk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -277,7 +276,7 @@ class _Writer:
         with new_file(passing, 0o644) as out:
             flusher = Flusher(out.fileno())
             try:
-                for block in blocks:  # raises at the end where the hash is wrong, before the file has its name
+                for block in blocks:  # raises at the end if the hash is wrong, before the file is renamed
                     out.write(block)
                     flusher.wrote(len(block))
                 out.flush()
@@ -289,7 +288,7 @@ class _Writer:
     def borrow(
         self, entry: ManifestEntry, base: Base, tally: Tally, look: Callable[[ManifestEntry, IO[bytes]], None]
     ) -> None:
-        """A file that the base has; what is safe there may be unsafe by the name that it gets here."""
+        """Take a file from the base and check it again, because its new name may make it unsafe."""
         passing = self._passing()
         base.lend(entry, passing, tally)
         with open_input(passing) as file:
@@ -297,7 +296,7 @@ class _Writer:
         self._settle_one(passing, entry.path)
 
     def settle(self) -> None:
-        """Flush the folders' lists of names, so that the root's own name is the last thing to reach the disk."""
+        """Sync all folders, so that the name of the root reaches the disk last."""
         for folder in self._folders:
             sync_folder(folder)
 

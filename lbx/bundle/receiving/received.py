@@ -1,7 +1,7 @@
-"""An archive as it has arrived: which files belong to it, whether their sums are right, and its bytes as one row.
+"""Locate the files of an archive, check their sums, and read the volumes as one sequence of bytes.
 
-This is the first of the two stages of ``lbx verify``. Nothing of the archive is parsed here: only NAME.SHA256SUMS, a
-few lines of text, and that only after its signature.
+First of the two stages of ``lbx verify``. Parses only NAME.SHA256SUMS, a few lines of text, after checking its
+signature; the archive itself is not parsed here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _AGAIN = "Copy {} again from where the archive was made; the other volumes may s
 
 @dataclass(frozen=True, slots=True)
 class VolumeResult:
-    """What became of one volume. ``result`` is "intact", or "not listed" where there are no sums to compare with."""
+    """Result of checking one volume: "intact", or "not listed" if no sums are available."""
 
     name: str
     size: int
@@ -45,10 +45,10 @@ class Received:
     """The files of one archive.
 
     Attributes:
-        archive: path of NAME.tar or NAME.tar.zst, which exists only where there is one volume.
+        archive: path of NAME.tar or NAME.tar.zst; exists only if the archive has a single volume.
         volumes: paths, in order.
-        sums: path of NAME.SHA256SUMS, or None.
-        listed: its sums by volume name.
+        sums: path of NAME.SHA256SUMS, if present.
+        listed: SHA-256 by volume name, from ``sums``.
     """
 
     archive: Path
@@ -62,17 +62,17 @@ class Received:
 
 
 Judge = Callable[[Path, bytes, bytes | None], None]
-"""Told NAME.SHA256SUMS, its text and its signature; raises BundleError where that is not enough."""
+"""Check the path, text and signature of NAME.SHA256SUMS; raises BundleError if the signature is not sufficient."""
 
 
 def locate(given: Path, judge: Judge) -> Received:
     """Find all files of an archive from one of its names: NAME.tar, a volume, or NAME.SHA256SUMS.
 
     Args:
-        judge: asked about NAME.SHA256SUMS before a line of it is parsed, if it is there.
+        judge: called with NAME.SHA256SUMS, if present, before any line of it is parsed.
 
     Raises:
-        BundleError: there is none, a volume is missing, or one lies there that is not part of it; names it.
+        BundleError: the archive or a volume is missing, or the folder has a volume of another archive; names it.
     """
     if given.is_dir():
         raise BundleError(f"{given} is a folder, not an archive.", fix="Give the NAME.tar that `lbx bundle` wrote.")
@@ -186,8 +186,10 @@ def _read_small(path: Path) -> bytes | None:
 
 
 class Joined:
-    """The bytes of all volumes as one row, readable from several threads. Opened once, so that what is parsed later
-    is what was hashed. Raises OSError."""
+    """Bytes of all volumes as one sequence, readable from several threads.
+
+    The files are opened once, so that the bytes parsed later come from the files that were hashed. Raises OSError.
+    """
 
     def __init__(self, volumes: Sequence[Path]) -> None:
         self.volumes = volumes
@@ -209,7 +211,7 @@ class Joined:
         return self.starts[number + 1] - self.starts[number]
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Up to ``size`` bytes; fewer only at the end of a volume or of the archive."""
+        """Read up to ``size`` bytes; fewer only at the end of a volume or of the archive."""
         if not 0 <= offset < self.size:
             return b""
         number = bisect_right(self.starts, offset) - 1
@@ -219,7 +221,7 @@ class Joined:
         return os.pread(self._files[number].fileno(), size, start)
 
     def blocks(self, offset: int, size: int) -> Iterator[bytes]:
-        """``size`` bytes from ``offset`` on, in blocks of at most 1 MiB; fewer where the archive ends before."""
+        """Yield ``size`` bytes from ``offset`` in blocks of at most 1 MiB; fewer if the archive ends earlier."""
         while size:
             data = self.read_at(offset, min(size, BLOCK))
             if not data:
@@ -246,10 +248,10 @@ def check_volumes(
     """Hash every volume and compare it with NAME.SHA256SUMS.
 
     Args:
-        checkpoints: one for each volume, to be told how far its hash has come.
+        checkpoints: one per volume, filled with intermediate states of its hash.
 
     Raises:
-        BundleError: some differ; names them all.
+        BundleError: volumes differ; names them all.
     """
     if received.sums is None:
         return [VolumeResult(path.name, joined.size_of(n), "", "not listed") for n, path in enumerate(received.volumes)]
@@ -276,7 +278,7 @@ def check_volumes(
 
 
 def describe_volume(result: VolumeResult, results: Sequence[VolumeResult]) -> str:
-    """A changed volume's name, and what its size alone says."""
+    """Format the name of a changed volume, with both sizes if its size is wrong."""
     usual = results[0].size if result is not results[0] or len(results) < 3 else results[1].size
     if len(results) > 1 and result is not results[-1] and result.size != usual:
         return f"{result.name} ({result.size:,} bytes instead of {usual:,})"
@@ -284,12 +286,12 @@ def describe_volume(result: VolumeResult, results: Sequence[VolumeResult]) -> st
 
 
 class Proven:
-    """Parts of an archive that were hashed before. Not for several threads.
+    """Reader of previously hashed parts of an archive, which checks the bytes again. Not thread-safe.
 
     Args:
-        starts: where in the archive each part begins, ascending.
-        checkpoints: what was noted while each was hashed.
-        archive: how messages call it.
+        starts: offset of each part in the archive, ascending.
+        checkpoints: hash states recorded for each part.
+        archive: name of the archive in messages.
     """
 
     def __init__(
@@ -299,10 +301,10 @@ class Proven:
         self._begin, self._data = 0, b""
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Up to ``size`` bytes, fewer only at the end of what was hashed at once.
+        """Read up to ``size`` bytes; fewer at the end of a piece between two checkpoints, none after the last.
 
         Raises:
-            BundleError: they are not what they were.
+            BundleError: the bytes have changed since they were hashed.
         """
         if not self._begin <= offset < self._begin + len(self._data):
             self._load(offset)
@@ -322,11 +324,11 @@ class Proven:
 
 
 class Extent(io.RawIOBase):
-    """A file inside an archive, seekable.
+    """Seekable file inside an archive.
 
     Raises:
-        ValueError: somebody wants to have more of it at once than any zip's directory takes.
-        BundleError: it is not what it was when it was hashed.
+        ValueError: a single read exceeds the size of any zip's directory.
+        BundleError: the bytes have changed since they were hashed.
     """
 
     def __init__(self, proven: Proven, offset: int, size: int) -> None:

@@ -1,4 +1,4 @@
-"""The second stage of ``lbx verify``: an archive's tag files, then what its manifest lists, and nothing else."""
+"""Second stage of ``lbx verify``: read the tag files of an archive, then exactly the files in its manifest."""
 
 from __future__ import annotations
 
@@ -32,30 +32,33 @@ from lbx.bundle.signing.trust import SignedBy, Trust
 from lbx.bundle.tar import ArchiveStream, Member, SeekableStream, TarReader
 from lbx.bundle.volumes import SUMS
 
-_FRONT = TAGS_LIMIT + (2 << 20)  # with their headers, and that of the first payload file
+_FRONT = TAGS_LIMIT + (2 << 20)  # includes the tag files' headers and the header of the first payload file
 _COPY_AGAIN = "Copy the archive again from where it was made; if that does not help, bundle anew."
 
 
 Sink = Callable[[ManifestEntry, Iterator[bytes]], None]
-"""Takes a payload file, maybe several at once from as many threads; must read all blocks. The last step raises where
-the hash is wrong and that ends it all."""
+"""Consumer of payload files; must read all blocks and may be called from several threads at once.
+
+If the hash is wrong and the run stops at the first wrong file, the iterator raises after the last block.
+"""
 
 
 def discard(_entry: ManifestEntry, blocks: Iterator[bytes]) -> None:
-    """A sink for those who only look."""
+    """Read and drop all blocks of a payload file."""
     for _ in blocks:
         pass
 
 
 class TrustedArchive:
-    """An archive whose volumes, signatures and tag files have been found right; its payload is still to be read.
+    """Archive with verified volumes, signatures and tag files; ``run`` reads and verifies the payload.
 
     Attributes:
-        received: the archive's files.
-        volumes: what became of each.
-        signatures: those that fit, the one of NAME.SHA256SUMS first.
-        tags: the tag files by path; ``contents``: what they say.
-        unsafe: payload files of unsafe formats that the bundle's recipe has let through by name.
+        received: files of the archive.
+        volumes: result per volume.
+        signatures: valid signatures; the signature of NAME.SHA256SUMS comes first.
+        tags: tag files by path.
+        contents: parsed tag files.
+        unsafe: payload files of unsafe formats that the recipe allows by name.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class TrustedArchive:
         self.signatures = signatures
         checkpoints = [Checkpoints(sys.maxsize if received.compressed else _FRONT) for _ in received.volumes]
         self.volumes = check_volumes(received, joined, progress, checkpoints)
-        # Only now the first byte is parsed; and what is parsed is what was hashed.
+        # Parsing starts only now, and ``Proven`` checks that the parsed bytes equal the hashed ones.
         proven = Proven(joined, joined.starts[:-1], checkpoints, self._archive)
         self._read_at = proven.read_at if received.sums is not None else joined.read_at
         plain = SeekableStream(self._read, joined.size)
@@ -86,7 +89,7 @@ class TrustedArchive:
         self.tags: dict[str, bytes] = {}
         self._next = self._read_tags()
         if not received.compressed:
-            self._read_at = joined.read_at  # every file behind the tags is held against its own sum
+            self._read_at = joined.read_at  # every file after the tags is checked against its own sum
         self._judge_tags(trust)
         self.contents = parse_tags(self.tags, f"{self._archive}")
         self._allowed = allowed_files(self.contents)
@@ -95,16 +98,19 @@ class TrustedArchive:
             require_safe(self._archive, self.contents)
 
     def _read(self, offset: int, size: int) -> bytes:
-        return self._read_at(offset, size)  # which is another one once the tags have been read
+        return self._read_at(offset, size)  # looked up on each call: ``_read_at`` changes after the tags have been read
 
     @property
     def trusted(self) -> bool:
-        """Whether a trusted key has signed all of it: NAME.SHA256SUMS, which no signature inside stands in for."""
+        """Whether a trusted key has signed the whole archive.
+
+        If NAME.SHA256SUMS exists, it must be signed itself; a signature inside the archive does not suffice.
+        """
         inside = self.received.sums is None
         return any(signed.trusted for signed in self.signatures if inside or signed.file != TAG_MANIFEST)
 
     def _judge_tags(self, trust: Trust) -> None:
-        """A signature in the archive must fit, too; who has signed the sums has vouched for it already."""
+        """Check the signature inside the archive; its signer need not be trusted if the sums' signer is."""
         if TAG_SIGNATURE not in self.tags or TAG_MANIFEST not in self.tags:
             return
         vouched = any(signed.trusted for signed in self.signatures)
@@ -113,7 +119,7 @@ class TrustedArchive:
         self.signatures.append(trust.judge(signature, manifest, TAG_MANIFEST, where, vouched=vouched))
 
     def _read_tags(self) -> tuple[str, Member] | None:
-        """Take the members up to the first payload file, which is returned."""
+        """Read the tag files and return the first payload file."""
         left = TAGS_LIMIT
         while (step := self._advance()) is not None:
             path, member = step
@@ -129,10 +135,10 @@ class TrustedArchive:
         return None
 
     def run(self, sink: Sink, stage: str, progress: Progress, *, name_all: bool = True) -> None:
-        """Read the payload and give it to ``sink``.
+        """Read the payload and pass it to ``sink``.
 
         Args:
-            name_all: go on after a wrong file to name them all; False stops before ``sink`` has taken it.
+            name_all: continue after a wrong file, to name all of them; False stops before ``sink`` has finished it.
 
         Raises:
             BundleError: a file is changed, missing, not listed or unsafe; names up to 10.
@@ -148,7 +154,7 @@ class TrustedArchive:
             raise damage(self._archive, problems, _COPY_AGAIN)
 
     def _in_order(self, sink: Sink, tally: Tally, name_all: bool) -> tuple[list[str], set[str]]:
-        """What is compressed can be read only from start to end."""
+        """Read the payload of a compressed archive, which allows sequential access only."""
         problems, seen = [], set()
         for entry, _ in self._listed():
             with tempfile.TemporaryFile() as copy:
@@ -162,7 +168,7 @@ class TrustedArchive:
         return problems, seen
 
     def _in_parallel(self, sink: Sink, tally: Tally, name_all: bool) -> tuple[list[str], set[str]]:
-        """All headers first, then the largest file first, so that no thread is left alone with it in the end."""
+        """Read all headers, then the files by descending size, so that the threads finish at about the same time."""
         results = []
         for entry, offset in self._listed():
             self._tar.skip()
@@ -187,7 +193,7 @@ class TrustedArchive:
         return [problem for entry, _ in results for problem in results_of[entry.path]], seen
 
     def _listed(self) -> Iterator[tuple[ManifestEntry, int]]:
-        """The payload's members; whoever takes one must read or skip it before the next."""
+        """Yield entry and offset of each payload file; the caller must read or skip a file before the next."""
         step = self._next
         while step is not None:
             path, member = step
@@ -203,7 +209,7 @@ class TrustedArchive:
             step = self._advance()
 
     def _advance(self) -> tuple[str, Member] | None:
-        """The next member and its path inside the bag, once its name and kind have been found harmless."""
+        """Return the next member and its path inside the bag, after checking its name and kind."""
         member = next(self._members, None)
         if member is None:
             return None
@@ -250,7 +256,7 @@ class TrustedArchive:
         return wrong
 
     def look(self, entry: ManifestEntry, file: IO[bytes]) -> None:
-        """Refuse a payload file for what is in it: code to run that the recipe has not named, a zip bomb."""
+        """Refuse a payload file with unsafe content: code that the recipe does not allow, or a zip bomb."""
         if wants_look(entry.path) and (unsafe := unsafe_inside(entry.path, entry.size, file)):
             self._let_through(entry.path, unsafe)
 
@@ -273,15 +279,15 @@ class TrustedArchive:
 def opened(
     archive: Path, trust: Trust, progress: Progress, *, sums: bool = True, unsafe: bool = True
 ) -> Iterator[TrustedArchive]:
-    """An archive after the first stage and its tag files.
+    """Open an archive, check volumes and signatures, and read its tag files.
 
     Args:
-        sums: False leaves the volumes unhashed, for those who only want to know what an archive says of itself.
-        unsafe: False refuses a bundle whose recipe has let an unsafe format through.
+        sums: False skips hashing the volumes, for callers that only need the description of the bundle.
+        unsafe: False refuses a bundle with unsafe formats that its recipe allows.
 
     Raises:
-        BundleError: there is none; a volume is missing, foreign or changed; a signature is missing, wrong or of
-            somebody whom nobody trusts; the tag files contradict each other.
+        BundleError: the archive is missing; a volume is missing, foreign or changed; a signature is missing, wrong or
+            from an untrusted key; the tag files contradict each other.
     """
     signatures: list[SignedBy] = []
 
@@ -305,7 +311,7 @@ def opened(
 
 
 def allowed_files(contents: Contents) -> frozenset[str]:
-    """The payload files of unsafe formats that the recipe has named."""
+    """Return the files of unsafe formats that the recipe allows by name, including paths outside the payload."""
     named: set[str] = set()
     for source in contents.sources:
         allowed = source.get("allowed", [])
@@ -314,12 +320,12 @@ def allowed_files(contents: Contents) -> frozenset[str]:
 
 
 def unsafe_files(contents: Contents) -> list[str]:
-    """The payload files that ``allowed_files`` is about, sorted."""
+    """Return the payload files among ``allowed_files``, sorted."""
     return sorted(allowed_files(contents) & contents.entries.keys())
 
 
 def require_safe(where: Path, contents: Contents) -> None:
-    """Refuse what its recipe has let through by name, for those who overrule it. Raises BundleError."""
+    """Raise BundleError if the recipe allows unsafe files, for users who accept none (``--refuse-unsafe``)."""
     if unsafe := unsafe_files(contents):
         raise BundleError(
             f"{where} is refused: its recipe lets unsafe files through ({len(unsafe)}), and "
@@ -329,7 +335,7 @@ def require_safe(where: Path, contents: Contents) -> None:
 
 
 def damage(where: Path, problems: Sequence[str], fix: str) -> BundleError:
-    """The error that names files which are not what the manifest says."""
+    """Create the error for files that differ from the manifest."""
     named = first_names(problems)
     return BundleError(f"{where} is damaged. Files that differ from its manifest ({len(problems)}): {named}.", fix=fix)
 

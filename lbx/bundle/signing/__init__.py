@@ -1,1 +1,1 @@
-"""Signatures in OpenSSH's form, and whose are trusted."""
+"""Signatures in OpenSSH's format and trusted keys."""

@@ -1,7 +1,7 @@
-"""Whether signatures of the public-key methods that ssh-keygen signs with are right: the arithmetic of `cryptography`.
+"""Verify signatures of ssh-keygen's public-key methods with `cryptography`.
 
-What OpenSSH refuses and OpenSSL takes, or what one key alone could not vouch for, is refused before: spellings of
-Ed25519's keys and ECDSA's points that are not the usual one, keys of small order, RSA keys under 2048 bits.
+Rejects keys that OpenSSH refuses although OpenSSL accepts them, and weak keys: non-canonical encodings of Ed25519
+keys and ECDSA points, Ed25519 keys of small order, RSA keys under 2048 bits.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable
 _P = 2**255 - 19
 _OF_ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
 _SMALL = frozenset((0, 1, _P - 1, _OF_ORDER_8, _P - _OF_ORDER_8))
-"""The y of Ed25519's eight points of small order. With such a key, one signature fits many messages."""
+"""y coordinates of Ed25519's eight points of small order. With such a key, one signature fits many messages."""
 
 RSA_BITS = (2048, 16384)
 CURVES = ("nistp256", "nistp384", "nistp521")
 
 
 def ed25519(key: bytes, signature: bytes, message: bytes) -> bool:
-    """Whether ``signature`` (64 bytes) of ``message`` was made with the secret of ``key`` (32 bytes)."""
+    """Verify an Ed25519 signature (64 bytes) of ``message`` by ``key`` (32 bytes)."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     y = int.from_bytes(key, "little") & (1 << 255) - 1
@@ -28,20 +28,25 @@ def ed25519(key: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def rsa(modulus: int, exponent: int, signature: bytes, message: bytes, *, digest: str) -> bool:
-    """Whether the RSA signature (PKCS #1 v1.5) of ``message`` is right. ``digest``: "sha256" or "sha512"."""
+    """Verify an RSA signature (PKCS #1 v1.5) of ``message``; ``digest`` is "sha256" or "sha512"."""
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
     from cryptography.hazmat.primitives.hashes import SHA256, SHA512
 
     if not RSA_BITS[0] <= modulus.bit_length() <= RSA_BITS[1] or exponent >= 1 << 64:
         return False
-    whole = signature.rjust((modulus.bit_length() + 7) // 8, b"\0")  # SSH may leave out zeros in front
+    whole = signature.rjust((modulus.bit_length() + 7) // 8, b"\0")  # SSH may omit leading zeros
     hashed = {"sha256": SHA256, "sha512": SHA512}[digest]()
     return _holds(lambda: RSAPublicNumbers(exponent, modulus).public_key().verify(whole, message, PKCS1v15(), hashed))
 
 
 def ecdsa(curve: str, key: bytes, r: int, s: int, message: bytes) -> bool:
-    """Whether (r, s) signs ``message``. ``curve``: one of ``CURVES``; ``key``: an uncompressed point: 4, x, y."""
+    """Verify the ECDSA signature (r, s) of ``message``.
+
+    Args:
+        curve: a name from ``CURVES``.
+        key: uncompressed point: byte 4, x, y.
+    """
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
@@ -63,6 +68,6 @@ def _holds(verify: Callable[[], None]) -> bool:
 
     try:
         verify()
-    except (InvalidSignature, ValueError):  # ValueError: no key at all
+    except (InvalidSignature, ValueError):  # ValueError: not a valid key
         return False
     return True

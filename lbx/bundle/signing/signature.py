@@ -1,9 +1,9 @@
-"""Signatures in OpenSSH's format SSHSIG, as ``ssh-keygen -Y sign`` and ``-Y verify`` write and read them.
+"""Sign and verify in OpenSSH's SSHSIG format, compatible with ``ssh-keygen -Y sign`` and ``-Y verify``.
 
-Signing is left to ssh-keygen, which knows passphrases, agents and smart cards. Verifying is done here, because the
-machine inside the gap may have no OpenSSH: Ed25519, ECDSA and RSA keys, listed in a file of public keys or in an
-allowed_signers file. The arithmetic is that of ``cryptography`` (``publickey``); the format is described in OpenSSH's
-PROTOCOL.sshsig, the file of keys in ssh-keygen(1), "ALLOWED SIGNERS".
+ssh-keygen signs, because it supports passphrases, agents and smart cards. Verification is implemented here, because
+an air-gapped machine may lack OpenSSH: Ed25519, ECDSA and RSA keys from a file of public keys or an allowed_signers
+file, verified with ``cryptography`` (``publickey``). OpenSSH's PROTOCOL.sshsig describes the format; ssh-keygen(1),
+"ALLOWED SIGNERS", describes the file of keys.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _KEY_WORD = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+")
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One SSHSIG signature, parsed but not checked.
+    """Parsed SSHSIG signature, not yet verified.
 
     Attributes:
-        key: the signer's public key as in authorized_keys, without the base64.
-        namespace: what it was made for.
-        digest: "sha512" or "sha256", which the message was hashed with first.
-        method, value: the signature's own kind and bytes.
+        key: public key of the signer: the decoded base64 of an authorized_keys line.
+        namespace: purpose of the signature; ``NAMESPACE`` for bundles.
+        digest: hash of the message: "sha512" or "sha256".
+        method, value: method and bytes of the inner signature.
     """
 
     key: bytes
@@ -56,19 +56,19 @@ class Signature:
 
     @property
     def fingerprint(self) -> str:
-        """As ssh-keygen -l shows the key."""
+        """Fingerprint in the format of ``ssh-keygen -l``."""
         return "SHA256:" + base64.b64encode(hashlib.sha256(self.key).digest()).decode().rstrip("=")
 
 
 @dataclass(frozen=True, slots=True)
 class TrustedKey:
-    """One line of a file of keys.
+    """Key from a line of an allowed_signers file or a file of public keys.
 
     Attributes:
         key: as in ``Signature``.
-        owner: the principals of an allowed_signers line, or the comment of a public key; may be empty.
-        namespaces: OpenSSH's list of patterns; None where the line says nothing.
-        valid_after, valid_before: None where the line says nothing.
+        owner: principals of an allowed_signers line, or comment of a public key; may be empty.
+        namespaces: list of patterns in OpenSSH's syntax; None accepts every namespace.
+        valid_after, valid_before: bounds of the key's validity; None if unbounded.
     """
 
     key: bytes
@@ -78,7 +78,7 @@ class TrustedKey:
     valid_before: datetime | None = None
 
     def why_not(self, now: datetime) -> str:
-        """Why the key may not sign a bundle at this time, or "" when it may."""
+        """Return the reason why the key may not sign a bundle at this time, or "" if it may."""
         if self.namespaces is not None and not _in_pattern_list(NAMESPACE, self.namespaces):
             return f"it is not trusted for the namespace {NAMESPACE}"
         if self.valid_after is not None and now < self.valid_after:
@@ -89,14 +89,17 @@ class TrustedKey:
 
 
 def sign(data: bytes, key: Path) -> bytes:
-    """The text of a signature file, made by ssh-keygen (which asks for a passphrase on the terminal where it must).
+    """Sign data with ssh-keygen, which may ask for a passphrase on the terminal.
 
     Args:
-        data: what to sign: the bytes of NAME.SHA256SUMS, or of the tag manifest.
-        key: a private key, or a public key whose private half an agent holds.
+        data: contents of NAME.SHA256SUMS or of the tag manifest.
+        key: a private key, or a public key if an agent has its private half.
+
+    Returns:
+        Contents of the signature file.
 
     Raises:
-        UsageError: there is no ssh-keygen, or it cannot sign with this key, or lbx could not verify it.
+        UsageError: ssh-keygen is missing or cannot sign with this key, or lbx cannot verify the signature.
     """
     if not key.is_file():
         raise UsageError(f"There is no key {key}.", fix="Make one.", command="ssh-keygen -t ed25519 -f KEY")
@@ -128,7 +131,7 @@ def parse(content: bytes, where: str) -> Signature:
     """Read a signature file.
 
     Raises:
-        BundleError: it is none, or for something other than a bundle.
+        BundleError: the content is not an SSH signature, or its namespace is not ``NAMESPACE``.
     """
     try:
         signature = _parse(content)
@@ -161,10 +164,10 @@ def _parse(content: bytes) -> Signature:
 
 
 def check(signature: Signature, data: bytes, where: str) -> None:
-    """Whether the holder of the signature's own key has signed ``data``; who that is must be asked elsewhere.
+    """Verify that the key in the signature has signed ``data``; ``find_key`` checks whether that key is trusted.
 
     Raises:
-        BundleError: no, or by a method that is not known here.
+        BundleError: the signature does not match the data, or its method is not supported.
     """
     message = _MAGIC + b"".join(
         _string(part)
@@ -211,12 +214,12 @@ def _is_right(signature: Signature, message: bytes, where: str) -> bool:
 
 
 def load_keys(path: Path) -> tuple[TrustedKey, ...]:
-    """The keys of an allowed_signers file, or of a file of public keys (``id_ed25519.pub``, authorized_keys).
+    """Load keys from an allowed_signers file or a file of public keys (``id_ed25519.pub``, authorized_keys).
 
-    Certificate authorities are passed over: lbx reads no certificates.
+    Certificate authorities are skipped, because lbx does not support certificates.
 
     Raises:
-        UsageError: the file cannot be read, holds no key, or a line is neither; names the line.
+        UsageError: the file cannot be read, is a private key, has no key, or has an invalid line; names the line.
     """
     try:
         text = read_handed(path, _KEY_FILE_LIMIT).decode("utf-8")
@@ -262,7 +265,7 @@ def _parse_line(line: str) -> TrustedKey | None:
 
 
 def _options(text: str) -> dict[str, str]:
-    """As OpenSSH reads them: each once, values in quotes."""
+    """Parse options like OpenSSH: each at most once, values in quotes."""
     options: dict[str, str] = {}
     at = 0
     while match := _OPTION.match(text, at):
@@ -277,7 +280,10 @@ def _options(text: str) -> dict[str, str]:
 
 
 def _in_pattern_list(name: str, patterns: str) -> bool:
-    """OpenSSH's rule (ssh_config(5), PATTERNS): ``*`` and ``?`` alone are special, and one ``!pattern`` decides."""
+    """Match a name by OpenSSH's rule (ssh_config(5), PATTERNS).
+
+    Only ``*`` and ``?`` are special; a matching ``!pattern`` excludes the name regardless of other patterns.
+    """
     matched = False
     for pattern in patterns.split(","):
         bare = pattern.removeprefix("!")
@@ -289,7 +295,7 @@ def _in_pattern_list(name: str, patterns: str) -> bool:
 
 
 def _time(text: str | None) -> datetime | None:
-    """YYYYMMDD or YYYYMMDDHHMM[SS], local time, or UTC with a Z behind it."""
+    """Parse YYYYMMDD or YYYYMMDDHHMM[SS] as local time, or as UTC with a final Z."""
     if text is None:
         return None
     digits = text.removesuffix("Z")
@@ -300,7 +306,7 @@ def _time(text: str | None) -> datetime | None:
 
 
 def find_key(signature: Signature, keys: Sequence[TrustedKey]) -> tuple[TrustedKey | None, str]:
-    """The line that trusts the signer, or None and why there is none."""
+    """Return the valid trusted key of the signer, or None and the reason."""
     reason = "it is not among the trusted keys"
     for key in keys:
         if key.key == signature.key:
@@ -315,7 +321,7 @@ def _string(data: bytes) -> bytes:
 
 
 class _Fields:
-    """A reader of SSH's wire format (RFC 4251, section 5). Raises ValueError."""
+    """Reader of SSH's wire format (RFC 4251, section 5). Raises ValueError."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""Whose signature is enough: what ``--trust`` and ``--allow-unsigned`` say."""
+"""Trust policy for signatures, from ``--trust`` and ``--allow-unsigned``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lbx.bundle.signing.signature import TrustedKey, check, find_key, load_keys,
 
 @dataclass(frozen=True)
 class SignedBy:
-    """A signature that fits what it signs.
+    """Valid signature of a file.
 
     Attributes:
-        file: what it signs.
-        key: the signer's fingerprint, as ``ssh-keygen -l`` shows it.
+        file: name of the signed file.
+        key: fingerprint of the signer's key, in the format of ``ssh-keygen -l``.
         key_type, namespace: as in the signature.
-        signer: whom the file of trusted keys gives the key to, or "".
-        trusted: whether the key is in that file.
+        signer: owner of the key according to the file of trusted keys, or "".
+        trusted: whether the key is in that file and valid.
     """
 
     file: str
@@ -33,12 +33,12 @@ class SignedBy:
 
 @dataclass(frozen=True)
 class Trust:
-    """Which bundles are let in.
+    """Policy that decides which bundles to accept.
 
     Attributes:
-        keys: whose signatures count.
-        allow_unsigned: let a bundle in that nobody signed, or somebody else. A signature that does not fit what it
-            signs is refused in any case.
+        keys: trusted keys.
+        allow_unsigned: accept bundles without a signature or signed by an untrusted key. An invalid signature is
+            refused in any case.
     """
 
     keys: Sequence[TrustedKey] = ()
@@ -46,20 +46,21 @@ class Trust:
 
     @classmethod
     def of(cls, keys: Path | None, *, allow_unsigned: bool = False) -> Self:
-        """From a file of public keys or allowed signers. Raises UsageError."""
+        """Create a policy from a file of public keys or allowed signers. Raises UsageError."""
         return cls(load_keys(keys) if keys is not None else (), allow_unsigned)
 
     def judge(self, signature: bytes, data: bytes, signed: str, where: str, *, vouched: bool = False) -> SignedBy:
-        """Check one signature.
+        """Verify a signature and check its signer.
 
         Args:
-            signature: the text of the .sig file.
-            data: the bytes of what it signs; ``signed``: that file's name.
-            where: the signature's own name, for messages.
-            vouched: somebody trusted has signed all of it already, so that this signer need not be.
+            signature: contents of the .sig file.
+            data: contents of the signed file.
+            signed: name of the signed file.
+            where: name of the signature in messages.
+            vouched: a trusted key has already signed the whole bundle, so this signer need not be trusted.
 
         Raises:
-            BundleError: it does not fit, or nobody trusts the signer.
+            BundleError: the signature is invalid, or its signer is not trusted.
         """
         parsed = parse(signature, where)
         check(parsed, data, where)
@@ -77,11 +78,7 @@ class Trust:
         )
 
     def require_signed(self, where: str) -> None:
-        """Refuse what has no signature, unless that is allowed.
-
-        Raises:
-            BundleError: it is not.
-        """
+        """Raise BundleError for a missing signature, unless unsigned bundles are allowed."""
         if not self.allow_unsigned:
             raise BundleError(
                 f"{where} is not signed: nothing says who made it.",

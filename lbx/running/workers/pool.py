@@ -105,8 +105,8 @@ class WorkerPool:
         self._proven: set[int] = set()  # numbers of workers that have once been ready
         self.rows: tuple[RunRow, ...] = ()
         try:
-            # Start the first worker by itself: problems with the model are reported once, and the others find its file in
-            # memory.
+            # Start the first worker by itself: problems with the model are reported once, and its file is then in
+            # memory for the others.
             first = self._start(0)
             self._hear_first(first)
             for number in range(1, size):

@@ -111,7 +111,7 @@ class RatingSession:
         return self._queues[rater]
 
     def item(self, rater: str, number: int) -> Item:
-        """Return a question of the rater. Raises UsageError if it belongs to other raters only."""
+        """Return a question of the rater. Raises UsageError if it is not in the rater's queue."""
         item = self._items.get(number)
         if item is None or item not in self._queues[rater]:
             raise UsageError("This question is not one of yours.")
@@ -165,7 +165,7 @@ class RatingSession:
         """Undo the rater's last opinions by adding a revision.
 
         Returns:
-            The question and the place; None if the journal has no opinions of this rater.
+            The question and the place; None if the rater has saved none since the journal began.
         """
         with self._lock:
             steps = self._undo_steps.get(rater)

@@ -131,9 +131,12 @@ class RatingSet:
         return sorted(mine, key=lambda item: (order[item.document_key], item.number))
 
     def _dealt(self, raters: Sequence[str]) -> dict[str, set[str]]:
-        """Assign each document with all its questions to the raters with the fewest, because reading takes long.
+        """Assign each document with all its questions to the raters with the fewest questions so far.
 
-        Returns {document: its raters}.
+        Documents stay whole because reading takes long.
+
+        Returns:
+            {document: its raters}
         """
         each = min(self.raters_per_item or len(raters), len(raters))
         load = dict.fromkeys(raters, 0)

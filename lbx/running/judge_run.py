@@ -199,7 +199,7 @@ def _length_hints(stores: Sequence[Store]) -> dict[str, bool]:
 
 
 def _run_id(name: str, spec: JudgeSpec, bundle: Bundle, length_hints: Mapping[str, bool], *, length_hint: bool) -> str:
-    """Return the run with this name from the files, or import published answers."""
+    """Return the run with this name, or the run name of the model's published answers, imported or not."""
     if name in length_hints:
         return name
     model = name.removeprefix(official_judge.PUBLISHED)

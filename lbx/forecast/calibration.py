@@ -21,38 +21,38 @@ log = logging.getLogger("lbx")
 T = TypeVar("T")
 
 LEAST_S, SHARE = 3.0, 0.02
-"""Measuring takes at most so many seconds, or so much of the time that the run is predicted to take."""
+"""Calibration takes at most ``LEAST_S`` seconds or this share of the run's predicted time, whichever is more."""
 SECONDS = 6.0
-"""More are not needed, however long the run."""
+"""Upper limit that suffices for runs of any length."""
 _TRIAL_SHARE = 0.4
 _TRIAL_TOKENS = 48
-"""Answers that go on after so many tokens are taken to go on to their limit."""
+"""Answers that continue after this number of tokens are assumed to reach their limit."""
 _FIRST = 16
-"""Tokens of the first passes, which tell how many there is time for."""
+"""Tokens of the first passes, which determine the number of passes that fit into the time limit."""
 _STEPS = 4
 _TRUNK = 0
 
 Told = Callable[[int, int], None]
-"""Called with the percentage of the time that measuring may take, and 100."""
+"""Called with the used percentage of the calibration time, and 100."""
 
 
 def room_of(backend: Backend, *, batching: bool) -> DecodeCapacity:
     info = backend.info
-    if not isinstance(backend, LocalBackend):  # a server; or a model that is loaded to count only
+    if not isinstance(backend, LocalBackend):  # a server, or a model loaded only to count tokens
         return DecodeCapacity(1, info.context_window, 0, 0 if info.weights_bytes is None else 1)
     room = decode_capacity(backend.sequences(), batching=batching)
-    # One at a time, every token that is shared is kept all the same.
+    # Without batching, all shared tokens are still kept.
     return room if room.answers > 1 else replace(room, step=int(room.follow_limit != NEVER_EXTENDS))
 
 
 def calibrate(backend: Backend, plan: RunPlan, *, batching: bool, told: Told = nothing_told) -> Costs | None:
-    """Measure costs; None where the plan has no prompt short enough to measure with, or no model computes here.
+    """Measure costs; None if the plan has no prompt short enough to measure with, or no model runs in this process.
 
-    Takes at most ``LEAST_S`` seconds or ``SHARE`` of what the run will take, whichever is more, once the model has
-    computed its first tokens, for which weights may have to be read. The memory's sequences are dropped.
+    Takes at most ``LEAST_S`` seconds or ``SHARE`` of the run's predicted time, whichever is more, after the model has
+    computed its first tokens, for which weights may have to be read. All sequences in memory are dropped.
 
     Args:
-        told: how far it is.
+        told: receives the progress.
 
     Raises:
         BackendError: the model failed.
@@ -76,10 +76,10 @@ class _TimeIsUpError(Exception):
 
 
 class _Clock:
-    """Keeps the measuring within its time, which is known better the more is known of the model.
+    """Time limit of a calibration, refined as measurements arrive.
 
     Args:
-        tokens: that the run will compute at least.
+        tokens: minimum number of tokens that the run will compute.
     """
 
     def __init__(self, told: Told, tokens: int) -> None:
@@ -92,13 +92,13 @@ class _Clock:
         return time.perf_counter() - self._start
 
     def knows(self, token_s: float) -> None:
-        """Take a lower bound on the seconds of a token into account."""
+        """Update the limit with a lower bound on the seconds per token."""
         self.told, self._most = True, max(LEAST_S, SHARE * token_s * self._tokens)
         self._told(min(100, round(100 * self.elapsed() / self._most)), 100)
 
     @property
     def left(self) -> float:
-        """Seconds until passes must be over, so that there is time to try answers."""
+        """Seconds left for passes, reserving time to try answers."""
         return self._most * (1 - _TRIAL_SHARE) - self.elapsed()
 
     def has(self, seconds: float) -> bool:
@@ -118,15 +118,18 @@ class _Clock:
 class _Measured:
     """Seconds of passes, and their work."""
 
-    prefill: list[tuple[float, float, float]] = field(default_factory=list)  # seconds, tokens, tokens x seen
-    decode: list[tuple[float, float, float]] = field(default_factory=list)  # seconds a step, answers, answers x seen
+    prefill: list[tuple[float, float, float]] = field(default_factory=list)  # seconds, tokens, tokens x attended tokens
+    decode: list[tuple[float, float, float]] = field(
+        default_factory=list
+    )  # seconds per step, answers, answers x attended tokens
 
     def costs(self, cheap_cells: int) -> Costs:
         token_s, seen_s = fit_costs(
             [(tokens, pairs) for _, tokens, pairs in self.prefill], [p[0] for p in self.prefill]
         )
         if len(self.prefill) < _FEWEST_FOR_SLOPE and cheap_cells:
-            # Too slow a model to reach far: attention to so many cells takes as much as the rest of the model.
+            # The model is too slow to measure long prompts. By definition of ``cheap_cells``, attention to that number
+            # of cells takes as much time as the rest of the model.
             seconds, tokens, pairs = (sum(column) for column in zip(*self.prefill, strict=True))
             token_s = seconds / (tokens + pairs / cheap_cells)
             seen_s = token_s / cheap_cells
@@ -139,7 +142,7 @@ class _Measured:
 _FEWEST_FOR_SLOPE = 3
 _WHOLE_WARM_UP = 100
 _WHOLE_CHUNK = 512
-"""By so many tokens prompts get longer where each is computed whole."""
+"""Tokens by which prompts get longer if each is computed from its start."""
 
 
 def _measure_memory(
@@ -148,7 +151,7 @@ def _measure_memory(
     """Time passes of a prompt up to the plan's longest, and decode steps at some of its positions."""
     whole = min(memory.max_step, memory.max_cells // 4)
     passes = 2
-    if memory.traits.follow_limit < whole:  # each takes the ones before along
+    if memory.traits.follow_limit < whole:  # each pass recomputes the tokens before it
         whole, passes = min(whole, _WHOLE_CHUNK), 8
     few = min(_FIRST, whole)
     try:
@@ -178,8 +181,10 @@ def _measure_memory(
 
 
 def _first_look(memory: SequenceMemory, tokens: Sequence[int], count: int, clock: _Clock) -> _Measured:
-    """A few tokens and a step: what a model says of itself for which there is no more time. A first time is not
-    counted where there is time for a second: weights are read in then, kernels chosen, memory is found.
+    """Time a few tokens and a decode step, for models that are too slow for more.
+
+    If time allows, the first measurement is repeated, because it includes reading weights, choosing kernels and
+    allocating memory.
     """
     while True:
         measured = _Measured()
@@ -194,12 +199,14 @@ def _first_look(memory: SequenceMemory, tokens: Sequence[int], count: int, clock
 
 def _timed_chunk(memory: SequenceMemory, tokens: Sequence[int], chunk: int, measured: _Measured) -> float:
     before = memory.length(_TRUNK)
-    if memory.traits.follow_limit < memory.max_step:  # so many cannot follow: the whole prompt again, a chunk longer
+    if (
+        memory.traits.follow_limit < memory.max_step
+    ):  # too many to append: compute the whole prompt again, a chunk longer
         memory.drop(_TRUNK)
         before, chunk = 0, min(before + chunk, memory.max_step)
     part = _take(tokens, before, chunk)
     began = time.perf_counter()
-    memory.extend([Extend(_TRUNK, part, True)])  # a GPU is waited for only where something is wanted of it
+    memory.extend([Extend(_TRUNK, part, True)])  # logits are requested, because otherwise a GPU is not waited for
     took = time.perf_counter() - began
     measured.prefill.append((took, chunk, chunk * (before + chunk / 2)))
     return took
@@ -210,7 +217,7 @@ def _measure_decoding(
 ) -> None:
     for answers in sorted({1, together}):
         room = memory.max_cells - memory.used_cells
-        step_s = answers * measured.decode[0][0] if measured.decode else 0.0  # at most
+        step_s = answers * measured.decode[0][0] if measured.decode else 0.0  # upper bound
         steps = _STEPS if step_s * (_STEPS + 1) <= clock.left else 1
         room //= _own_cells(memory, steps + 1)
         if answers <= room and (len(measured.decode) < 2 or clock.has(step_s * (steps + 1))):
@@ -219,13 +226,13 @@ def _measure_decoding(
 
 
 def _own_cells(memory: SequenceMemory, tokens: int) -> int:
-    """Cells of an answer to the trunk that it does not share with it."""
+    """Number of cells that an answer does not share with the trunk."""
     traits, length = memory.traits, memory.length(_TRUNK)
     return -(-((length if traits.copies else length % traits.grain) + tokens) // traits.grain) * traits.grain
 
 
 def _timed_steps(memory: SequenceMemory, tokens: Sequence[int], answers: int, steps: int) -> float:
-    """Seconds of one decode step of several answers to the trunk; the first step is not counted."""
+    """Return the seconds of one decode step of several answers to the trunk, ignoring the first step."""
     sequences = range(1, 1 + answers)
     memory.fork(_TRUNK, memory.length(_TRUNK), list(sequences))
     took: list[float] = []
@@ -239,15 +246,15 @@ def _timed_steps(memory: SequenceMemory, tokens: Sequence[int], answers: int, st
 
 
 def _take(tokens: Sequence[int], start: int, count: int) -> list[int]:
-    """The next tokens of a text that begins again at its end."""
+    """Return consecutive tokens of a text, wrapping around at its end."""
     return [tokens[(start + i) % len(tokens)] for i in range(count)]
 
 
 def _try_answers(backend: Backend, plan: RunPlan, costs: Costs, *, batching: bool, clock: _Clock) -> dict[str, float]:
-    """How long answers are: those to the shortest prompts that there is time for, up to some tokens.
+    """Measure the lengths of answers to the shortest prompts that fit into the time limit, up to a few tokens.
 
     Returns:
-        {task: tokens}, and under "" the share of their budgets that they took.
+        {task: tokens}, with the used share of the token budgets under "".
     """
     chosen: list[Request] = []
     seconds = clock.for_answers()

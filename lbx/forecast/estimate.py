@@ -1,8 +1,8 @@
-"""The time of a plan, from the costs of prefill and decode steps: pure arithmetic.
+"""Time estimate of a plan from the costs of prefill and decode steps, without measurements.
 
-A prompt's token costs more the more tokens it attends to; a decode step costs something however many answers grow in
-it, something for each of them, and more the more tokens they attend to. How many answers grow together follows from
-what the memory holds, by the rules of ``lbx.inference.batching`` without its single passes.
+The cost of a prompt token grows with the tokens that it attends to. A decode step has a fixed cost, a cost per answer
+in the batch, and a cost per attended token. The batch size follows from the memory's capacity, by the rules of
+``lbx.inference.batching`` without its single passes.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class Costs:
     """Cost model of a backend on this machine, in seconds: prefill rate by position, decode rate by batch.
 
     Attributes:
-        token_s: a prompt token that attends to no other.
-        seen_s: added for each token that a prompt token attends to.
-        step_s: a decode step.
-        answer_s: added for each answer of the step.
-        answer_seen_s: added for each answer and each token that it attends to.
+        token_s: per prompt token, without attention to other tokens.
+        seen_s: per token that a prompt token attends to.
+        step_s: per decode step.
+        answer_s: per answer in a step.
+        answer_seen_s: per answer in a step and token that it attends to.
         wall_factor: wall seconds per second of the model, from earlier sessions; below 1 if several processes shared
             the work.
         answers: {task: expected tokens of an answer}; "" is the share of their budgets that other tasks' answers take.
-        basis: origin of the figures, the end of a sentence: "a calibration of 4 s".
+        basis: origin of the figures, as the end of a sentence: "a calibration of 4 s".
         by_prompt: the figures are means over answers of earlier sessions, at the batch width of those sessions.
         once_s: fixed cost of a session.
-        longest_prompt, answer_count: of the earlier sessions; None for a calibration, which measures the plan's own
+        longest_prompt, answer_count: in the earlier sessions; None for a calibration, which measures the plan's own
             prompts.
     """
 
@@ -71,8 +71,9 @@ class Costs:
         return max(1, min(most, round(self.answers.get(task, self.answers.get("", 1.0) * most))))
 
     def covers(self, total: TaskPlan) -> bool:
-        """Whether the earlier sessions tell the cost of a plan: its prompts are at most twice as long as theirs, and
-        they answered enough prompts for a full batch.
+        """Whether the earlier sessions predict the cost of a plan.
+
+        They do if its prompts are at most twice as long as theirs, and they answered enough prompts for a full batch.
         """
         enough = self.answer_count is None or self.answer_count >= min(BATCH_ANSWERS, total.samples)
         return enough and self._has_prompts_as_long_as(total.longest)
@@ -94,15 +95,15 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class TimeEstimate:
-    """What a plan is expected to take.
+    """Predicted time of a plan.
 
     Attributes:
-        prefill_s, decode_s: of the model, in all processes together.
-        other_s: what is done beside it, such as tokenizing.
-        total_s: wall.
-        computed_tokens: of prompts.
-        answer_tokens: {task: all its answers together}.
-        basis: what it is based on.
+        prefill_s, decode_s: model time, summed over all processes.
+        other_s: time outside the model, such as tokenizing.
+        total_s: wall time.
+        computed_tokens: prompt tokens.
+        answer_tokens: {task: total tokens of its answers}.
+        basis: origin of the figures.
     """
 
     prefill_s: float
@@ -118,14 +119,15 @@ class TimeEstimate:
 
 
 BATCH_ANSWERS = 8
-"""Answers of a batch whose decode steps tell the cost of wider ones."""
+"""Minimum batch size that predicts the cost of decode steps in larger batches."""
 _ONCE_S = 2.0
-"""Upper limit of a session's fixed cost. As a factor, the start of a very short session would multiply a long run's
-estimate."""
+"""Upper limit of a session's fixed cost. If it were a factor instead, the start-up of a very short session would
+multiply a long run's estimate.
+"""
 
 
 def costs_from(history: History, answers: Mapping[str, float]) -> Costs:
-    """Costs by prompt length and answer length, fitted to the answers of earlier sessions.
+    """Fit costs by prompt length and answer length to the answers of earlier sessions.
 
     Args:
         answers: {task: mean tokens of an answer}.
@@ -153,7 +155,7 @@ def costs_from(history: History, answers: Mapping[str, float]) -> Costs:
 
 
 def _rates(work: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
-    """Seconds per token and per attended token; both together account for all seconds of the work."""
+    """Return seconds per token and per attended token, which together account for all seconds of the work."""
     rows = [row for row in work if row[0] > 0 and row[1] > 0]
     if not rows:
         return 0.0, 0.0
@@ -164,9 +166,9 @@ def _rates(work: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
 
 
 def fit_costs(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
-    """Least squares of relative errors with non-negative coefficients.
+    """Fit non-negative coefficients by least squares of relative errors.
 
-    Coefficients that would be negative are 0; with fewer rows than columns, the last columns' are.
+    Negative coefficients are replaced by 0; with fewer rows than columns, the last columns' coefficients are 0.
 
     Args:
         rows: quantities, one column per coefficient.
@@ -195,11 +197,11 @@ class _Sum:
 def estimate(
     plan: RunPlan, costs: Costs, room: DecodeCapacity, other_s: float = 0.0, *, processes: int = 1
 ) -> TimeEstimate:
-    """Add up what each piece of the plan would take.
+    """Sum the predicted time over all pieces of the plan.
 
     Args:
-        other_s: seconds beside the model's.
-        processes: how many share all of it.
+        other_s: seconds outside the model.
+        processes: number of processes that share the work.
     """
     total = _Sum()
     answer_tokens = {task.task: 0 for task in plan.tasks}
@@ -228,7 +230,7 @@ def estimate(
 
 
 def _one_by_one(walk: Walk, new: list[int], costs: Costs, piece: int, total: _Sum) -> None:
-    """Kept prefixes are reused in whole pieces; 0: not at all."""
+    """Add the time of prompts without batching. Kept prefixes are reused in multiples of ``piece``; 0: not at all."""
     for length, kept, tokens in zip(walk.length.tolist(), walk.kept.tolist(), new, strict=True):
         reused = min(kept, max(0, length - 1)) // piece * piece if piece else 0
         computed = length - reused
@@ -238,16 +240,16 @@ def _one_by_one(walk: Walk, new: list[int], costs: Costs, piece: int, total: _Su
 
 
 class _Together:
-    """One piece of a plan, many prompts at a time."""
+    """A piece of a plan with batched prompts."""
 
     def __init__(self, walk: Walk, new: list[int], costs: Costs, room: DecodeCapacity, total: _Sum) -> None:
-        # The last token is computed for each of several equal prompts.
+        # Of several equal prompts, each computes its last token.
         kept = np.minimum(walk.kept, np.maximum(walk.length - 1, 0))
         self._lengths = AnswerLengths()
         lengths = self._lengths if room.resumes else None
         self._rule = Admission(room, walk.length.tolist(), kept.tolist(), walk.most.tolist(), lengths)
         self._new, self._costs, self._room, self._total = new, costs, room, total
-        self._made: dict[int, int] = {}  # by place, of the answers that grow
+        self._made: dict[int, int] = {}  # {place: tokens generated so far}, for answers in progress
 
     def run(self) -> None:
         place = 0
@@ -257,7 +259,7 @@ class _Together:
                 self._read(place)
                 place += 1
             passes = (self._total.computed - before) / self._room.step
-            self._total.prefill_s += (math.ceil(passes) - passes) * self._costs.step_s  # the last one is not full
+            self._total.prefill_s += (math.ceil(passes) - passes) * self._costs.step_s  # the last pass is not full
             self._decode()
 
     def _used(self) -> int:
@@ -279,7 +281,7 @@ class _Together:
         self._made[place] = 0
 
     def _decode(self) -> None:
-        """Steps until the first answer ends."""
+        """Decode until the first answer ends."""
         if not self._made:
             return
         costs, answers = self._costs, len(self._made)

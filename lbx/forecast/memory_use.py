@@ -1,4 +1,4 @@
-"""Free memory, memory that a model needs, and memory that the processes of a run hold."""
+"""Free memory, memory that a model needs, and memory used by the processes of a run."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class GpuMemory(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemoryFit:
-    """A model beside the memory of the machine it runs on.
+    """Memory needs of a model, compared with the available memory.
 
     Attributes:
         device: "RAM" or "GPU memory".
-        weights_bytes, kv_bytes_per_token: as of ``BackendInfo``.
-        kv_cells: the same, or as many as ``windows`` hold.
-        windows: how many context windows' cells copies of sequences may take, where questions cannot share cells.
-        copies: how many worker processes hold a cache each.
-        weights_copies: and weights; 1 where they map the same file.
-        available_bytes: what was free before the model was loaded; None: unknown.
+        weights_bytes, kv_bytes_per_token: see ``BackendInfo``.
+        kv_cells: see ``BackendInfo``, or the cells of ``windows`` if these are more.
+        windows: number of context windows that copies of sequences may fill, if questions cannot share cells.
+        copies: number of worker processes, each with its own cache.
+        weights_copies: number of copies of the weights; 1 if the processes map the same file.
+        available_bytes: free memory before the model was loaded; None if unknown.
         context_window: of the model.
     """
 
@@ -54,7 +54,7 @@ class MemoryFit:
 
     @property
     def kv_bytes(self) -> int | None:
-        """The whole cache of all copies."""
+        """Total cache size of all copies."""
         return None if self.kv_bytes_per_token is None else self.kv_bytes_per_token * self.kv_cells * self.copies
 
     @property
@@ -66,9 +66,9 @@ class MemoryFit:
 
     @property
     def window_that_fits(self) -> int | None:
-        """The largest context window for which there is room, in whole thousands of tokens; None: unknown.
+        """Largest context window that fits, in whole thousands of tokens; None if unknown.
 
-        0 where the weights alone are too large.
+        0 if the weights by themselves are too large.
         """
         if self.fits is None or not self.kv_bytes_per_token:
             return None
@@ -82,10 +82,10 @@ class MemoryFit:
 
 
 def fit_of(info: BackendInfo, free: Free, *, workers: int = 0, cells: int = 0) -> MemoryFit:
-    """A loaded model beside the memory that was free before.
+    """Compare a loaded model with the memory that was free before.
 
     Args:
-        cells: tokens that all copies of sequences may take together; 0 where they are none.
+        cells: tokens of all copies of sequences together; 0 without copies.
     """
     copies = max(1, workers)
     return MemoryFit(
@@ -102,8 +102,6 @@ def fit_of(info: BackendInfo, free: Free, *, workers: int = 0, cells: int = 0) -
 
 
 class Free(NamedTuple):
-    """Free bytes; None if unknown."""
-
     ram: int | None
     gpu: int | None
 
@@ -119,7 +117,7 @@ def _nvidia_smi() -> str | None:
 
 
 def gpu_memory() -> GpuMemory | None:
-    """From the driver's own tool, without a CUDA library; None without it or without a GPU."""
+    """Query the driver's own tool, without a CUDA library; None without the tool or a GPU."""
     program = _nvidia_smi()
     if program is None:
         return None
@@ -149,7 +147,7 @@ def memory_in_use(workers: Sequence[int] = ()) -> int:
 
 
 def _resident(process: str) -> tuple[int, int]:
-    """Bytes of memory that is the process's own, and of pages of files."""
+    """Bytes of private memory and of file pages."""
     own = of_files = 0
     for line in read_input(_PROC / process / "status", SMALL).decode("ascii", "replace").splitlines():
         name, _, value = line.partition(":")

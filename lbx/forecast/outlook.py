@@ -1,4 +1,4 @@
-"""The forecast of a run before its first sample: tokens, memory, time; and the same in sentences."""
+"""Forecast of a run before its first sample: tokens, memory, time, and their description in sentences."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from lbx.spec.jobs import JobSize, Work, not_shared
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """A plan, and what it takes.
+    """Forecast of a plan.
 
     Attributes:
-        runs: as of ``RunPlan``.
-        time: None where nothing is known of how fast the model is.
-        counting_s: how long counting took.
-        in_characters: there is no tokenizer, and what counts as a token is a character.
-        not_shared: why prompts share nothing that is computed, a clause; None: they do.
-        model, backend: their names.
-        dtype: what it is computed in, where the backend leaves a choice.
+        runs: see ``RunPlan``.
+        time: None if the model's speed is unknown.
+        counting_s: seconds spent counting.
+        in_characters: token counts are numbers of characters, because there is no tokenizer.
+        not_shared: reason why prompts share no computation, as a clause; None if they do.
+        model, backend: names.
+        dtype: number format of the computation, if the backend offers a choice.
     """
 
     runs: Sequence[Sequence[TaskPlan]]
@@ -78,22 +78,23 @@ def look_ahead(
     """Count a run's tokens and estimate its time. A ``functools.partial`` of this can be called in a worker process.
 
     Args:
-        works: of the runs that are made together.
-        free: memory, before the model was loaded.
-        done: of each run, what is answered already.
-        workers: processes that share the work; 0 means this one.
-        known: costs from earlier sessions. Costs are measured if there are none, or if they do not cover this plan.
+        works: of the runs that are executed together.
+        free: free memory before the model was loaded.
+        done: answered samples of each run.
+        workers: processes that share the work; 0 means only this process.
+        known: costs from earlier sessions. Without them, or if they do not cover this plan, costs are measured.
         measure: False measures no costs.
-        progress, measuring: told how many samples are counted, and how far the measuring is.
+        progress: receives the number of counted samples and their total.
+        measuring: receives the progress of the calibration.
 
     Raises:
         BundleError: a data file is damaged.
-        BackendError: the model failed while it was measured.
+        BackendError: the model failed during the calibration.
     """
     work = works[0]
     total = sum(one.total for one in works)
     batching = work.settings.batching
-    computing = measure or known is not None  # else nothing is asked of the model that has it compute
+    computing = measure or known is not None  # otherwise avoid calls that make the model compute
     room = room_of(work.backend, batching=batching) if computing else None
     follow_limit = room.follow_limit if room else NO_LIMIT
     plan = make_plan(works, done, JobSize.for_workers(workers, total), progress, follow_limit=follow_limit)
@@ -105,7 +106,7 @@ def look_ahead(
     info = work.backend.info
     time = None
     if costs is not None and room is not None and plan.total.samples:
-        # Sessions include tokenizing and are of all workers; a calibration is of the model in one process.
+        # Sessions include tokenizing and cover all workers; a calibration covers the model in one process.
         other_s, processes = (0.0, 1) if costs is known else (plan.seconds, max(1, workers))
         time = estimate(plan, costs, room, other_s, processes=processes)
     return Outlook(
@@ -140,7 +141,7 @@ def summary_lines(outlook: Outlook) -> list[str]:
 
 
 def by_time(outlooks: Sequence[Outlook]) -> list[tuple[Outlook, TimeEstimate]]:
-    """Forecasts with a known time, the fastest first."""
+    """Sort forecasts with a known time, fastest first."""
     known = [(one, one.time) for one in outlooks if one.time is not None]
     return sorted(known, key=lambda one: one[1].total_s)
 

@@ -1,7 +1,7 @@
-"""Prompt tokens of a run, counted before any model computes: pure arithmetic on token ids.
+"""Prompt token counts of a run, from token ids only, before any model computes.
 
-Prompts are counted in the pieces in which a run asks them (``lbx.spec.jobs``), so that token ids of one piece are
-held at a time, and what is counted as shared is what the run can share.
+Prompts are counted in the same pieces in which a run asks them (``lbx.spec.jobs``). So memory contains token ids of
+only one piece at a time, and the count of shared tokens matches the run.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ Numbers = NDArray[np.int64]
 _COUNTED = ("samples", "prompt_tokens", "distinct_tokens", "new_tokens", "truncated", "refused", "longest")
 _TRIALS = 2
 _TRIAL_TOKENS = 16_384
-"""The longest prompt that is kept for a calibration."""
+"""Longest prompt that is kept for a calibration."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """One task's figures, in tokens of the model's tokenizer.
+    """A task's figures, in tokens of the model's tokenizer.
 
     Attributes:
-        samples: prompts to be asked, iterations counted, without those that are refused.
-        prompt_tokens: the sum over all prompts, as if each were read alone.
-        distinct_tokens: the tokens of the prompts' prefix tree: what must be computed at least. What tasks share
-            counts for the one whose prompt comes first in the tree's order.
-        new_tokens: the most that may be generated.
-        truncated: prompts that the benchmark's rule cuts.
+        samples: prompts to ask, including all iterations, without refused ones.
+        prompt_tokens: sum over all prompts, without sharing.
+        distinct_tokens: tokens of the prompts' prefix tree, the minimum that must be computed. Tokens that tasks share
+            count for the task whose prompt comes first in the tree's order.
+        new_tokens: upper limit of generated tokens.
+        truncated: prompts truncated by the benchmark's rule.
         refused: prompts that cannot be made to fit.
-        longest: the longest prompt after cutting.
+        longest: longest prompt after truncation.
     """
 
     task: str
@@ -64,13 +64,13 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The prompts of one piece of a run, in the order that shares most. Arrays of one number a prompt.
+    """Prompts of one piece of a run, in the order that shares most, as arrays with one number per prompt.
 
     Attributes:
         task: index into ``RunPlan.tasks``.
-        length: of the prompt, in tokens.
-        kept: how many of its first tokens need not be computed again after the prompt before.
-        most: how many tokens its answer may take, reasoning included.
+        length: tokens of the prompt.
+        kept: number of first tokens that are reused from the previous prompt.
+        most: token limit of the answer, including reasoning.
     """
 
     task: Numbers
@@ -81,13 +81,13 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """All that a run would read.
+    """Prompt counts of a whole run.
 
     Attributes:
-        runs: of each of the runs that are made together, its tasks.
+        runs: tasks of each of the runs that are executed together.
         walks: for the estimate.
-        trials: of each task its shortest prompts, for a calibration; none that is long.
-        seconds: how long counting took, nearly all of it for tokenizing. The run tokenizes again.
+        trials: shortest prompts of each task, for a calibration; long prompts are excluded.
+        seconds: time spent counting, nearly all of it for tokenizing. The run tokenizes again.
     """
 
     runs: Sequence[Sequence[TaskPlan]]
@@ -97,7 +97,7 @@ class RunPlan:
 
     @property
     def tasks(self) -> list[TaskPlan]:
-        """All runs together."""
+        """Tasks summed over all runs."""
         return [added(of_runs[0].task, of_runs) for of_runs in zip(*self.runs, strict=True)]
 
     @property
@@ -111,7 +111,7 @@ def added(name: str, plans: Sequence[TaskPlan]) -> TaskPlan:
 
 
 def nothing_told(_done: int, _all: int) -> None:
-    """For plans that nobody waits for."""
+    """Ignore progress."""
 
 
 def make_plan(
@@ -125,11 +125,11 @@ def make_plan(
     """Count prompts as ``lbx run`` would make them.
 
     Args:
-        works: of runs that are made together.
-        done: of each, what is answered already and left out.
-        size: of the pieces in which the run asks.
-        progress: told how many samples of how many are counted.
-        follow_limit: of the memory that the run is answered in; see ``lbx.inference.prefix.plan_prefixes``.
+        works: of runs that are executed together.
+        done: answered samples of each run, which are skipped.
+        size: size of the pieces in which the run asks.
+        progress: receives the number of counted samples and their total.
+        follow_limit: limit of the memory used for the run; see ``lbx.inference.prefix.plan_prefixes``.
 
     Raises:
         BundleError: a data file is damaged.
@@ -149,7 +149,7 @@ def make_plan(
 
 
 class _CountedPrompt(NamedTuple):
-    """One packed prompt of the current piece."""
+    """Packed prompt of the current piece."""
 
     ids: bytes
     run: int
@@ -158,7 +158,7 @@ class _CountedPrompt(NamedTuple):
 
 
 class PromptCounter:
-    """Figures so far, and the prompts of one piece."""
+    """Running counts, and the prompts of the current piece."""
 
     def __init__(self, works: Sequence[Work], follow_limit: int) -> None:
         self._works, self._follow_limit = works, follow_limit
@@ -169,7 +169,7 @@ class PromptCounter:
         self._trials: list[list[Request]] = [[] for _ in self._index]
 
     def add(self, item: PendingSample) -> None:
-        """Count one sample once for each iteration."""
+        """Count a sample once for each iteration."""
         work, sample, times = self._works[item.run], item.sample, len(item.iterations)
         index = self._index[sample.benchmark, sample.task]
         count = self._counts[item.run][index]
@@ -192,7 +192,7 @@ class PromptCounter:
             self._trials[index] = sorted(best, key=lambda one: len(one.token_ids))[:_TRIALS]
 
     def end_job(self) -> None:
-        """Plan the shared prefixes of the piece, and forget its prompts."""
+        """Plan the shared prefixes of the piece, then discard its prompts."""
         prompts, self._prompts = self._prompts, []
         branches = plan_prefixes([prompt.ids for prompt in prompts], self._follow_limit).branches
         ordered = [prompts[branch.index] for branch in branches]

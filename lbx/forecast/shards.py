@@ -1,7 +1,7 @@
-"""A run in shards: parts of equal predicted cost, no document in two of them, each sample in one.
+"""Shards of a run: parts of equal predicted cost, each document and sample in only one of them.
 
-A document is dealt out with everything that is asked about it, in whatever task, so that no shard reads what another
-one has read. The shard plan is a JSON file that ``lbx run --shards`` and ``lbx merge`` read:
+A document is assigned together with all questions about it, from any task, so that no two shards read the same text.
+The shard plan is a JSON file, read by ``lbx run --shards`` and ``lbx merge``:
 
     {"lbx_shards": 1, "bundle_digest": HEX, "runs": [NAME], "iterations": {TASK: N}, "unit": "s" or "tokens",
      "basis": "how the cost is known",
@@ -31,14 +31,15 @@ from lbx.spec.selection import Selection
 
 FORMAT = 1
 _MOST = 1 << 31
-"""The results file's column has no more."""
+"""Limit of the results file's column."""
 
 RULE_OF_THUMB = Costs(
     token_s=1.0, seen_s=1 / 50_000, step_s=0.0, answer_s=8.0, answer_seen_s=0.0, wall_factor=1.0, answers={},
     basis="a rule of thumb",
 )  # fmt: skip
-"""Costs of a model of unknown speed, in tokens of a short prompt, for dense models of some 7 billion parameters. They
-decide how even shards are, never which samples are asked."""
+"""Costs of a model of unknown speed, in tokens of a short prompt, for dense models with about 7 billion parameters.
+They affect only the balance of the shards, never the set of samples.
+"""
 ONE_BY_ONE = DecodeCapacity(1, 0, 0, 1)
 _CHARACTERS_A_TOKEN = {"en": 4.0, "zh": 1.5}
 
@@ -53,11 +54,11 @@ class PlannedSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document and all that is asked about it.
+    """A document with all questions about it.
 
     Attributes:
         places: its samples, in the data's order.
-        walks: their prompts; a part of the run each.
+        walks: their prompts; each belongs to a part of the run.
     """
 
     places: tuple[PlannedSample, ...]
@@ -71,14 +72,14 @@ class _GrowingShard:
 
 
 Measure = Callable[[Sequence[PendingSample]], Walk]
-"""The prompts of some items, as they would be read together."""
+"""Returns the prompts of some items, as they would be read together."""
 
 
 def documents_in_tokens(works: Sequence[Work], progress: Callable[[int, int], None] = nothing_told) -> list[Document]:
     """Count all prompts with the model's tokenizer, by document, in the data's order.
 
     Args:
-        works: of runs that are made together.
+        works: of runs that are executed together.
 
     Raises:
         BundleError: a data file is damaged.
@@ -90,7 +91,7 @@ def documents_in_tokens(works: Sequence[Work], progress: Callable[[int, int], No
 def documents_in_characters(
     agendas: Sequence[Agenda], progress: Callable[[int, int], None] = nothing_told
 ) -> list[Document]:
-    """The same where there is no tokenizer: tokens are guessed from characters, and nothing is cut.
+    """Estimate tokens from characters, without a tokenizer or truncation; otherwise as ``documents_in_tokens``.
 
     Raises:
         BundleError: a data file is damaged.
@@ -158,17 +159,17 @@ def _walk(rows: Sequence[tuple[int, int, int, int]]) -> Walk:
 
 
 def cost_of(documents: Iterable[Document], tasks: Sequence[str], costs: Costs, room: DecodeCapacity) -> float:
-    """Cost of documents one after the other, in this order."""
+    """Predict the cost of documents processed sequentially in this order."""
     walks = [walk for document in documents for walk in document.walks]
     return estimate(RunPlan([[TaskPlan(name) for name in tasks]], walks), costs, room).total_s
 
 
 def deal(costs: Sequence[float], shards: int) -> list[list[int]]:
-    """Deal things out, dearest first, each to the shard that costs least so far.
+    """Assign items to shards: the most expensive first, each to the shard with the lowest cost so far.
 
     Returns:
-        Of each shard the indices of its things, ascending. Two shards differ by no more than the dearest thing, and
-        none is empty where there are as many things as shards.
+        Indices of each shard's items, ascending. The costs of two shards differ at most by the most expensive item.
+        With at least as many items as shards, no shard is empty.
     """
     parts: list[list[int]] = [[] for _ in range(shards)]
     heap = [(0.0, 0, shard) for shard in range(shards)]
@@ -184,7 +185,7 @@ def deal(costs: Sequence[float], shards: int) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One part of a run.
+    """A part of a run.
 
     Attributes:
         cost: predicted, in the plan's unit.
@@ -208,10 +209,10 @@ class ShardPlan:
     """All parts of a run.
 
     Attributes:
-        runs: names of the runs that are made together.
-        iterations: {task: how often each sample is asked}.
-        unit: of costs: "s", or "tokens" where nothing is known of the model's speed.
-        basis: how costs are known.
+        runs: names of the runs that are executed together.
+        iterations: {task: number of times each sample is asked}.
+        unit: unit of costs: "s", or "tokens" if the model's speed is unknown.
+        basis: origin of the costs.
     """
 
     bundle_digest: str
@@ -264,12 +265,13 @@ class ShardPlan:
 def make_shards(
     documents: Sequence[Document], costs: Sequence[float], tasks: Sequence[str], shards: int, *, processes: int = 1
 ) -> tuple[Shard, ...]:
-    """Deal documents out; fewer shards than asked for where there are fewer documents.
+    """Distribute documents among shards; fewer than requested if there are fewer documents.
 
     Args:
         costs: of each document.
         tasks: names, by the index in ``PlannedSample``.
-        processes: how many share a shard's documents. One reads a document, so the dearest takes as long as ever.
+        processes: number of processes that share a shard's documents. A document is read by a single process, so the
+            most expensive document takes the same time with any number.
     """
     made = []
     for part in deal(costs, min(shards, len(documents))):
@@ -286,7 +288,7 @@ def make_shards(
 
 
 def read_shards(path: Path) -> ShardPlan:
-    """Raises UsageError if the file is missing or no shard plan."""
+    """Read a shard plan. Raises UsageError if the file is missing or not a shard plan."""
     try:
         data = json.loads(read_input(path, LARGE))
     except OSError as exc:

@@ -1,7 +1,7 @@
-"""The journal of ratings: a line for each, on the disk before a page shows it as saved.
+"""Journal of ratings: a line per rating, flushed to disk before a page shows it as saved.
 
-It is RESULTS.ratings.jsonl next to the results file, which one process at a time can write, and none read meanwhile. A
-line is complete or was never shown as saved: the part of a line that a kill left is set aside.
+Its path is RESULTS.ratings.jsonl, next to the results file. One process at a time can write it, and no other process
+can read it meanwhile. Lines shown as saved are complete; a partial line left by a kill is moved to another file.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ def journal_of(results: Path) -> Path:
 
 
 class Journal:
-    """A journal, open for writing by this process alone. Use it as a context manager.
+    """A journal opened for exclusive writing. Use it as a context manager.
 
     Args:
         path: created if missing.
 
     Attributes:
-        records: its lines, appended ones included.
-        torn: file with the part of a line that a kill left; None without one.
+        records: its lines, including appended ones.
+        torn: file with the partial line left by a kill; None without one.
 
     Raises:
-        StoreError: another process writes it; a line is damaged; it cannot be written.
+        StoreError: another process writes it, a line is damaged, or it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,10 +80,10 @@ class Journal:
         self.torn = torn
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a line, which is on the disk when this returns.
+        """Append a line and flush it to disk.
 
         Raises:
-            StoreError: it cannot be written; no part of it was.
+            StoreError: the line cannot be written; no part of it was.
         """
         try:
             line_of(record)
@@ -122,7 +122,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a journal from elsewhere, which is left as it is.
+    """Read the complete lines of a journal from elsewhere, without changing it.
 
     Raises:
         StoreError: it cannot be read, or a line is damaged.
@@ -155,7 +155,7 @@ def _locked(path: Path) -> int:
             raise StoreError(
                 f"Another `lbx rate` writes {path}.", fix="End that one first (Ctrl-C); it moves its ratings itself."
             ) from exc
-        os.close(file)  # somebody removed it between the two
+        os.close(file)  # another process removed it in the meantime
 
 
 def _read_all(file: int) -> bytes:
@@ -182,7 +182,7 @@ def _records(held: bytes, path: Path) -> list[dict[str, Any]]:
     return records
 
 
-# Into the results file
+# Import into the results file
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +190,9 @@ class CollectSummary:
     """Counts of ``collect``.
 
     Attributes:
-        ratings: rows that the file did not have.
-        torn: as of ``Journal``.
-        lines_of_raters: of each journal from elsewhere, {rater: lines}, which anybody may have written.
+        ratings: number of rows that the file did not have.
+        torn: see ``Journal``.
+        lines_of_raters: {rater: lines} of each journal from elsewhere, with unverified authorship.
     """
 
     ratings: int
@@ -201,9 +201,9 @@ class CollectSummary:
 
 
 def collect(results: Path, others: Sequence[Path] = ()) -> CollectSummary:
-    """Move a results file's journal, and copy the rows of journals from elsewhere, into its tables.
+    """Move a results file's journal into its tables, and copy rows of journals from elsewhere.
 
-    The journal is removed after the file is closed; a kill in between loses nothing, and doubles nothing the next time.
+    The journal is removed after the file is closed; a kill in between neither loses rows nor duplicates them later.
 
     Raises:
         StoreError: the file or the journal is in use, or damaged.

@@ -1,4 +1,4 @@
-"""Choice of questions to rate, among the answers of runs, and their documents."""
+"""Choice of questions for raters, from the answers of runs, and their documents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lbx.store import Store
 
 OPEN_METRICS = frozenset({"f1", "keyword_f1", "rouge_l", "geometric_mean", "summary"})
-"""Headline metrics of answers in words, which people could judge better."""
+"""Headline metrics of free-text answers, which people might judge better."""
 
 
 def rating_set(
@@ -39,19 +39,19 @@ def rating_set(
     agreement: float = 0.2,
     bundle: Bundle | None = None,
 ) -> tuple[RatingSet, int]:
-    """The questions that all of these runs have answered.
+    """Make a set of the questions that all of these runs have answered.
 
     Args:
-        runs: () for all of the file with answers.
+        runs: () for all runs with answers in the file.
         questions: "human", "llm", "both", "open" or "all"; None for the first of human, open, all that has any.
         patterns: see ``store.answers.Choice``.
         limit: number of questions.
 
     Returns:
-        The set, and the number of pairs that were left out because their answers are equal.
+        The set, and the number of pairs left out because their answers are equal.
 
     Raises:
-        UsageError: there are none; a pair needs two runs.
+        UsageError: there are no questions, or fewer than two runs for pairs.
     """
     answers = _answered(store, runs, patterns, bundle)
     runs = tuple(runs or dict.fromkeys(sorted(answer.run_id for _, item in answers for answer in item.answers)))
@@ -76,7 +76,7 @@ def rating_set(
 def _answered(
     store: Store, runs: Sequence[str], patterns: Sequence[str], bundle: Bundle | None
 ) -> list[tuple[frozenset[str], Item]]:
-    """Each question's marks, and the question with its first answer of each run, in the data's order."""
+    """Questions with their marks and the first answer of each run, in the data's order."""
     rows = store.query(
         f"""
         SELECT g.run_id, g.benchmark, g.task, g.sample_id, g.iteration, coalesce(g.output, '') AS output, s.question,
@@ -129,9 +129,9 @@ def _chosen(common: Sequence[tuple[frozenset[str], Item]], questions: str | None
 
 
 def documents(bundle: Bundle, items: Collection[Item]) -> dict[str, str]:
-    """{``Item.document_key``: the text}, of those that the bundle has.
+    """{``Item.document_key``: text} for documents in the bundle.
 
-    A question without a known document (an import) has that of the bundle's sample with its name and wording.
+    For a question without a known document (an import), use the bundle's sample with the same name and wording.
     """
     texts: dict[str, str] = {}
     for benchmark, task in sorted({(item.benchmark, item.task) for item in items}):

@@ -1,7 +1,7 @@
-"""Types and bounds of a journal's lines and of rating rows.
+"""Types and bounds of journal lines and rating rows.
 
-A journal may come from anybody. Values that pass can be computed with, compared and stored: no number, date or revision
-prevents the next rating from being saved.
+A journal may come from an untrusted source. Values that pass can be computed with, compared and stored: no number, date
+or revision prevents the next rating from being saved.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from lbx.store.ratings import EARLIEST, LATEST, RatingItemRow, RatingRow, Rating
 from lbx.store.rows import TableRow
 
 _MAX_COUNT, _MAX_SEED = 2**31, 2**63
-"""Limits of the database's whole numbers."""
+"""Limits of the database's integers."""
 _MAX_NUMBER = 1e9
 """Limit of scores, scales and seconds."""
 _ERRORS = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
 
 
 class RatingLine(NamedTuple):
-    """A set and its items, or one rater's ratings of one time."""
+    """A set with its items, or ratings by one rater at one time."""
 
     set: RatingSetRow | None
     items: list[RatingItemRow]
@@ -32,7 +32,7 @@ class RatingLine(NamedTuple):
 
 
 def record_of(line: bytes) -> dict[str, Any] | None:
-    """A line's values; None: lbx never writes such a line."""
+    """Parse a line's values; None if lbx never writes such a line."""
     try:
         record = json.loads(line)
         return record if record.keys() & {"set", "ratings"} and line_of(record) else None
@@ -41,7 +41,7 @@ def record_of(line: bytes) -> dict[str, Any] | None:
 
 
 def line_of(record: Mapping[str, Any]) -> RatingLine:
-    """A line's rows. Raises ValueError: lbx never writes such a line."""
+    """Parse a line's rows. Raises ValueError if lbx never writes such a line."""
     try:
         rating_set = _set_of(record["set"]) if "set" in record else None
         return RatingLine(
@@ -54,7 +54,7 @@ def line_of(record: Mapping[str, Any]) -> RatingLine:
 
 
 def row_of(values: Mapping[str, Any]) -> RatingRow:
-    """A row as a journal or a table has it. Raises ValueError: it is none."""
+    """Parse a row of a journal or a table. Raises ValueError if it is invalid."""
     row: RatingRow = _make_row(RatingRow, values)
     shown_at = () if row.shown_at is None else (row.shown_at,)
     if not (
@@ -98,7 +98,7 @@ def _item_of(values: Mapping[str, Any]) -> RatingItemRow:
 
 
 def _make_row(kind: type[TableRow], values: Mapping[str, Any]) -> Any:
-    """A row of the known columns; its time has a zone, and later times are possible."""
+    """Make a row from the known columns; its time has a zone and is early enough for later ratings."""
     try:
         names = {column.name for column in fields(kind)}
         known = {name: value for name, value in values.items() if name in names}

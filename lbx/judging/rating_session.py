@@ -1,4 +1,4 @@
-"""Ratings of a set by its raters: each is in the journal before it counts."""
+"""Ratings of a set by its raters, each written to the journal before it counts."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Opinion:
     """A rater's opinion of the answer at a place, or of a pair (place 0).
 
     Attributes:
-        value: a number of the scale; "a", "b" (the place that is better), "tie" or "both_bad"; None to leave open.
-        comment: None leaves it as it was.
+        value: a number on the scale; "a" or "b" (the better place), "tie" or "both_bad"; None leaves it open.
+        comment: None keeps the previous comment.
     """
 
     place: int
@@ -36,7 +36,7 @@ class Opinion:
 
 @dataclass(frozen=True, slots=True)
 class RaterProgress:
-    """Numbers of a rater's questions; ``seconds_left`` is None until three are done."""
+    """Counts of a rater's questions; ``seconds_left`` is None until three are done."""
 
     done: int
     total: int
@@ -101,7 +101,7 @@ class RatingSession:
             self._journal.append({"set": row.values(), "items": [item.values() for item in items]})
 
     def _make_queue(self, rater: str) -> list[Item]:
-        """Items dealt to the rater, and those rated before they were dealt otherwise."""
+        """Items assigned to the rater, and items rated before under another assignment."""
         queue = self.set.queue(rater, self.raters)
         dealt = {item.number for item in queue}
         return queue + [item for item in self.set.items if item.number not in dealt and any(self.values(rater, item))]
@@ -111,14 +111,14 @@ class RatingSession:
         return self._queues[rater]
 
     def item(self, rater: str, number: int) -> Item:
-        """One of a rater's questions. Raises UsageError: it is not."""
+        """Return a question of the rater. Raises UsageError if it is not in the rater's queue."""
         item = self._items.get(number)
         if item is None or item not in self._queues[rater]:
             raise UsageError("This question is not one of yours.")
         return item
 
     def latest(self, rater: str, item: Item) -> list[RatingRow | None]:
-        """The last revision at each place; a pair has one."""
+        """Return the last revision at each place; a pair has one place."""
         return [self._last_revision(keys[0]) for keys in self._keys(rater, item)]
 
     def values(self, rater: str, item: Item) -> list[float | str | None]:
@@ -130,17 +130,17 @@ class RatingSession:
         return all(value is not None for value in self.values(rater, item))
 
     def is_passed(self, rater: str, item: Item) -> bool:
-        """Whether the rater saw it and left it open."""
+        """Whether the rater saw the question and left it open."""
         return not self.is_done(rater, item) and any(row is not None for row in self.latest(rater, item))
 
     def next_open(self, rater: str, after: int | None = None) -> Item | None:
-        """The next question that the rater has not touched, after this one and then from the first on."""
+        """Return the next question without any input of the rater, after this one and then from the first."""
         queue = self._queues[rater]
         at = next((i for i, item in enumerate(queue) if item.number == after), -1) + 1
         return next((item for item in queue[at:] + queue[:at] if not any(self.latest(rater, item))), None)
 
     def progress(self, rater: str) -> RaterProgress:
-        """Questions done, and the time for the rest at this rater's own pace."""
+        """Count finished questions, and predict the time for the rest at this rater's own pace."""
         queue = self._queues[rater]
         done = [item for item in queue if self.is_done(rater, item)]
         seconds = [sum(row.seconds or 0 for row in self.latest(rater, item) if row) for item in done]
@@ -149,11 +149,11 @@ class RatingSession:
         return RaterProgress(len(done), len(queue), sum(self.is_passed(rater, item) for item in queue), left)
 
     def save(self, rater: str, item: Item, opinions: Sequence[Opinion], *, seconds: float | None = None) -> bool:
-        """Save a rater's opinions, all or none. Returns whether any was new.
+        """Save all of a rater's opinions or none. Returns whether any was new.
 
         Raises:
-            UsageError: not on the scale, or no such answer.
-            StoreError: it could not be saved.
+            UsageError: a value is not on the scale, or an answer does not exist.
+            StoreError: the opinions could not be saved.
         """
         with self._lock:
             rows = [row for opinion in opinions for row in self._rows(rater, item, opinion, seconds)]
@@ -162,10 +162,10 @@ class RatingSession:
             return bool(rows)
 
     def undo(self, rater: str) -> tuple[Item, int] | None:
-        """Take back the rater's last opinions, by another revision.
+        """Undo the rater's last opinions by adding a revision.
 
         Returns:
-            The question and the place; None without any since the journal began.
+            The question and the place; None if the rater has saved none since the journal began.
         """
         with self._lock:
             steps = self._undo_steps.get(rater)
@@ -181,7 +181,7 @@ class RatingSession:
             return self._items[rows[0].item], rows[0].shown_at or 0
 
     def _keys(self, rater: str, item: Item) -> list[list[RatingKey]]:
-        """Keys of the rows that an opinion makes, for each place."""
+        """Keys of the rows for an opinion, for each place."""
         keys = self._keys_of_items.get((rater, item.number))
         if keys is None:
             keys = self._keys_of_items[rater, item.number] = self._make_keys(rater, item)
@@ -212,7 +212,7 @@ class RatingSession:
             text = (comment.strip() or None) if comment is not None else (last.comment if last else None)
             if last and (last.score, last.verdict, last.comment) == (score, verdict, text):
                 continue
-            # Not the last revision plus one: a file from elsewhere may have given that the largest number there is.
+            # Not the last revision plus one: a file from elsewhere may contain the largest possible number.
             revision = len(self._revisions.get(key, ()))
             rows.append(
                 RatingRow(self.set.set_id, *key, revision, score, verdict, shown_at, text, seconds, created_at=now)
@@ -220,7 +220,6 @@ class RatingSession:
         return rows
 
     def _row_values(self, rater: str, item: Item, opinion: Opinion) -> tuple[float | None, str | None, int]:
-        """Score, verdict and place of a row."""
         value = opinion.value
         if self.set.kind == SCORE:
             if value is None:
@@ -237,7 +236,7 @@ class RatingSession:
         return None, None if value is None else str(value), judged_at
 
     def _now(self) -> datetime:
-        """A time after all ratings before: those of one time belong together."""
+        """A time later than all existing ratings, because ratings with the same time belong together."""
         self._last_time = max(datetime.now(UTC), self._last_time + timedelta(microseconds=1))
         return self._last_time
 

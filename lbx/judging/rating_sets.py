@@ -1,8 +1,8 @@
 """Sets of questions to rate, with their answers in each rater's order.
 
 All orders are drawn from the set's seed: the same command gives the same set, and every rater the same letters again.
-An answer is A, B or C to one rater at one question, never a name. A set is named by its content; changed answers make
-another set.
+Raters see answers as A, B or C, with a separate order per rater and question, never by name. A set is named by the hash
+of its content, so changed answers make another set.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ VERDICTS = ("answer", "against", "tie", "both_bad")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A stored answer."""
-
     run_id: str
     iteration: int
     text: str
@@ -32,11 +30,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A question with the answers to rate: of a pair, two.
+    """A question with its answers to rate; a pair has two.
 
     Attributes:
         number: in its set, from 0.
-        document: the hash of the question's document; "" if unknown.
+        document: hash of the question's document; "" if unknown.
         task_text: the question, or without one the official prompt without its document; "" without a bundle.
         for_all: whether every rater gets it, to measure their agreement.
     """
@@ -58,11 +56,11 @@ class Item:
 
     @property
     def document_key(self) -> str:
-        """The document's hash, or the question's where that is unknown."""
+        """The document's hash, or the question's if the document is unknown."""
         return self.document or sha256_text(self.name)
 
     def meta(self) -> dict[str, Any]:
-        """``rating_items.meta``."""
+        """Value of ``rating_items.meta``."""
         answers = [{"run_id": a.run_id, "iteration": a.iteration, "sha256": sha256_text(a.text)} for a in self.answers]
         return {"answers": answers, "for_all": self.for_all, "document_sha256": self.document}
 
@@ -74,7 +72,7 @@ class RatingSet:
     Attributes:
         source: "human", "llm", "both", "open" or "all".
         low, high: the ends of the scale; not used for pairs.
-        raters_per_item: number of raters of a question that is not for all; None: everybody.
+        raters_per_item: number of raters of a question with ``for_all`` unset; None: all raters.
     """
 
     kind: str
@@ -89,13 +87,12 @@ class RatingSet:
 
     @cached_property
     def set_id(self) -> str:
-        """Named by its content, without the bundle, which only shows documents."""
+        """Hash of its content, without the bundle, which only shows documents."""
         row, items = self.rows("")
         content = {**row.values(), "created_at": "", "bundle_digest": ""}
         return f"{self.kind}-{sha256_text(canonical_json([content, [item.values() for item in items]]))[:12]}"
 
     def rows(self, set_id: str | None = None) -> tuple[RatingSetRow, list[RatingItemRow]]:
-        """Rows of the results file."""
         name = self.set_id if set_id is None else set_id
         row = RatingSetRow(
             name,
@@ -115,17 +112,17 @@ class RatingSet:
         return row, items
 
     def shown(self, item: Item, rater: str) -> list[tuple[Answer, ...]]:
-        """The answers in this rater's order; equal ones are one group, rated together."""
+        """Answers in this rater's order; equal answers form one group and are rated together."""
         groups: dict[str, list[Answer]] = {}
         for answer in item.answers:
             groups.setdefault(answer.text, []).append(answer)
         return sorted(map(tuple, groups.values()), key=lambda group: self._draw(rater, item.number, group[0].run_id))
 
     def queue(self, rater: str, raters: Sequence[str]) -> list[Item]:
-        """A rater's questions, documents in an order of the rater's own, each with all its questions.
+        """A rater's questions, in the rater's own order of documents, with all questions about a document together.
 
         Args:
-            raters: everybody who rates.
+            raters: all raters of the set.
         """
         dealt = self._dealt(raters)
         mine = [item for item in self.items if item.for_all or rater in dealt[item.document_key]]
@@ -134,7 +131,13 @@ class RatingSet:
         return sorted(mine, key=lambda item: (order[item.document_key], item.number))
 
     def _dealt(self, raters: Sequence[str]) -> dict[str, set[str]]:
-        """{document: its raters}: a document with all its questions to those with the least, as reading takes long."""
+        """Assign each document with all its questions to the raters with the fewest questions so far.
+
+        Documents stay whole because reading takes long.
+
+        Returns:
+            {document: its raters}
+        """
         each = min(self.raters_per_item or len(raters), len(raters))
         load = dict.fromkeys(raters, 0)
         sizes: dict[str, int] = {}
@@ -167,7 +170,7 @@ def agreement_sample(items: Sequence[Item], share: float, seed: int) -> tuple[It
 
 
 def make_pairs(items: Iterable[Item]) -> tuple[list[Item], int]:
-    """Each two answers to a question as an item of their own, and the number of pairs of equal answers, left out."""
+    """Make an item of each pair of different answers to a question; also return the number of equal pairs left out."""
     pairs: list[Item] = []
     equal = 0
     for item in items:

@@ -1,7 +1,8 @@
-"""Rounds for a judge, made of stored answers.
+"""Rounds for a judge, made from stored answers.
 
-The rounds of a question follow each other, those that begin with the opponent's answer first: all models' share them up
-to their own answer. On published answers a judge so reads a third of its prompts' tokens.
+The rounds of a question are consecutive, starting with rounds that show the opponent's answer first: the prompts of all
+models then share everything before the model's own answer. On published answers, a judge reads only a third of its
+prompt tokens this way.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class RunAnswers:
     texts: dict[SampleKey, dict[int, str]] = field(default_factory=dict)
 
     def has_repetitions(self) -> bool:
-        """Whether questions were asked several times. (Else a second answer is that to a question's second copy.)"""
+        """Whether questions were asked several times. (Else a second answer belongs to a question's second copy.)"""
         return any(len(texts) > 1 for key, texts in self.texts.items() if not has_copies(self.questions[key].marks))
 
 
@@ -93,8 +94,8 @@ class Rounds:
 
     Attributes:
         questions: number of judged questions.
-        missing: {run: number of answers to them that are missing or failed}.
-        empty: {run: number of answers of white space alone, which are judged as they are}.
+        missing: {run: number of missing or failed answers to them}.
+        empty: {run: number of answers that are only white space, which are judged unchanged}.
         without_task: number of questions without a text or a prompt in the bundle.
     """
 
@@ -126,13 +127,13 @@ def make_rounds(
     choice: QuestionChoice,
     bundle: Bundle | None = None,
 ) -> Rounds:
-    """The rounds of a judge.
+    """Make the rounds of a judge.
 
     Args:
         bundle: has the prompts of samples without a question.
 
     Raises:
-        UsageError: there are none, or the rubric is of the other kind.
+        UsageError: there are no rounds, or the rubric is of the other kind.
     """
     _check_kind(rubric, against)
     result, counts = Rounds(), Counter[tuple[str, str]]()
@@ -187,7 +188,7 @@ def _question_rounds(
 def _iteration_pairs(
     question: Question, run: RunAnswers, against: RunAnswers | None, choice: QuestionChoice
 ) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """(iteration, opponent's, marks) of each pair: where a run had two answers to a question's copies, of each."""
+    """(iteration, opponent's iteration, marks) of each pair; for answers to copies of a question, one pair per copy."""
     answers = run.texts[question.key]
     opponents = against.texts[question.key] if against else {0: ""}
     runs = (run, against) if against else (run,)
@@ -226,7 +227,7 @@ def _no_rounds(
 
 
 def _is_named(sample: Sample, name: str) -> bool:
-    """Whether a sample is of a benchmark, task or pattern."""
+    """Whether a sample belongs to a benchmark, task or pattern."""
     benchmark, _, task = name.partition("/")
     if name == "all":
         return True
@@ -237,7 +238,7 @@ def _is_named(sample: Sample, name: str) -> bool:
 
 
 def _task_order(key: Sequence[str]) -> tuple[int, str, int, str]:
-    """The papers' order, as official files have them."""
+    """Order of the papers, as in official files."""
     benchmark, task, *_ = key
     families = list(BENCHMARKS)
     tasks = family.catalogue.names if (family := BENCHMARKS.get(benchmark)) else ()
@@ -248,5 +249,5 @@ def _task_order(key: Sequence[str]) -> tuple[int, str, int, str]:
 
 
 def has_length_hint(settings: str) -> bool:
-    """Whether a run's prompts told how long the reference is; by a row's settings, as JSON."""
+    """Whether a run's prompts gave the length of the reference, by a row's settings as JSON."""
     return json.loads(settings).get("length_hint") is not False

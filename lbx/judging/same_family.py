@@ -1,4 +1,4 @@
-"""Judges of a judged model's family: judges prefer answers like their own."""
+"""Detection of judges from a judged model's family, because judges prefer answers like their own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROBE = (
 
 @dataclass(frozen=True, slots=True)
 class JudgedModel:
-    """A model with judged answers; "" for facts that its run does not have."""
+    """A model with judged answers; "" for facts missing from its run."""
 
     run_id: str
     model: str
@@ -30,7 +30,7 @@ class JudgedModel:
 
 
 def tokenizer_sha256(tokenizer: Tokenizer) -> str:
-    """Hash of a tokenizer's tokens of a text in many scripts, whatever file it is from."""
+    """Hash of a tokenizer's output for a text in many scripts, independent of its file format."""
     return sha256_text(canonical_json(tokenizer.encode(_PROBE, special=False)))
 
 
@@ -45,7 +45,7 @@ def judged_models(store: Store, run_ids: Sequence[str]) -> list[JudgedModel]:
 
 
 def same_family(judge: RunRow, judged: Sequence[JudgedModel]) -> list[str]:
-    """The runs of the judge's own model, or of one with its architecture and tokenizer."""
+    """Return the runs of the judge's own model, or of a model with its architecture and tokenizer."""
     own = _judged_model(judge.run_id, judge.model, judge.settings, judge.hardware)
     return [model.run_id for model in judged if _is_same_family(own, model)]
 

@@ -14,12 +14,12 @@ _QUESTION = "{the question}"
 
 
 def task_text(bundle: Bundle | None, sample: Sample, document: str) -> str:
-    """A stored sample's question; without one, its official prompt, which may ask for a summary.
+    """Return a stored sample's question, or else its official prompt, which may ask for a summary.
 
-    "" where the bundle lacks the prompt, or the question is unknown: an import without its data.
+    "" if the bundle lacks the prompt, or if the question is unknown: an import without its data.
 
     Args:
-        document: the hash of the sample's document; "" if unknown.
+        document: hash of the sample's document; "" if unknown.
     """
     family = BENCHMARKS.get(sample.benchmark)
     if sample.question.strip() or bundle is None or family is None or not family.catalogue.has(sample.task):

@@ -1,1 +1,1 @@
-"""Running a spec: a forecast, a results file, or shards."""
+"""Execution of a run spec: forecast, results file or shards."""

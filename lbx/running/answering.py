@@ -1,6 +1,6 @@
-"""A sample from its prompt to its answer, in one step or two, with the flags of things that may have spoilt it.
+"""Answer samples in one or two steps, and flag problems that may have affected an answer.
 
-Who asks is an ``Asker``: this process, or several others (``lbx.running.workers.pool.WorkerPool``).
+An ``Asker`` runs the model: in this process or in several others (``lbx.running.workers.pool.WorkerPool``).
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ class Asker(Protocol):
 
     @property
     def rows(self) -> Sequence[RunRow]:
-        """Rows of the runs that are made together."""
+        """Rows of the runs that are executed together."""
         ...
 
     @property
     def process_ids(self) -> Sequence[int]:
-        """Processes that hold the model, without this one."""
+        """Processes that have loaded the model, except this one."""
         ...
 
     def call(self, function: Callable[[Sequence[Work]], T]) -> T:
-        """What a function of the works returns. It may be called in another process, so it travels by its name."""
+        """Return the result of a function of the works. It must be picklable by name, for use in another process."""
         ...
 
     def ask(
         self, jobs: Iterator[Job], computed: Callable[[int], None]
     ) -> Iterator[tuple[PendingSample, GenerationRow]]:
-        """Ask jobs; yields each answer with what was asked, as answers end.
+        """Run jobs, yielding each answer with its pending sample as soon as it is complete.
 
         Args:
-            computed: told how many more tokens, of prompts and answers, went through the model.
+            computed: called with the number of prompt and answer tokens that the model has just processed.
 
         Raises:
-            LbxError: nothing more can be asked.
+            LbxError: the model cannot continue.
         """
         ...
 
@@ -54,10 +54,10 @@ class Asker(Protocol):
 
 
 class LocalAsker:
-    """Asks in this process. Use it as a context manager.
+    """Runs jobs in this process. Use it as a context manager.
 
     Args:
-        prepare: called at once; what it raises is passed on.
+        prepare: called immediately; its errors propagate.
     """
 
     def __init__(self, prepare: Prepare) -> None:
@@ -87,15 +87,13 @@ class LocalAsker:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A prompt, its request and its completion."""
-
     prompt: Prompt
     request: Request
     completion: Completion
 
     @property
     def prompt_tokens(self) -> int:
-        """As the server counts them if lbx cannot."""
+        """The server's count if lbx cannot count."""
         counted = self.completion.prompt_tokens
         return len(self.request.token_ids) if counted is None else counted
 
@@ -115,11 +113,11 @@ class Step:
 
 @dataclass(slots=True)
 class PendingAnswer:
-    """One sample to be asked once, while it waits for its answer.
+    """A sample waiting for one answer.
 
     Attributes:
-        prompt, request: of the step that comes next.
-        steps: those that are over.
+        prompt, request: the next step.
+        steps: finished steps.
     """
 
     benchmark: Benchmark
@@ -130,7 +128,7 @@ class PendingAnswer:
 
 
 def make_prompt(work: Work, sample: Sample, iteration: int) -> PendingAnswer | GenerationRow:
-    """A sample's question, or the row that says why it cannot be asked.
+    """Return the sample's prompt and request, or a failed row if the prompt cannot be sent.
 
     Raises:
         BundleError: the bundle lacks the benchmark's prompt.
@@ -145,7 +143,7 @@ def make_prompt(work: Work, sample: Sample, iteration: int) -> PendingAnswer | G
 
 
 def again(work: Work, question: PendingAnswer, iteration: int) -> PendingAnswer:
-    """The same question for another iteration, with its own seed."""
+    """Return the same question for another iteration, with its own seed."""
     sampling = work.settings.sampling_for(question.prompt, iteration)
     request = replace(question.request, key=question.request.key._replace(iteration=iteration), sampling=sampling)
     return PendingAnswer(question.benchmark, question.sample, question.prompt, request)
@@ -160,11 +158,11 @@ def failed(work: Work, key: SampleKey, prompt: Prompt, error: LbxError) -> Gener
 def answer_job(
     works: Sequence[Work], job: Job, *, computed: TokenCounter = ignore_tokens
 ) -> Iterator[tuple[int, GenerationRow]]:
-    """Ask all of a job; yields (index of the item, its row) as soon as each answer ends.
+    """Answer all items of a job, yielding (item index, row) as soon as each answer is complete.
 
     Args:
-        works: of each run that the items name.
-        computed: told how many more tokens went through the model.
+        works: indexed by ``run`` of the items.
+        computed: called with the number of tokens that the model has just processed.
 
     Raises:
         BundleError: the bundle lacks a benchmark's prompt.
@@ -198,7 +196,7 @@ def answer_job(
 
 
 def _take(work: Work, question: PendingAnswer, completion: Completion | LbxError) -> GenerationRow | None:
-    """The row if that was the last step; otherwise the question gets its next one."""
+    """Return the row after the last step; otherwise set up the question's next step and return None."""
     key = question.request.key
     if isinstance(completion, LbxError):
         return failed(work, key, question.prompt, completion)
@@ -218,7 +216,7 @@ def _take(work: Work, question: PendingAnswer, completion: Completion | LbxError
 
 
 def _row(run_id: str, steps: Sequence[Step], answer: str, cut: bool | None) -> GenerationRow:
-    """The answer, with the first step's prompt and all steps' tokens and seconds."""
+    """Make the row of an answer: prompt fields from the first step, tokens and seconds summed over all steps."""
     first, last = steps[0], steps[-1]
     completions = [step.completion for step in steps]
     read = [step.request for step in steps]
@@ -252,9 +250,9 @@ def _row(run_id: str, steps: Sequence[Step], answer: str, cut: bool | None) -> G
 
 
 def reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) -> bool | None:
-    """Whether truncation cut away every place in the document where one of the texts stood, compared without case.
+    """Whether truncation removed every occurrence of all evidence texts in the document, ignoring case.
 
-    None where nothing was cut, or none of the texts stands in the document to begin with.
+    None if the prompt was not truncated or the document contains none of the texts.
     """
     if not request.truncated:
         return None
@@ -262,16 +260,15 @@ def reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) -> 
     standing = [text for text in (one.strip().casefold() for one in evidence) if text and text in document]
     if not standing:
         return None
-    # What stands around the document is no evidence: a multiple-choice question spells out its own answer. A cut may
-    # go into it, so what is left of it is what agrees from either end.
+    # Ignore text around the document: a multiple-choice question contains its own answer. The cut may extend into that
+    # text, so match it from either end.
     before = (prompt.system_in_text if request.system_place == "text" else prompt).before
     kept = request.kept[_agreeing(request.kept, before) :]
     after = prompt.in_one_message.after
-    after = after if kept.endswith(after) else prompt.after  # messages of their own are not in what is kept
+    after = after if kept.endswith(after) else prompt.after  # separate messages are not part of the kept text
     kept = kept[: len(kept) - _agreeing(reversed(kept), reversed(after))].casefold()
     return not any(text in kept for text in standing)
 
 
 def _agreeing(one: Iterable[str], other: Iterable[str]) -> int:
-    """Length of the common prefix."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

@@ -1,4 +1,4 @@
-"""A judge over stored answers: runs and published answers found by name, and rounds made of them, asked as any run."""
+"""Judge runs over stored answers: find runs and published answers by name and build the rounds to ask."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger("lbx")
 
 
 def judge_spec(fields: Mapping[str, Any]) -> JudgeSpec:
-    """The spec of the given fields. Raises UsageError where one is missing or out of range."""
+    """Return a spec with these fields. Raises UsageError if one is missing or out of range."""
     if not fields.get("runs"):
         raise UsageError(
             "Give the run to judge with --run: a run of the results file, or a model whose published answers are in "
@@ -44,7 +44,7 @@ def judge_spec(fields: Mapping[str, Any]) -> JudgeSpec:
 
 
 def calibration_spec(fields: Mapping[str, Any]) -> JudgeSpec:
-    """The spec of a judge of the published answers for which the official judge's win rates are known."""
+    """Return a spec that judges the published answers with known win rates of the official judge."""
     for name in ("runs", "against", "questions", "rubric", "tasks", "orders"):
         if name in fields:
             raise UsageError(
@@ -56,11 +56,11 @@ def calibration_spec(fields: Mapping[str, Any]) -> JudgeSpec:
 
 
 def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:
-    """The rubric that a spec names.
+    """Return the rubric that a spec names.
 
     Raises:
-        BundleError: the bundle lacks the official one.
-        UsageError: a file is missing or wrong.
+        BundleError: the bundle lacks the official rubric.
+        UsageError: a file is missing or invalid.
     """
     if spec.rubric != OFFICIAL:
         return read_rubric(Path(spec.rubric))
@@ -77,10 +77,10 @@ def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:
 
 
 def read_rubric(path: Path) -> Rubric:
-    """The rubric in a file, or in the definition of a benchmark of one's own.
+    """Read a rubric from its own file or from the definition of a custom benchmark.
 
     Raises:
-        UsageError: something is wrong with it; names the file and the key.
+        UsageError: the rubric is invalid; the message names the file and the key.
     """
     table, _ = read_table(path)
     reserved = {OFFICIAL: f"the official rubric of {official_judge.TITLE}"}
@@ -91,15 +91,13 @@ def read_rubric(path: Path) -> Rubric:
     return rubric_in(rubric, f"{path}, [rubric]", path.name, reserved)
 
 
-# Runs by name
-
-
 @dataclass(frozen=True, slots=True)
 class _StoredRuns:
-    """The runs of several results files.
+    """Runs of several results files.
 
     Attributes:
-        length_hints: {run that is no judge: whether its prompts told how long the reference is}, by the first file.
+        length_hints: {run that is not a judge: whether its prompts gave the length of the reference}; the first file
+            with a run wins.
         models: {model: its runs}, without published answers.
     """
 
@@ -107,10 +105,10 @@ class _StoredRuns:
     models: Mapping[str, Sequence[str]]
 
     def match(self, name: str, bundle: Bundle) -> str:
-        """The run of that name, else the only one of that model or with that prefix; published models keep theirs.
+        """Find a run by its name, or the only run with this model or prefix; names of published models are kept.
 
         Raises:
-            UsageError: several are possible, published answers among them.
+            UsageError: several runs match, including published answers.
         """
         if name in self.length_hints:
             return name
@@ -123,14 +121,14 @@ class _StoredRuns:
 
 
 def with_baselines(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> JudgeSpec:
-    """The spec with names of runs in place of published models'; missing published answers are imported.
+    """Replace names of published models by runs, importing missing published answers.
 
     Args:
-        output: the results file that they are imported into.
-        quiet: whether to log nothing of it, because the file is not kept.
+        output: results file for the imported answers.
+        quiet: do not log the import, because the file is temporary.
 
     Raises:
-        UsageError: no run and no published model has such a name, or runs were asked by different protocols.
+        UsageError: no run or published model has a given name, or the runs used different protocols.
         BundleError: the bundle lacks published answers.
     """
     bundle = Bundle(Path(spec.bundle))
@@ -143,7 +141,7 @@ def with_baselines(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> Jud
             against=stored.match(spec.against, bundle) if spec.against else None,
         )
         spec = _with_bundled_rubric(spec, bundle, stores)
-    rubric_of(spec, bundle)  # what can be refused is refused before anything is written
+    rubric_of(spec, bundle)  # fail before writing anything
     hints = {stored.length_hints[name] for name in spec.runs if name in stored.length_hints}
     length_hint = hints != {False}
     run_ids = {name: _run_id(name, spec, bundle, stored.length_hints, length_hint=length_hint) for name in _runs(spec)}
@@ -163,10 +161,10 @@ def with_baselines(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> Jud
 
 
 def _with_bundled_rubric(spec: JudgeSpec, bundle: Bundle, stores: Sequence[Store]) -> JudgeSpec:
-    """Where no answer is to a benchmark with an official rubric, the rubric in the bundle's definition of a benchmark.
+    """Use the rubric of a bundled benchmark definition if no answer belongs to a benchmark with an official rubric.
 
     Raises:
-        UsageError: several benchmarks have one.
+        UsageError: several benchmarks have a rubric.
     """
     query = "SELECT DISTINCT benchmark FROM generations WHERE list_contains(?, run_id) ORDER BY ALL"
     answered = dict.fromkeys(row[0] for store in stores for row in store.query(query, [list(spec.runs)]).rows)
@@ -201,7 +199,7 @@ def _length_hints(stores: Sequence[Store]) -> dict[str, bool]:
 
 
 def _run_id(name: str, spec: JudgeSpec, bundle: Bundle, length_hints: Mapping[str, bool], *, length_hint: bool) -> str:
-    """The run of a name: one in the files, else published answers."""
+    """Return the run with this name, or the run name of the model's published answers, imported or not."""
     if name in length_hints:
         return name
     model = name.removeprefix(official_judge.PUBLISHED)
@@ -223,7 +221,7 @@ def _run_id(name: str, spec: JudgeSpec, bundle: Bundle, length_hints: Mapping[st
 
 
 def _published(bundle: Bundle, *, length_hint: bool) -> Collection[str]:
-    """The models whose published answers the bundle brings."""
+    """Models with published answers in the bundle."""
     return official_judge.published_files(bundle, length_hint=length_hint)
 
 
@@ -233,20 +231,17 @@ def _runs(spec: JudgeSpec) -> list[str]:
 
 @contextmanager
 def _opened(paths: Sequence[str]) -> Iterator[list[Store]]:
-    """Results files, to read what is committed, whoever writes them."""
+    """Open results files for reading committed rows, even while another process writes."""
     with ExitStack() as files:
         yield [files.enter_context(Store(Path(path), beside_writer=True)) for path in paths]
 
 
-# Rounds
-
-
 def resolve_judge(spec: JudgeSpec) -> ResolvedRun:
-    """Read the answers and make rounds of them; logs what is left out.
+    """Read the answers and make rounds from them, logging omissions.
 
     Raises:
-        UsageError: a run is missing, runs were asked by different protocols, or there is nothing to judge.
-        BundleError: the bundle lacks what the rubric needs.
+        UsageError: a run is missing, the runs used different protocols, or there is nothing to judge.
+        BundleError: the bundle lacks a file that the rubric needs.
     """
     bundle = Bundle(Path(spec.bundle))
     rubric = rubric_of(spec, bundle)

@@ -1,4 +1,4 @@
-"""The spec of a judge: a run whose questions are other runs' answers."""
+"""Spec of a judge run over other runs' answers."""
 
 import functools
 import os
@@ -25,12 +25,12 @@ _asked = functools.partial(Option, "What to ask")
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeSpec(RunSpec):
-    """A judge's work. Its fields are the options of ``lbx judge``, and those of a run that it takes, too.
+    """Spec of a judge: the options of ``lbx judge``, including the run options that it shares.
 
-    Of ``tasks`` patterns are as of ``lbx run``; ``limit``, too, counts what is asked of each task: here questions.
+    Patterns in ``tasks`` work as in ``lbx run``; ``limit`` counts questions of each task.
 
     Attributes:
-        answers: results files that hold the answers; where several hold a run, the first.
+        answers: results files with the answers; if several contain a run, the first one is used.
 
     Raises:
         UsageError: see ``RunSpec``.
@@ -108,7 +108,7 @@ class JudgeSpec(RunSpec):
 
     @property
     def choice(self) -> SampleChoice:
-        """Every round: ``limit`` counts questions, not rounds."""
+        """Choice of every round, because ``limit`` counts questions, not rounds."""
         return SampleChoice(ids=self.ids)
 
     @property
@@ -117,13 +117,13 @@ class JudgeSpec(RunSpec):
         return self.questions or ("llm" if self.rubric == OFFICIAL else "open")
 
     def carried(self, folder: Path, seen_as: str) -> Self:
-        """See ``RunSpec.carried``: a copy of the answers can be read whatever is written to the results files."""
+        """Copy the answers, so that they stay readable while results files are written (see ``RunSpec.carried``)."""
         from lbx.store import Store, copies
 
         answers = []
         for number, path in enumerate(self.answers):
             answers.append(f"answers-{number}.duckdb")
-            with Store(Path(path), read_only=True):  # nobody writes to it meanwhile
+            with Store(Path(path), read_only=True):  # no writer during the copy
                 copies.copy_database(Path(path), folder / answers[-1])
         rubric = self.rubric
         if rubric != OFFICIAL:
@@ -132,22 +132,21 @@ class JudgeSpec(RunSpec):
         return replace(self, answers=tuple(f"{seen_as}/{name}" for name in answers), rubric=rubric)
 
     def settled(self) -> Self:
-        """See ``RunSpec.settled``."""
         rubric = self.rubric if self.rubric == OFFICIAL else str(Path(self.rubric).absolute())
         answers = tuple(str(Path(path).absolute()) for path in self.answers)
         return replace(RunSpec.settled(self), rubric=rubric, answers=answers)
 
     def to_json(self) -> dict[str, Any]:
-        """What differs from the defaults, and that this is a judge."""
+        """Values other than the defaults, with a marker for judges."""
         return {JUDGE_MARK: _FORMAT, **RunSpec.to_json(self)}
 
 
 def spec_of(values: object, source: str) -> RunSpec:
-    """A run's spec or a judge's, from what ``to_json`` gave. Raises UsageError as ``RunSpec.from_json``."""
+    """Parse the ``to_json`` values of a run or judge spec. Raises UsageError as ``RunSpec.from_json``."""
     kind = JudgeSpec if isinstance(values, Mapping) and JUDGE_MARK in values else RunSpec
     return kind.from_json(values, source)
 
 
 def read_spec(path: Path) -> RunSpec:
-    """The same from a JSON file. Raises UsageError: it cannot be read, or is no spec."""
+    """Read a run or judge spec from a JSON file. Raises UsageError if it is unreadable or not a spec."""
     return spec_of(read_values(path), str(path))

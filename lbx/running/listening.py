@@ -1,4 +1,4 @@
-"""Listeners of a run, for a bar on a terminal or a cell of a notebook."""
+"""Listeners of a run, for a progress bar on a terminal or in a notebook."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from lbx.base.units import duration, size
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run is.
+    """Progress of a run.
 
     Attributes:
-        over, samples: samples asked so far, and to be asked; those that were done before are in neither.
-        failed: of those over.
-        fraction: 0 to 1, by prompt tokens answered, or by samples where those are not known.
-        prompt_tokens, planned_prompt_tokens: answered and in all; None where nothing was counted before.
-        tokens_per_s: of prompts and answers, computed lately.
-        left_s: to the end; None: unknown.
-        memory_bytes: that all processes of the run hold; gpu_bytes: in use on the GPUs, None without any.
-        task: that the newest answer is of.
-        ended: whether this is the last word.
+        over, samples: samples finished so far and in total, without samples of earlier sessions.
+        failed: failed samples among the finished ones.
+        fraction: 0 to 1, by answered prompt tokens, or by samples if tokens are unknown.
+        prompt_tokens, planned_prompt_tokens: answered and total; None without a forecast.
+        tokens_per_s: prompt and answer tokens computed recently.
+        left_s: to the end; None if unknown.
+        memory_bytes: used by all processes of the run.
+        gpu_bytes: in use on the GPUs; None without a GPU.
+        task: task of the newest answer.
+        ended: whether this is the final update.
     """
 
     over: int
@@ -38,7 +39,7 @@ class RunProgress:
 
     @property
     def pace(self) -> str:
-        """How fast it goes, in words."""
+        """Speed as text."""
         left = "time left unknown" if self.left_s is None else f"{duration(self.left_s)} left"
         gpu = "" if self.gpu_bytes is None else f" and {size(self.gpu_bytes)} of GPU memory"
         return f"{self.tokens_per_s:,.0f} tokens/s computed, {left}, {size(self.memory_bytes)} of memory{gpu}"
@@ -55,18 +56,18 @@ class RunProgress:
 
 
 class Listener:
-    """What a run tells. A base class whose methods do nothing; they are called from any thread."""
+    """Base class for observers of a run, with empty methods. They may be called from any thread."""
 
     def progress(self, progress: RunProgress) -> None:
-        """Called every second, and when the run has ended."""
+        """Handle an update, sent every second and at the end of the run."""
 
     def said(self, text: str) -> None:
-        """A sentence about what is left undone, and why."""
+        """Handle a message about a skipped step and its reason."""
 
     def counted(self, what: str, done: int, total: int) -> None:
-        """What is done before and after the questions are asked: files checked, tokens counted, texts embedded.
+        """Handle progress before and after the questions: files checked, tokens counted, texts embedded.
 
         Args:
-            what: in words, without numbers: "chunks retrieved".
+            what: description without numbers, such as "chunks retrieved".
             done, total: bytes, samples or texts.
         """

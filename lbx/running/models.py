@@ -1,4 +1,4 @@
-"""Models and tasks by name, and the prompter of a run: chat template, reasoning switches, limits."""
+"""Look up models and tasks by name, and build a run's prompter: chat template, reasoning switches, limits."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def debugging() -> bool:
 
 
 def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) -> list[Task]:
-    """The tasks that names and patterns mean.
+    """Return the tasks that match names and patterns.
 
     Raises:
-        UsageError: a name is unknown, or a task's benchmark does not know the way to ask.
+        UsageError: a name is unknown, or a task's benchmark does not support the prompting mode.
     """
     tasks = select(bundle, list(names))
     for mode in MODES:
@@ -51,7 +51,7 @@ def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) ->
         if without:
             more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
             knowing = [name for name, benchmark in BENCHMARKS.items() if mode in benchmark.protocol.modes]
-            option = ASKING[mode].names[0].rpartition("/")[2]  # "--no-..." of what is on by default
+            option = ASKING[mode].names[0].rpartition("/")[2]  # "--no-..." for options that are on by default
             raise UsageError(
                 f"{option} does not apply to {', '.join(without[:_NAMED])}{more}.",
                 fix=f"It applies to {' and '.join(knowing)}: name only their tasks, or remove it.",
@@ -62,7 +62,7 @@ def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) ->
 
 
 def server_of(card: ModelCard) -> tuple[str, int] | None:
-    """Host and port of the server that runs the model, the one address that a run may reach; None for a local model."""
+    """Host and port of the card's model server, the only address that a run may reach; None for a local model."""
     options = card.options
     if isinstance(options, EndpointEmbeddingOptions):
         options = options.connection
@@ -70,14 +70,14 @@ def server_of(card: ModelCard) -> tuple[str, int] | None:
 
 
 def embedding_servers(spec: RunSpec, bundle: Bundle) -> list[tuple[str, int] | None]:
-    """The same of the embedding models that a run asks.
+    """Servers of the embedding models that a run uses, as ``server_of`` returns them.
 
     Raises:
-        UsageError: the one that ranks chunks is not there.
+        UsageError: the model that ranks chunks does not exist.
     """
     servers = [server_of(resolve_embedder(spec.retriever, bundle=bundle))] if spec.retrieval.embeds else []
     if spec.embedding is not None:
-        with contextlib.suppress(UsageError):  # the name of vectors that the results file has already
+        with contextlib.suppress(UsageError):  # the name of vectors already in the results file
             servers.append(server_of(resolve_embedder(spec.embedding, bundle=bundle)))
     return servers
 
@@ -87,7 +87,6 @@ def card_of(spec: RunSpec, bundle: Bundle) -> ModelCard:
 
 
 def load_model(card: ModelCard, bundle: Bundle | None) -> Backend:
-    """Load a model and log its notes."""
     loaded = load(card, bundle=bundle, debug=debugging())
     for text in loaded.info.notes:
         log.info(text)
@@ -95,16 +94,16 @@ def load_model(card: ModelCard, bundle: Bundle | None) -> Backend:
 
 
 def load_to_count(card: ModelCard, bundle: Bundle) -> Backend:
-    """Load a model whose cache does not fit with a small one: enough to count tokens as for the large one.
+    """Load a model with a small cache because its full cache does not fit: enough to count tokens identically.
 
     Raises:
-        DoesNotFitError: its weights do not fit either.
+        DoesNotFitError: the weights do not fit either.
     """
     return CountingBackend(load_model(with_small_cache(card), bundle), card)
 
 
 def load_to_forecast(card: ModelCard, bundle: Bundle) -> tuple[Backend, bool]:
-    """A model, and whether it can be measured: one that does not fit is loaded to count tokens.
+    """Return a model and whether it can be measured; a model that does not fit is loaded only to count tokens.
 
     Raises:
         BackendError: it cannot be loaded at all.
@@ -122,11 +121,11 @@ def load_embedding_model(name: str, bundle: Bundle | None, threads: int | None =
 
 
 def finder_for(retrieval: Retrieval, bundle: Bundle, tasks: Sequence[Task]) -> Finder | None:
-    """What finds chunks; None where whole documents are read.
+    """Make the retriever of chunks; None if whole documents are read.
 
     Raises:
-        UsageError: the tasks' authors retrieve in different ways, or not as it was asked for.
-        BundleError, BackendError: what it needs is not there.
+        UsageError: the authors of the tasks retrieve in different ways, or not in the requested way.
+        BundleError, BackendError: the bundle lacks a required file, or a library or model is missing.
     """
     if not retrieval.best:
         return None
@@ -141,7 +140,7 @@ def finder_for(retrieval: Retrieval, bundle: Bundle, tasks: Sequence[Task]) -> F
 
 
 def has_reasoning_block(card: ModelCard, backend: Backend) -> bool:
-    """Whether the model reasons in a block of its own: its template has a switch for it, or its tags are known."""
+    """Whether the model reasons in a separate block: its template has a switch for it, or its tags are known."""
     source = card.chat.choose(backend.tokenizer.chat_template) or ""
     if _knows_marks(card, backend.tokenizer, source):
         return True
@@ -158,12 +157,10 @@ def _knows_marks(card: ModelCard, tokenizer: Tokenizer, source: str) -> bool:
 
 
 def make_prompter(card: ModelCard, backend: Backend, settings: RunSettings) -> Prompter:
-    """What turns prompts into requests to one model as a run with these settings asks it.
-
-    Says what of the settings does not reach the model.
+    """Make the prompter of one model and these settings, logging settings that do not reach the model.
 
     Raises:
-        UsageError: a reasoning effort is asked for, and the template does not know it.
+        UsageError: the template does not support the requested reasoning effort.
     """
     window = backend.info.context_window
     return Prompter(
@@ -180,7 +177,7 @@ def make_prompter(card: ModelCard, backend: Backend, settings: RunSettings) -> P
 
 
 def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatTemplate | None:
-    """None if prompts go to the model unchanged or a server wraps them."""
+    """The model's template; None if prompts go to the model unchanged or a server applies the template."""
     tokenizer, chat = backend.tokenizer, card.chat
     if backend.info.wraps_prompts:
         _say_unreached(
@@ -240,7 +237,7 @@ def _effort_option(settings: RunSettings) -> str:
 def _switch_values(
     switch: ReasoningSwitch, levels: Mapping[str, Sequence[str]], given: Mapping[str, Any], settings: RunSettings
 ) -> Values:
-    """Values of the template's switch for the settings; logs if it has none."""
+    """Return template values of the reasoning switch for the settings, logging if the template has no switch."""
     if settings.thinking is None and not settings.thinks:
         if switch.on is not None and switch.off is not None and not given.keys() & {*switch.on, *switch.off}:
             log.info(
@@ -272,10 +269,10 @@ def _switch_values(
 def _effort_values(
     levels: Mapping[str, Sequence[str]], switch: ReasoningSwitch, given: Mapping[str, Any], settings: RunSettings
 ) -> Values:
-    """The template's variable for how much to reason, as the settings want it.
+    """Return the value of the template's variable for reasoning effort.
 
     Raises:
-        UsageError: the template has none, or treats this level as any other word.
+        UsageError: the template has no such variable, or treats this level like any other word.
     """
     if settings.reasoning_effort and not levels:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Proof that a run needs no network: what the machine has, and a guard that refuses to use it."""
+"""Offline guarantee of a run: network interfaces of the machine, and a guard that blocks network access."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"
 
 
 class _Guard:
-    """Addresses that this process may reach; None: all."""
+    """Addresses that this process may reach; None allows all."""
 
     installed = False
     allowed: frozenset[tuple[str, int]] | None = None
@@ -42,13 +42,13 @@ def network_interfaces() -> list[str]:
 
 
 def block_network(*servers: tuple[str, int] | None) -> str:
-    """Refuse every connection and name look-up of this process from now on, and tell libraries to stay offline.
+    """Block every connection and name look-up of this process from now on, and put libraries into offline mode.
 
     Args:
-        servers: host and port of each model server that may be reached all the same; None for a model that runs here.
+        servers: host and port of each model server that remains reachable; None for a local model.
 
     Returns:
-        How the run is kept offline, in words, for the terminal and the results file.
+        Description of the offline method, for the terminal and the results file.
 
     Raises:
         NetworkAttemptError: the host's name has no address.
@@ -58,7 +58,7 @@ def block_network(*servers: tuple[str, int] | None) -> str:
     reachable = [server for server in servers if server]
     allowed = frozenset[tuple[str, int]]().union(*(_addresses(*server) for server in reachable))
     if not _guard.installed:
-        sys.addaudithook(_refuse)  # which cannot be taken out again: it looks at what is blocked at the moment
+        sys.addaudithook(_refuse)  # cannot be removed again, so it checks the current guard
         _guard.installed = True
     _guard.allowed = allowed
     blocked = "lbx refuses network connections"
@@ -94,11 +94,11 @@ def _addresses(host: str, port: int) -> frozenset[tuple[str, int]]:
 
 
 def _refuse(event: str, arguments: tuple[object, ...], guard: _Guard = _guard) -> None:
-    allowed = guard.allowed  # of the default: an interpreter that ends clears the module first
+    allowed = guard.allowed  # bound as a default: an interpreter at exit clears the module first
     if allowed is None or event not in _EVENTS:
         return
     if arguments and isinstance(arguments[0], socket.socket) and arguments[0].family == socket.AF_UNIX:
-        return  # does not leave the machine
+        return  # stays on this machine
     target = arguments[1] if len(arguments) > 1 and event.startswith("socket.conn") else arguments[:1]
     if event == "socket.connect" and isinstance(target, tuple) and target[:2] in allowed:
         return

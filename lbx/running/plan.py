@@ -1,4 +1,4 @@
-"""The forecast of a run, made without running it."""
+"""Forecast of a run without running it."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def plan(
     calibrate: bool = True,
     listener: Listener | None = None,
 ) -> Outlook:
-    """Count the tokens of a run and estimate memory and time. Nothing is run but a calibration of a few seconds.
+    """Count the tokens of a run and estimate memory and time, running at most a calibration of a few seconds.
 
     Args:
-        results: a results file; what sessions in it took says how long this run takes, and nothing is calibrated.
-        calibrate: False leaves unknown what no session tells.
-        listener: told how much is counted.
+        results: a results file; durations of its sessions replace the calibration.
+        calibrate: False leaves costs unknown that no session provides.
+        listener: receives the counting progress.
 
     Raises:
-        LbxError: the bundle, the tasks or the model are not there, or ``results`` holds another revision of the data.
+        LbxError: the bundle, the tasks or the model are missing, or ``results`` contains another revision of the data.
     """
     return next(plan_each(spec, (), results, calibrate=calibrate, listener=listener))
 
@@ -63,16 +63,16 @@ def plan_each(
     calibrate: bool = True,
     listener: Listener | None = None,
 ) -> Iterator[Outlook]:
-    """The same of the spec's model, then of others in its place; one that cannot be loaded is left out.
+    """Yield forecasts of the spec's model and of alternatives, skipping alternatives that cannot be loaded.
 
-    With others, a model of transformers on a CPU whose card names no dtype is planned in float32 and in bfloat16.
+    With alternatives, a transformers model on a CPU without a dtype in its card is planned in float32 and in bfloat16.
 
     Args:
-        against: as ``RunSpec.model``.
-        results, calibrate, listener: as of ``plan``.
+        against: alternative models, named as in ``RunSpec.model``.
+        results, calibrate, listener: see ``plan``.
 
     Raises:
-        LbxError: the bundle, the tasks or a model are not there, or the spec's model cannot be loaded.
+        LbxError: the bundle, the tasks or a model are missing, or the spec's model cannot be loaded.
     """
     run = resolve(spec)
     if results is not None:
@@ -95,7 +95,7 @@ def plan_each(
 
 
 def _in_other_dtype(card: ModelCard, planned: Outlook) -> list[ModelCard]:
-    """The card with the other number format of a CPU, if it leaves the choice."""
+    """Return the card with the CPU's other number format, if the card does not set one."""
     options = card.options
     if not isinstance(options, HfOptions) or options.dtype != AUTO or planned.memory.device != "RAM":
         return []
@@ -167,16 +167,16 @@ def look_ahead_of_run(
     workers: int,
     listener: Listener,
 ) -> Outlook:
-    """Count what a run is about to read, and log it.
+    """Count the prompts of a run before it starts, and log the forecast.
 
     Args:
-        done: of each of the runs that are made together, what is answered already.
-        free: memory, before the model was loaded.
-        listener: told how far the measuring is, where that goes on in this process.
+        done: answered samples of each of the runs that are executed together.
+        free: free memory before the model was loaded.
+        listener: receives the progress of a calibration in this process.
 
     Raises:
         BundleError: a data file is damaged.
-        BackendError: the model failed while it was measured.
+        BackendError: the model failed during the calibration.
     """
     known = known_costs(store, asker.rows[0], workers)
     ahead = functools.partial(look_ahead, free=free, done=done, workers=workers, known=known)

@@ -1,4 +1,4 @@
-"""From a spec to a loaded model that is ready to be asked, in this process or in worker processes."""
+"""Prepare a run from its spec up to the loaded model, in this process or in worker processes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def resolve(spec: RunSpec) -> ResolvedRun:
     """Look up tasks and samples in the bundle.
 
     Raises:
-        UsageError: one does not exist, or cannot be asked in this way.
+        UsageError: a task or sample does not exist, or does not support the prompting mode.
         BundleError: a data file is damaged.
     """
     if isinstance(spec, JudgeSpec):
@@ -50,10 +50,10 @@ def resolve(spec: RunSpec) -> ResolvedRun:
 
 @contextmanager
 def retrieving(run: ResolvedRun) -> Iterator[ResolvedRun]:
-    """The run with chunks that are found when they are asked for, in a block; the run itself where it takes none.
+    """Yield the run with a retriever that finds chunks on demand; the run itself if it uses no chunks.
 
     Raises:
-        UsageError, BundleError, BackendError: as ``finder_for``.
+        UsageError, BundleError, BackendError: see ``finder_for``.
     """
     finder = finder_for(run.spec.retrieval, run.bundle, run.tasks)
     if finder is None:
@@ -66,10 +66,10 @@ def retrieving(run: ResolvedRun) -> Iterator[ResolvedRun]:
 
 
 def make_works(run: ResolvedRun, card: ModelCard, backend: Backend) -> list[Work]:
-    """What the loaded model is asked in each of the runs.
+    """Make the work of the loaded model for each of the runs.
 
     Raises:
-        UsageError: reasoning would take the whole context window, or prompts cannot be cut.
+        UsageError: reasoning would take the whole context window, or prompts cannot be truncated.
     """
     recommended = card.sampling or backend.info.default_sampling
     works = []
@@ -98,14 +98,14 @@ def prepare_worker(run: ResolvedRun) -> list[Work]:
 
 
 def _run_row(run: ResolvedRun, name: str | None, backend: Backend, asked: RunSettings) -> RunRow:
-    """The run's row. Tasks and samples are no part of its identity, so a run can be extended to more of them."""
+    """Make the run's row. Tasks and samples are not part of its identity, so a run can be extended to more of them."""
     info = backend.info
     settings = {**asked.to_json(), **run.told, "context_window": info.context_window}
     if budget := asked.reasoning_budget(info.context_window):
         settings["thinking_tokens"] = budget
     hardware: dict[str, Any] = {"network": run.network} | ({"bundle_check": run.checked} if run.checked else {})
     settings |= {f"backend.{name}": value for name, value in info.settings.items()}
-    if allowed := run.bundle.allowed:  # code or pickles lay beside what was read: every run says so
+    if allowed := run.bundle.allowed:  # recorded in every run: code or pickles were next to files that were read
         settings["bundle.allowed"] = allowed
     if reason := not_shared(backend, batching=asked.batching):
         hardware["prompts_not_shared"] = reason
@@ -129,10 +129,10 @@ def _run_row(run: ResolvedRun, name: str | None, backend: Backend, asked: RunSet
 
 
 def generated_names(row: RunRow, *, judges: bool) -> list[str]:
-    """Names of a run that the user did not name, made from its model, bundle and settings; the preferred first.
+    """Generate names of an unnamed run from its model, bundle and settings, in order of preference.
 
-    The hash of every byte of the weights is not part of the first, so that a run goes on with and without it. With it,
-    the second is for other weights whose pieces are equal.
+    The first excludes the hash of all weight bytes, so that a run continues with and without this hash. The second
+    includes it, for other weights whose pieces are equal.
     """
     settings = {name: value for name, value in row.settings.items() if name != WHOLE}
     digest = sha256_text(canonical_json([row.model, row.backend, row.bundle_digest, settings]))[:8]

@@ -1,4 +1,4 @@
-"""Stored outputs scored again, and with an embedding model where one is named."""
+"""Score stored outputs again, optionally with an embedding model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lbx.store.runs import runs_named
 
 
 class Embedding(NamedTuple):
-    """Card of an embedding model, a bundle that may hold its weights, CPU threads."""
+    """Card of an embedding model, a bundle that may contain its weights, CPU threads."""
 
     name: str
     bundle: Bundle | None = None
@@ -38,16 +38,16 @@ def score(
     threads: int | None = None,
     listener: Listener | None = None,
 ) -> int:
-    """Score stored outputs again, beside the old scores; returns how many.
+    """Score stored outputs again, adding to the old scores; returns the number of scored outputs.
 
     Args:
-        runs: their names; none means all.
-        embedding: card of the embedding model that scores half of some tasks' answers.
-        bundle: where it may find its weights.
+        runs: names of runs; empty means all.
+        embedding: card of the embedding model that computes half of the score of some tasks' answers.
+        bundle: where to look for its weights.
         workers: processes; 0 means every core.
 
     Raises:
-        LbxError: a run is not there, or the embedding model cannot be loaded.
+        LbxError: a run does not exist, or the embedding model cannot be loaded.
     """
     path = Path(results)
     require(path)
@@ -61,7 +61,7 @@ def score(
 def score_with(
     store: Store, embedding: Embedding | None, *, run_ids: Sequence[str], workers: int, listener: Listener | None = None
 ) -> int:
-    """The same in an open results file."""
+    """Score stored outputs of an open results file; see ``score``."""
     listener = listener or Listener()
     progress = listener.counted
     known = embedding is not None and embedding.name in embedding_models(store)

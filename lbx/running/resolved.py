@@ -1,4 +1,4 @@
-"""A run looked up in its bundle, its check against a results file, and the specs of stored runs."""
+"""A run resolved against its bundle, its check against a results file, and the specs of stored runs."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ Chunks = Callable[[Benchmark, Sample], Sequence[Chunk]]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRun:
-    """A spec whose names have been looked up in its bundle. It travels to worker processes.
+    """A spec with its names resolved in its bundle. It is sent to worker processes.
 
     Attributes:
-        names, settings: of each of the runs that are made together, one row in the results file each.
-        own: a benchmark that only this run has: a judge's rounds.
-        told: what makes the run beside its settings: of a judge its rubric.
-        judged: whose answers are judged.
-        server: the one address that may be reached.
-        network: how the run is kept offline, in words.
-        checked: how the bundle was held against its manifest, in words.
+        names, settings: for each of the runs that are executed together; each has its own row in the results file.
+        own: benchmark that exists only in this run: the rounds of a judge.
+        told: parts of the run's identity besides its settings, such as the rubric of a judge.
+        judged: models with judged answers.
+        server: the only address that the run may reach.
+        network: description of the offline method.
+        checked: description of the bundle's verification against its manifest.
     """
 
     spec: RunSpec
@@ -62,33 +62,32 @@ class ResolvedRun:
         return beside(self.own)
 
     def sample_rows(self) -> Iterator[SampleRow]:
-        """Rows of the selected samples. Raises BundleError: a data file is damaged."""
+        """Yield rows of the selected samples. Raises BundleError if a data file is damaged."""
         for task in self.tasks:
             samples = self.benchmarks[task.benchmark].samples(self.bundle, task.name)
             for position, sample in self.selection.of(task, samples):
                 yield SampleRow(sample, position)
 
     def reading(self, finder: Finder, chunks: Chunks) -> ResolvedRun:
-        """The run with a retriever's chunks in place of documents; the retriever's name is part of its settings."""
+        """Return the run with retrieved chunks in place of documents; its settings include the retriever's name."""
         settings = [replace(one, retriever=finder.name) for one in self.settings]
         return replace(self, settings=settings, chunks=chunks)
 
     @property
     def agendas(self) -> list[Agenda]:
-        """The agenda of each run."""
         return [
             Agenda(self.bundle, self.tasks, self.benchmarks, settings, self.selection) for settings in self.settings
         ]
 
 
 def check_samples(run: ResolvedRun, results: Path, shown_as: Path | None = None) -> None:
-    """Read every sample of a run, and compare it with a results file if there is one.
+    """Read every sample of a run, and compare them with the results file if it exists.
 
     Args:
-        shown_as: the name of the file in the message.
+        shown_as: name of the file in messages.
 
     Raises:
-        ConflictError: the file holds another revision of some samples.
+        ConflictError: the file contains another revision of some samples.
         BundleError: a data file is damaged.
     """
     samples = run.sample_rows()
@@ -103,10 +102,10 @@ _FIX = "To name a new run, give --name."
 
 
 def read_any_spec(file: Path, run: str | None) -> RunSpec:
-    """A spec from its own file, or that of a results file's run.
+    """Read a spec from its own file, or the spec of a run in a results file.
 
     Raises:
-        UsageError: it is neither, or ``run`` is given for a spec's own file.
+        UsageError: the file is neither, or ``run`` is given for a spec file.
     """
     if not is_results_file(file):
         if run:

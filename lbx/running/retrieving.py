@@ -1,4 +1,4 @@
-"""Search for the chunks that replace a document, before a language model takes the memory."""
+"""Retrieve the chunks that replace documents, before a language model takes the memory."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ _BATCH = 32
 _PLAIN = RetrievalRules()
 
 Progress = Callable[[str, int, int], None]
-"""Called with a task's name, how many of its samples are done, and of how many."""
+"""Called with a task's name, the number of its finished samples and their total."""
 
 
 class Finder:
-    """Finds a document's best chunks for a query.
+    """Retriever of a document's best chunks for a query.
 
     Args:
-        bundle: where questions' official words and the tokenizer of chunks lie.
-        how: what the user wants.
+        bundle: contains the official wording of questions and the tokenizer of chunks.
+        how: the user's options.
         embedder: the embedding model that ranks chunks; None ranks them by BM25.
-        rules: of the families that are asked.
+        rules: rules of the benchmark families in this run.
 
     Raises:
-        UsageError: these families' chunks are not measured so.
-        BundleError: the bundle lacks the tokenizer, or it is damaged.
+        UsageError: these families do not measure chunks in this unit.
+        BundleError: the bundle is damaged or lacks the tokenizer.
         BackendError: the library that reads the tokenizer is not installed.
     """
 
@@ -73,7 +73,7 @@ class Finder:
 
     @property
     def name(self) -> str:
-        """Its identity, settings included: equal names find equal chunks."""
+        """Identity including settings: equal names find equal chunks."""
         return f"{self._retriever.name}, best {self._best}"
 
     def find(self, benchmark: Benchmark, sample: Sample) -> Sequence[Chunk]:
@@ -85,14 +85,14 @@ class Finder:
 
 
 def rules_of(benchmarks: Iterable[Benchmark], how: Retrieval) -> RetrievalRules:
-    """What these families' authors retrieve with.
+    """Return the common retrieval rules of these families' authors.
 
     Raises:
-        UsageError: they differ, and one run has one way to retrieve.
+        UsageError: the rules differ; a run has only one way to retrieve.
     """
     families = {family.name: family.protocol.retrieval for family in benchmarks}
     wanted_rules = dict.fromkeys(families.values())
-    if how.words and how.retriever != BM25:  # then nothing of them is used
+    if how.words and how.retriever != BM25:  # the rules are not used in this case
         return _PLAIN
     if len({(rules.tokens, rules.bm25, rules.tokenizer if how.tokens else "") for rules in wanted_rules}) > 1:
         raise UsageError(
@@ -133,10 +133,10 @@ def find_all(
     selection: Selection = EVERYTHING,
     progress: Progress = lambda _task, _done, _total: None,
 ) -> None:
-    """Find every chosen sample's chunks and store them; those that the results file holds are left alone.
+    """Find chunks of every selected sample and store them, skipping chunks that the results file already contains.
 
     Raises:
-        BackendError: the embedding model failed. Whatever ends it, what was found before is stored.
+        BackendError: the embedding model failed. Chunks found before any error are stored.
     """
     chunks_of: list[tuple[Sample, Sequence[Chunk]]] = []
     try:
@@ -154,7 +154,7 @@ def find_all(
 
 
 class StoredChunks:
-    """Chunks from the results file, for ``Work.chunks``. They travel to worker processes."""
+    """Chunks from the results file, for ``Work.chunks``. They are sent to worker processes."""
 
     def __init__(self, store: Store, retriever: str) -> None:
         self._chunks = all_retrieved(store, retriever)

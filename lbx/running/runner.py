@@ -1,6 +1,6 @@
-"""The run: every sample asked once, every answer scored and committed, whatever happens in between.
+"""Run loop: ask every sample once, then score and commit every answer, even if the run is interrupted.
 
-One process writes. Who asks is another matter: this process, or several others (``lbx.running.answering``).
+Only this process writes; the model may run in this process or in several others (``lbx.running.answering``).
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from lbx.store import GenerationRow, SampleRow, ScoreRow, Store
 BATCH_ROWS = 64
 _MARK = re.compile(r"\s*([<\[][^<>\[\]\s]{0,20}(?:think|thought|reason)[^<>\[\]\s]{0,20}[>\]])", re.IGNORECASE)
 BATCH_SECONDS = 2.0
-"""How long an answer may wait for others to be committed with it."""
+"""Maximum time that an answer waits for others to be committed with it."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run did.
+    """Counts of a run.
 
     Attributes:
-        answered, failed: now.
-        reasoned: of those answered, how many show or count reasoning.
-        unclosed: of those answered, how many spent their whole budget on reasoning.
-        empty: of the others answered, how many hold no text.
-        only_reasoning: how many of the empty ones hold reasoning.
-        marks: of those answered, how many begin with a mark of reasoning that was not taken for one, by the mark.
-        unextracted: of those answered, in how many the headline's metric found no answer.
-        found: done by an earlier call.
-        failures: how many the results file holds of this run.
-        samples: of the tasks that were asked, those that have an answer in the results file.
-        bundle_samples: all that the bundle has of these tasks.
-        prompt_tokens, output_tokens: of those answered.
-        computed_tokens: of prompts and answers, what went through the model: shared prefixes once.
+        answered, failed: in this session.
+        reasoned: answered samples with visible or counted reasoning.
+        unclosed: answered samples that spent their whole budget on reasoning.
+        empty: other answered samples without text.
+        only_reasoning: empty ones that contain reasoning.
+        marks: {mark: answered samples that begin with this unrecognised mark of reasoning}.
+        unextracted: answered samples in which the headline metric found no answer.
+        found: samples finished in an earlier session.
+        failures: failed samples of this run in the results file.
+        samples: samples of the run's tasks with an answer in the results file.
+        bundle_samples: all samples of these tasks in the bundle.
+        prompt_tokens, output_tokens: of answered samples.
+        computed_tokens: prompt and answer tokens processed by the model, with shared prefixes counted once.
     """
 
     answered: int = 0
@@ -83,7 +83,7 @@ class Outcome:
 
 @contextmanager
 def closing(store: Store, run_ids: Sequence[str]) -> Iterator[None]:
-    """Store in the runs' rows how the block ended: "done", "interrupted" or "failed"."""
+    """Store the end status of the block in the runs' rows: "done", "interrupted" or "failed"."""
     status = "failed"
     try:
         yield
@@ -98,10 +98,10 @@ def closing(store: Store, run_ids: Sequence[str]) -> Iterator[None]:
 
 
 class _CommitBuffer:
-    """Rows on their way to the file: committed when there are enough of them or they have waited long enough.
+    """Buffer of rows, committed when there are enough of them or when they have waited long enough.
 
-    A thread of its own watches the clock, for the next answer may take hours. While a batch is open nobody else uses
-    the store. Use it as a context manager; its end commits what is left.
+    A thread watches the clock, because the next answer may take hours. While a batch is open, other code must not use
+    the store. Use it as a context manager; exiting commits the remaining rows.
     """
 
     def __init__(self, store: Store) -> None:
@@ -142,11 +142,11 @@ class _CommitBuffer:
         with self._changed:
             while self._open and not self._problem:
                 self._changed.wait_for(lambda: self._generations or not self._open)
-                # Answers that come close together are one commit: it begins when the first of them has waited.
+                # Answers that arrive close together share a commit, which begins when the first of them has waited.
                 if not self._changed.wait_for(lambda: not self._open, BATCH_SECONDS):
                     try:
                         self._flush()
-                    except Exception as exc:  # the thread that asks is told, and what is left is tried again at the end
+                    except Exception as exc:  # raised in the asking thread; remaining rows are retried at the end
                         self._problem = exc
 
     def _flush(self) -> None:
@@ -157,13 +157,13 @@ class _CommitBuffer:
 
 @dataclass(slots=True)
 class Runner:
-    """Runs what agendas hold into one results file.
+    """Executes agendas into one results file.
 
     Args:
-        run_ids: the names that the runs have in this file.
-        agendas: of runs that are made together: the same tasks of the same bundle, each asked in its own way.
-        done: for each what ``Store.begin_run`` returned.
-        size: of the jobs that the asker is given.
+        run_ids: names of the runs in this file.
+        agendas: runs that are executed together: the same tasks of the same bundle with different settings.
+        done: results of ``Store.begin_run`` for each run.
+        size: size of the jobs for the asker.
     """
 
     run_ids: Sequence[str]
@@ -179,16 +179,16 @@ class Runner:
         self.outcomes = [Outcome() for _ in self.agendas]
 
     def run(self) -> list[Outcome]:
-        """Ask what is not done yet. Whatever ends it, all answers so far are committed and the tasks added up.
+        """Ask the remaining samples. On any error, commit all answers so far and aggregate the tasks.
 
         Returns:
-            What each of the runs did.
+            Counts of each run.
 
         Raises:
             StoreError: the results file cannot be written.
             BundleError: a data file is damaged.
-            BackendError, EndpointError: nothing more can be asked.
-            KeyboardInterrupt: passed on, after everything is safe.
+            BackendError, EndpointError: the model cannot continue.
+            KeyboardInterrupt: re-raised after all answers are safe.
         """
         benchmarks = self.agendas[0].benchmarks
         names = dict.fromkeys(task.benchmark for task in self.agendas[0].tasks)
@@ -209,7 +209,7 @@ class Runner:
         return self.outcomes
 
     def _not_added_up(self, run_id: str) -> list[str]:
-        """Other benchmarks of a run that a kill has left without their numbers."""
+        """Other benchmarks of a run without aggregates because the process was killed."""
         answered = self.store.query(
             "SELECT DISTINCT benchmark FROM scores ANTI JOIN benchmark_results USING (run_id, benchmark) "
             "WHERE run_id = ? ORDER BY ALL",
@@ -238,15 +238,14 @@ class Runner:
         self.watch.sample(None)
 
     def _keep(self, batch: _CommitBuffer, item: PendingSample, generation: GenerationRow) -> None:
-        """Score an answer and hand it to the commit buffer."""
         run_id, outcome, sample = self.run_ids[item.run], self.outcomes[item.run], item.sample
-        generation = replace(generation, run_id=run_id)  # who answered may not know its name in this file
+        generation = replace(generation, run_id=run_id)  # the answering process may not know the name in this file
         benchmark = self.agendas[item.run].benchmarks[sample.benchmark]
         outcome.count(generation)
         scores: list[ScoreRow] = []
         if generation.error is None:
             key = sample.key._replace(iteration=generation.iteration)
-            # Score what the file will hold: it has no half of a surrogate pair, and `lbx score` reads it later.
+            # Score the text as stored: the file contains no lone surrogates, and `lbx score` reads it later.
             stored = replace(sample, references=tuple(map(encodable, sample.references)))
             scored = benchmark.score(stored, encodable(generation.output or ""))
             scores = score_rows(run_id, key, benchmark, scored)

@@ -1,4 +1,4 @@
-"""A run into a results file: checks, questions, scores."""
+"""Execute a run into a results file: checks, questions, scores."""
 
 from __future__ import annotations
 
@@ -66,28 +66,28 @@ def run(
     scratch: str | os.PathLike[str] | None = None,
     copy_every: float = 10.0,
 ) -> dict[str, Outcome]:
-    """Ask a model every sample and write answers and scores to one file. The same call again continues.
+    """Run every sample through a model and write answers and scores to one file. The same call again continues.
 
-    Never touches the network, but for the one address of a card with ``backend = "endpoint"``.
+    Uses no network except the address of a card with ``backend = "endpoint"``.
 
     Args:
-        results: the results file; made when missing.
-        listener: told how far the run is.
-        retry_failed: ask samples again that failed in an earlier session.
-        retry_empty: ask samples again whose answer is empty.
+        results: the results file; created if missing.
+        listener: receives progress.
+        retry_failed: retry samples that failed in an earlier session.
+        retry_empty: retry samples with an empty answer.
         plan: count tokens and estimate the time before the first sample.
         hash_bundle: hash every file of the bundle first.
-        log_file: gets a line a minute; None: beside the results file, under its name and ``.log``.
-        shard: the plan that ``deal`` made, and which of its parts to ask.
-        scratch: a folder on this machine's own disk: write there, and copy to ``results`` now and then and at the end.
-        copy_every: minutes between these copies; 0 copies at the end only.
+        log_file: receives a line per minute; None: the path of the results file with ``.log`` appended.
+        shard: a plan made by ``deal``, and the number of the shard to run.
+        scratch: a folder on a local disk: write there, and copy to ``results`` periodically and at the end.
+        copy_every: minutes between these copies; 0 copies only at the end.
 
     Returns:
-        {run's name in the results file: what was done now}; two with ``both_kinds``.
+        {run's name in the results file: counts of this session}; two runs with ``both_kinds``.
 
     Raises:
-        LbxError: the run cannot begin, or cannot go on. Answers so far are safe.
-        KeyboardInterrupt: passed on, after everything is safe.
+        LbxError: the run cannot begin or continue. Answers so far are safe.
+        KeyboardInterrupt: re-raised after all answers are safe.
     """
     listener = listener or Listener()
     output = Path(results)
@@ -101,7 +101,7 @@ def run(
         resolved = resolve(spec)
         logged_to = log_beside(output, None if log_file is None else Path(log_file))
         with offline(server, *embedding_servers(spec, bundle)) as network:
-            Store.check(place)  # a model may take minutes to load: what can be refused is refused before
+            Store.check(place)  # loading a model may take minutes, so fail early
             selection = resolved.selection & _part_of(resolved, shard)
             resolved = replace(resolved, selection=selection, server=server, network=network, checked=checked)
             check_samples(resolved, place, output)
@@ -110,7 +110,7 @@ def run(
             ask = functools.partial(
                 _ask, listener=listener, retry_failed=retry_failed, retry_empty=retry_empty, log_file=logged_to
             )
-            free = Free.now() if plan else None  # before the model takes its part
+            free = Free.now() if plan else None  # before the model is loaded
             asker = open_asker(resolved)
             try:
                 with Store(place, after_commit=after_commit) as store:
@@ -126,7 +126,7 @@ def run(
 def _place_to_write(
     output: Path, scratch: Path | None, minutes: float
 ) -> Iterator[tuple[Path, Callable[[Store], None] | None]]:
-    """Path to write to, and the callback after each commit; with a ``scratch`` folder, see ``lbx.store.copies``."""
+    """Yield the path to write to and the callback after each commit (for ``scratch``, see ``lbx.store.copies``)."""
     if output.parent.is_dir() and (left := sweep(output.resolve())):
         log.info(f"Removed what killed processes have left: {', '.join(map(str, left))}")
     if scratch is None:
@@ -136,7 +136,7 @@ def _place_to_write(
         yield copies.path, functools.partial(copies.when_due, prepare=add_up_unfinished)
 
 
-# What only some runs need is imported where they need it: each of these modules takes some CPU milliseconds.
+# Modules that only some runs need are imported locally: each takes some CPU milliseconds.
 
 
 def _part_of(run: ResolvedRun, shard: tuple[ShardPlan, int] | None) -> Selection:
@@ -146,7 +146,7 @@ def _part_of(run: ResolvedRun, shard: tuple[ShardPlan, int] | None) -> Selection
 
 
 def open_asker(run: ResolvedRun) -> Asker:
-    """The model, in this process, or in as many others as the spec asks for.
+    """Load the model in this process, or in as many workers as the spec requests.
 
     Raises:
         LbxError: it cannot be loaded.
@@ -167,7 +167,7 @@ def _ask(
     retry_empty: bool,
     log_file: Path,
 ) -> dict[str, Outcome]:
-    """Ask the remaining samples. With the memory that was ``free`` before the model was loaded, forecast first."""
+    """Ask the remaining samples, after a forecast if ``free`` (memory before the model was loaded) is given."""
     workers = run.spec.workers
     if store.query("FROM samples LIMIT 1").rows:  # another session may have written while the model was loaded
         refuse_other_samples(store, run.sample_rows(), store.path)
@@ -215,7 +215,7 @@ def _warn_of_no_reasoning(agendas: Sequence[Agenda], outcomes: Sequence[Outcome]
 
 
 def _extent(agenda: Agenda) -> str:
-    """ "3 of 269 samples of 1 task, 9 answers"."""
+    """Describe the size of an agenda: "3 of 269 samples of 1 task, 9 answers"."""
     n_asked, n_all = (sum(map(count, agenda.tasks)) for count in (agenda.samples_in, lambda task: task.samples))
     of = f" of {n_all:,}" if n_asked < n_all else ""
     tasks = counted(len(agenda.tasks), "task")
@@ -243,10 +243,10 @@ def _retrieve(run: ResolvedRun, place: Path, listener: Listener) -> ResolvedRun:
 
 
 def _check_embedding(run: ResolvedRun, place: Path) -> None:
-    """Refuse now an embedding model that would fail after hours of answers.
+    """Check the embedding model early, because otherwise it would fail after hours of answers.
 
     Raises:
-        UsageError: no task needs one, or it names no embedding model.
+        UsageError: no task needs an embedding model, or the name belongs to another kind of model.
         BackendError: its weights or its library are missing.
     """
     if run.spec.embedding is None:
@@ -265,7 +265,7 @@ def _check_embedding(run: ResolvedRun, place: Path) -> None:
 
 
 def _score_summaries(run: ResolvedRun, run_id: str, place: Path, output: Path, listener: Listener) -> None:
-    """The half of a summary's score that needs an embedding model, once the language model has gone."""
+    """Compute the embedding half of summary scores, after the language model has been unloaded."""
     halves = ", ".join(of_embedding(run.tasks))
     if not halves:
         return

@@ -1,4 +1,4 @@
-"""The prompts of a run as its model would read them, without asking anything."""
+"""Prompts of a run exactly as its model would read them, without generating answers."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from lbx.spec.jobs import Work
 from lbx.spec.run_spec import RunSpec
 
 FIRST_ANSWER = "<the first answer>"
-"""Stands for what the model said where a second prompt repeats it."""
+"""Placeholder for the model's first answer in a second prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class SentPrompt:
-    """One prompt.
+    """A prompt as sent to the model.
 
     Attributes:
         step: 0, or 1 for the prompt that follows the first answer.
-        read: None where it cannot be sent; ``error`` says why.
-        shared_tokens: how many first tokens are those of the prompt before it.
+        read: None if the prompt cannot be sent; ``error`` has the reason.
+        shared_tokens: length of the common prefix with the previous prompt.
     """
 
     key: SampleKey
@@ -62,13 +62,13 @@ class SentPrompt:
 
 
 def prompts(spec: RunSpec, *, first: bool = False) -> Iterator[SentPrompt]:
-    """What would be sent, sample by sample in the data's order; the model is loaded for its tokenizer.
+    """Yield the prompts sample by sample in the data's order; the model is loaded for its tokenizer.
 
     Args:
-        first: only the first chosen sample of each task.
+        first: only the first selected sample of each task.
 
     Raises:
-        LbxError: the bundle, the tasks or the model are not there.
+        LbxError: the bundle, the tasks or the model are missing.
     """
     with _works(spec) as works:
         for work in works:
@@ -86,21 +86,21 @@ def prompts(spec: RunSpec, *, first: bool = False) -> Iterator[SentPrompt]:
 def rebuilt(
     spec: RunSpec, run_id: str, key: SampleKey, answers: Sequence[str], results: Path | None = None
 ) -> list[SentPrompt]:
-    """The prompts of one stored answer.
+    """Rebuild the prompts of one stored answer.
 
     Args:
         spec: of the run that answered.
-        answers: every step's output but the last one's.
-        results: the results file of the answer.
+        answers: outputs of every step except the last one.
+        results: results file with the answer.
 
     Raises:
-        LbxError: the bundle, the sample or the model are not there any more.
+        LbxError: the bundle, the sample or the model no longer exist.
     """
     name = f"{key.benchmark}/{key.task}"
     only = replace(
         spec, tasks=(name,), ids=(f"{name}/{key.sample_id}",), limit=None, documents=None, sample=None, workers=0
     )
-    if isinstance(spec, JudgeSpec):  # whose tasks are those of the judged answers
+    if isinstance(spec, JudgeSpec):  # its tasks are the tasks of the judged answers
         files = [path for path in spec.answers if Path(path).is_file()] or [str(results)]
         only = replace(spec, ids=only.ids, limit=None, workers=0, answers=tuple(files))
     with _works(only, run_id, results) as (work, *_):
@@ -114,7 +114,7 @@ def rebuilt(
 
 @contextmanager
 def _works(spec: RunSpec, run_id: str | None = None, results: Path | None = None) -> Iterator[list[Work]]:
-    """The works of a spec; a named run's own first."""
+    """The works of a spec; the work of a named run comes first."""
     run = resolve(spec)
     with retrieving(run) as reading:
         card = card_of(spec, run.bundle)

@@ -1,4 +1,4 @@
-"""A run dealt out into shards of equal predicted cost."""
+"""Deal a run into shards of equal predicted cost."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _TRIAL_SAMPLES = 4
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """How it is found out what samples cost.
+    """Ways to predict the cost of samples.
 
     Attributes:
         calibrate: compute for a few seconds.
-        like: a results file of a run on such machines.
-        tokens: False guesses tokens from characters and loads nothing.
+        like: results file of a run on similar machines.
+        tokens: False estimates tokens from characters and loads no model.
     """
 
     calibrate: bool = True
@@ -82,14 +82,14 @@ def deal(
     listener: Listener | None = None,
     results: Sequence[Path] = (),
 ) -> ShardPlan:
-    """Count a run and deal it out. The spec has a name, for one made up on each machine might differ.
+    """Count a run and deal it into shards. The spec needs a name, because generated names may differ between machines.
 
     Args:
-        count: how many shards; there are fewer where there are fewer documents.
+        count: number of shards; fewer if there are fewer documents.
         results: files that the shards or their merge will write to.
 
     Raises:
-        LbxError: the bundle, the tasks or the data are not there, or ``results`` hold another revision of the data.
+        LbxError: the bundle, the tasks or the data are missing, or ``results`` contain another revision of the data.
     """
     run = resolve(spec)
     for path in results:
@@ -111,24 +111,24 @@ def deal(
 
 
 def with_threads(spec: RunSpec, cpu_count: int) -> RunSpec:
-    """The spec with as many threads as a shard has CPUs, unless it or the model's card sets a number.
+    """Set the threads to the number of CPUs of a shard, unless the spec or the model's card sets a number.
 
     Args:
-        cpu_count: 0 if it is left to the cluster.
+        cpu_count: 0 if the cluster decides.
 
     Raises:
-        UsageError: there is no such model.
+        UsageError: the model does not exist.
     """
     if not cpu_count or spec.threads:
         return spec
     options = card_of(spec, Bundle(Path(spec.bundle))).options
-    if getattr(options, "threads", None) != 0:  # a server's model has none
+    if getattr(options, "threads", None) != 0:  # a model server has no such option
         return spec
     return replace(spec, threads=min(max(1, cpu_count // max(1, spec.workers)), MOST_THREADS))
 
 
 def shard_of(plan: ShardPlan, number: int, run: ResolvedRun) -> Selection:
-    """The samples of a shard.
+    """Select the samples of a shard.
 
     Raises:
         UsageError: the plan has no such shard, or was made for another bundle or other tasks.
@@ -140,7 +140,7 @@ def shard_of(plan: ShardPlan, number: int, run: ResolvedRun) -> Selection:
 
 
 def _tell_of_unlike_machines(run: ResolvedRun) -> None:
-    """Each node resolves "auto" for its own processor, and shards of two number formats are never merged."""
+    """Warn that each node resolves "auto" for its own processor, as shards of two number formats cannot be merged."""
     options = card_of(run.spec, run.bundle).options
     if isinstance(options, HfOptions) and options.dtype == AUTO:
         log.info(
@@ -166,7 +166,7 @@ def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _Costed:
                 return _Costed.by_rule_of_thumb(documents, names, "tokens")
             room = room_of(backend, batching=run.spec.batching)
             seconds = [cost_of([document], names, costs, room) for document in documents]
-            # Costs of earlier sessions are of as many workers; a calibration is of one of them.
+            # Costs of earlier sessions cover this number of workers; a calibration covers one of them.
             processes = max(1, run.spec.workers) if how.like is None else 1
             longest = max((int(walk.length.max(initial=0)) for one in documents for walk in one.walks), default=0)
             return _Costed(documents, seconds, "s", costs.basis_for(names, longest), processes)
@@ -175,7 +175,7 @@ def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _Costed:
 
 
 def _load(run: ResolvedRun, how: Counting) -> tuple[ModelCard, Backend, bool] | None:
-    """The model, and whether it can be measured or only counts; None if it cannot be loaded here."""
+    """Return the model and whether it can be measured or only counts; None if it cannot be loaded here."""
     try:
         card = card_of(run.spec, run.bundle)
         if how.calibrate and how.like is None:
@@ -200,7 +200,7 @@ def _costs(run: ResolvedRun, works: Sequence[Work], how: Counting, *, measured: 
 
 
 def _costs_like(results: Path, row: RunRow, workers: int) -> Costs | None:
-    """Costs in a results file of another machine, for its newest session's hardware."""
+    """Read costs from another machine's results file, for the hardware of its newest session."""
     with Store(results, read_only=True) as store:
         hardware = store.query(
             "SELECT s.hardware::VARCHAR FROM sessions s JOIN runs r USING (run_id) WHERE r.model = ? AND r.backend = ? "

@@ -1,4 +1,4 @@
-"""A run in progress: pace, memory, log, and its sessions in the results file."""
+"""Progress of a run: speed, memory, log, and its sessions in the results file."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from lbx.store import GenerationRow, RunRow, SessionRow, Store
 from lbx.store.sessions import keep_sessions, next_session
 
 RATE_S = 60.0
-"""The span over which tokens a second are counted."""
+"""Time span for the rate of tokens per second."""
 _TRUST = 0.05
 _MOST_TRUST_S = 60.0
-"""An estimate outweighs what was seen until this share of it, at most these seconds, has passed."""
+"""An estimate outweighs measurements until this share of it, at most this many seconds, has passed."""
 _FEW_ANSWERS = 4
 
 
 @dataclass(slots=True)
 class RunCounts:
-    """Counts of one of the runs that are made together."""
+    """Counts of one of the runs that are executed together."""
 
     answered: int = 0
     failed: int = 0
@@ -57,7 +57,7 @@ class RunCounts:
 
 @dataclass(slots=True)
 class _OfTask:
-    """A task's answers: planned, done, and their tokens."""
+    """Planned and finished answers of a task, with their tokens."""
 
     planned: int
     planned_tokens: float
@@ -66,18 +66,18 @@ class _OfTask:
 
     @property
     def left_tokens(self) -> float:
-        """Tokens of the remaining answers, as long as the mean of those so far."""
+        """Expected tokens of the remaining answers, from the mean length so far."""
         expected = self.planned_tokens / self.planned if self.planned else 0.0
         mean = self.tokens / self.answered if self.answered >= _FEW_ANSWERS else expected
         return max(0, self.planned - self.answered) * mean
 
 
 class RunMeter:
-    """Counts what a run does against what was planned. One thread may count while another one reads.
+    """Compares a run's progress with its plan. One thread may count while another one reads.
 
     Args:
-        outlook: where nothing was counted (None), or characters, samples stand for tokens.
-        samples: to be asked in all, those that were found done included.
+        outlook: without token counts (None, or counts of characters), progress is measured in samples.
+        samples: total samples, including samples of earlier sessions.
         clock: seconds, as ``time.monotonic``.
     """
 
@@ -100,7 +100,7 @@ class RunMeter:
             }
 
     def sample(self, row: GenerationRow | None) -> None:
-        """Count a sample; None: it was done before."""
+        """Count a sample; None if it was finished before."""
         if row is None:
             self.found += 1
             return
@@ -118,7 +118,7 @@ class RunMeter:
 
     @property
     def computed(self) -> int:
-        """Computed tokens of prompts and answers; at least those of the finished answers."""
+        """Computed tokens of prompts and answers; at least the tokens of the finished answers."""
         return max(self._told, sum(run.computed_tokens for run in list(self.runs.values())))
 
     @property
@@ -131,12 +131,12 @@ class RunMeter:
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of answered prompts; of a question with two prompts the first one's, as plans count."""
+        """Tokens of answered prompts; for a question with two prompts only the first, as in plans."""
         return self._answered_tokens
 
     @property
     def fraction(self) -> float:
-        """Progress from 0 to 1 by prompt tokens, or by samples if those are unknown."""
+        """Progress from 0 to 1 by prompt tokens, or by samples if tokens are unknown."""
         planned = self.planned_prompt_tokens
         if planned:
             return min(1.0, self.prompt_tokens / planned)
@@ -154,7 +154,7 @@ class RunMeter:
         return (self.computed - before) / (now - then) if now > then else 0.0
 
     def left_s(self) -> float | None:
-        """Seconds to the end: the rest of the estimate at the pace so far; None if unknown."""
+        """Estimate the seconds to the end from the rest of the forecast and the speed so far; None if unknown."""
         elapsed = self.elapsed_s
         done, left, estimated = self._work()
         if left <= 0:
@@ -165,8 +165,9 @@ class RunMeter:
         return left * (elapsed + trust) / (done + trust)
 
     def _work(self) -> tuple[float, float, float]:
-        """What is done and what is left, in estimated seconds (in tokens or samples where there is no estimate), and
-        the estimate (0 then).
+        """Return finished work, remaining work and the estimate, in estimated seconds.
+
+        Without an estimate, work is in tokens or samples and the estimate is 0.
         """
         if self._outlook is None:
             return float(self.over), float(self.samples - self.found - self.over), 0.0
@@ -188,25 +189,25 @@ class RunMeter:
 LOG_SECONDS = 60.0
 _TICK_S = 1.0
 _GPU_TICKS = 30
-"""A GPU's memory is asked of a program, which takes a while."""
+"""Ticks between GPU memory queries, because each one runs an external program."""
 
 
 def log_beside(output: Path, log: Path | None) -> Path:
-    """Where a run's log goes: as told, or beside the results file, under its name and ``.log``.
+    """Return the path of a run's log: the given one, or the results file's path with ``.log`` appended.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the log cannot be written.
     """
     path = log or output.with_name(f"{output.name}.log")
     if log is None and not path.parent.is_dir():
-        return path  # what is wrong with the results file's place is for the store to say
+        return path  # the store reports problems with the results file's folder
     known = path.exists()
     if path.is_fifo():
         raise UsageError(f"The log {path} is a pipe, and nobody may be reading it.", fix="Name a file with --log FILE.")
     try:
         appended_file(path).close()
         if not known:
-            path.unlink()  # the run may be refused yet
+            path.unlink()  # the run may still be refused
     except OSError as exc:
         raise UsageError(
             f"The log {path} cannot be written: {exc.strerror or exc}.", fix="Name another file with --log FILE."
@@ -225,14 +226,14 @@ def watched(
     workers: int,
     spec: Mapping[str, Any],
 ) -> Iterator[None]:
-    """Keep the runs' sessions. They are in the results file from the start, so that a killed one is seen, too.
+    """Record sessions of the runs. They are written at the start, so that killed sessions are recorded, too.
 
     Args:
-        rows: of the runs that are made together.
-        outlook: None where nothing was counted.
-        done: of each run, how many answers stand.
+        rows: of the runs that are executed together.
+        outlook: None without a forecast.
+        done: number of existing answers of each run.
         workers: as ``RunSpec.workers``.
-        spec: what the session was asked to do.
+        spec: the session's spec.
 
     Raises:
         StoreError: the results file cannot be written.
@@ -253,21 +254,21 @@ def watched(
         with watch:
             yield
     except BaseException as exc:
-        with contextlib.suppress(StoreError):  # what went wrong first is what counts
+        with contextlib.suppress(StoreError):  # the first error matters more
             end("interrupted" if isinstance(exc, KeyboardInterrupt) else "failed")
         raise
     end("done")
 
 
 class Watch:
-    """Measures a run and tells its listener once a second, its log file once a minute.
+    """Measures a run, updating its listener every second and its log file every minute.
 
-    A thread of its own does so while the model computes and nothing is heard.
+    A separate thread does so, because the model may compute for a long time between answers.
 
     Args:
-        log: the file; None writes none.
-        task: the first one.
-        workers: process ids of those that hold the model, beside this one.
+        log: path of the log file; None disables it.
+        task: the first task.
+        workers: returns the process ids of workers that have loaded the model.
     """
 
     def __init__(
@@ -326,7 +327,7 @@ class Watch:
         )
 
     def _keep_up(self) -> None:
-        waited = LOG_SECONDS  # the first line at once: a log shows that a run has begun
+        waited = LOG_SECONDS  # write the first line immediately, to show that the run has begun
         while not self._stopping.wait(_TICK_S):
             waited += _TICK_S
             due = waited >= LOG_SECONDS
@@ -346,7 +347,7 @@ class Watch:
         progress = self.progress(ended=ended)
         self._listener.progress(progress)
         if logged and self._log is not None:
-            # A log that cannot be written any more ends no run.
+            # Failure to write the log does not end the run.
             with contextlib.suppress(OSError), appended_file(self._log) as file:
                 file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {one_line(str(progress))}\n".encode())
 

@@ -1,1 +1,1 @@
-"""A run as a value: options, settings, samples and jobs."""
+"""Run specs: options, settings, sample selection and jobs."""

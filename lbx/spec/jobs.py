@@ -1,6 +1,6 @@
-"""The questions of a run, the loaded model that answers them, and jobs of samples.
+"""Agendas of runs, the loaded model that answers them, and jobs of samples.
 
-A job is large enough to find what prompts share, and holds all questions on a document.
+A job contains all questions about a document, and is large enough for prompts to share prefixes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def nothing_retrieved(_benchmark: Benchmark, _sample: Sample) -> Sequence[Chunk]
 
 @dataclass(frozen=True, slots=True)
 class Agenda:
-    """The questions of one run. It needs no model: the process that writes may not have one."""
+    """The questions of one run. It needs no model, because the writing process may not have one."""
 
     bundle: Bundle
     tasks: Sequence[Task]
@@ -41,7 +41,7 @@ class Agenda:
         return self.settings.iterations or self.benchmarks[task.benchmark].protocol.iterations
 
     def read_together(self, sample: Sample) -> str:
-        """Key of the text that prompts share: the document, or the question without one."""
+        """Key of the text that prompts share: the document, or the question if there is no document."""
         if sample.context and not self.settings.no_context:
             return sha256_text(sample.context)
         return self.benchmarks[sample.benchmark].cluster(sample, "") or str(sample.key)
@@ -58,12 +58,12 @@ class Agenda:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(Agenda):
-    """An agenda, and the loaded model that answers it.
+    """An agenda with the loaded model that answers it.
 
     Attributes:
-        row: the run's row in the results file, by the name that it has where the model is.
-        mode: which of the benchmarks' ways to ask.
-        chunks: a sample's retrieved chunks, in document order.
+        row: the run's row in the results file, under the name used in the model's process.
+        mode: prompting mode of the benchmarks.
+        chunks: returns a sample's retrieved chunks, in document order.
     """
 
     row: RunRow
@@ -77,41 +77,42 @@ class Work(Agenda):
         return self.row.run_id
 
     def prompt(self, sample: Sample) -> Prompt:
-        """A sample's first prompt in this run. Raises BundleError: the bundle lacks the template."""
+        """Return a sample's first prompt in this run. Raises BundleError if the bundle lacks the template."""
         benchmark = self.benchmarks[sample.benchmark]
         return benchmark.prompt(self.bundle, sample, self.mode, self.chunks(benchmark, sample))
 
     def read(self, key: SampleKey, prompt: Prompt) -> ReadPrompt:
-        """A prompt as this run's model reads it, and its text; drawn answers hang on the key's iteration.
+        """Convert a prompt to this model's request and text. The key's iteration determines the seed.
 
         Raises:
-            PromptError: it cannot be made to fit.
+            PromptError: the prompt cannot be made to fit.
         """
         return self.prompter.read(key, prompt, self.settings.sampling_for(prompt, key.iteration))
 
     def request(self, key: SampleKey, prompt: Prompt) -> Request:
-        """The same without its text."""
+        """Convert a prompt to this model's request; see ``read``."""
         return self.read(key, prompt).request
 
 
 def not_shared(backend: Backend, *, batching: bool) -> str | None:
-    """Why prompts share no computation, a clause; None if they do, or if the model does not run here."""
+    """Reason why prompts share no computation, as a clause; None if they do or if the model runs elsewhere."""
     return backend.sequences().traits.single_reason if batching and isinstance(backend, LocalBackend) else None
 
 
 Prepare = Callable[[], Sequence[Work]]
-"""Loads the model for all runs that are made together. It travels to other processes by its name: a function of a
-module, or a ``functools.partial`` of one."""
+"""Loads the model for all runs that are executed together. It is pickled by name for other processes, so it must be a
+function of a module or a ``functools.partial`` of one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingSample:
-    """One sample that is to be asked.
+    """A sample to ask.
 
     Attributes:
-        run: which of the runs that are made together it belongs to.
-        position: the sample's place in its task.
-        iterations: those that have no answer yet.
+        run: index of its run among the runs that are executed together.
+        position: the sample's position in its task.
+        iterations: iterations without an answer.
     """
 
     run: int
@@ -128,14 +129,14 @@ Job = Sequence[PendingSample]
 
 @dataclass(frozen=True, slots=True)
 class JobSize:
-    """When a job is large enough. It ends at the next document then.
+    """Thresholds from which a job ends at the next document.
 
     Attributes:
-        questions: prompts; all iterations of a sample count.
-        characters: of documents and questions, each sample's once. A token of a waiting prompt takes some 12 bytes, and
-            iterations share them.
-        most_characters: a job ends there, even within a document, which is then read again: 250 questions on one of
-            128,000 tokens, some 600 MB.
+        questions: number of prompts, including all iterations of a sample.
+        characters: total length of documents and questions, counted once per sample. A token of a waiting prompt takes
+            about 12 bytes, which iterations share.
+        most_characters: hard limit: a job ends even within a document, which is then read again. Equal to 250 questions
+            on a document of 128,000 tokens, or about 600 MB.
     """
 
     questions: int = 512
@@ -144,7 +145,7 @@ class JobSize:
 
     @classmethod
     def for_workers(cls, workers: int, total: int) -> JobSize:
-        """Smaller jobs for several processes, so that none is left with a long last one."""
+        """Make smaller jobs for several processes, to avoid a long last job in one of them."""
         if workers < 2:
             return cls()
         return cls(max(16, min(512, total // (8 * workers))), 8_000_000 // workers, 128_000_000 // workers)
@@ -156,12 +157,12 @@ def make_jobs(
     size: JobSize,
     found: Callable[[int], None] = lambda _run: None,
 ) -> Iterator[Job]:
-    """What is left to ask, in the data's order. Runs that are made together ask each sample one after the other.
+    """Yield jobs of unanswered samples in the data's order, asking each sample in all runs consecutively.
 
     Args:
         agendas: of runs over the same tasks of the same bundle.
-        done: of each, what has been answered or has failed.
-        found: told the run of each answer that is there already.
+        done: answered or failed samples of each run.
+        found: called with the run's index for each answer that already exists.
 
     Raises:
         BundleError: a data file is damaged.

@@ -1,4 +1,4 @@
-"""The spec of a run as a value: checked when it is made, and stored as JSON."""
+"""Spec of a run as a value: validated on creation, stored as JSON."""
 
 import functools
 import json
@@ -32,7 +32,7 @@ _output = functools.partial(Option, "Output")
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ChoosingOptions:
-    """The model and the choice of samples."""
+    """Options for the model and the choice of samples."""
 
     bundle: Annotated[
         str, _asked("The folder that `lbx unpack` made.", "DIR", ("--bundle", "-b"), path=True, judges=True)
@@ -159,7 +159,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
             raise UsageError("A run needs tasks.", fix="Give benchmarks or tasks; `lbx tasks` lists what a bundle has.")
         key_values("--metadata", self.metadata)
         self.retrieval.check()
-        _ = self.choice, self.kinds  # each is checked as it is made
+        _ = self.choice, self.kinds  # each is checked on creation
 
     @property
     def settings(self) -> RunSettings:
@@ -168,7 +168,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
 
     @property
     def kinds(self) -> list[tuple[str | None, RunSettings]]:
-        """Name and settings of each of the runs that are made together."""
+        """Name and settings of each of the runs that are executed together."""
         if not self.both_kinds:
             return [(self.name, self.settings)]
         if self.thinking is not None:
@@ -185,15 +185,15 @@ class RunSpec(AskingOptions, ChoosingOptions):
         return SampleChoice(self.limit, self.documents, self.sample, self.seed, self.ids)
 
     def carried(self, folder: Path, seen_as: str) -> Self:
-        """The spec for shards: what it reads beside bundle and model is copied into their folder.
+        """Make a spec for shards, copying its input files other than bundle and model into their folder.
 
         Args:
-            seen_as: the folder's path on their machines.
+            seen_as: the folder's path on the shards' machines.
         """
         return self
 
     def settled(self) -> Self:
-        """The spec with absolute paths, for a process in another folder that sees the same files."""
+        """Return the spec with absolute paths, for a process in another folder that sees the same files."""
         from lbx.backends.weights import full_path
 
         embedding = None if self.embedding is None else full_path(self.embedding)
@@ -207,7 +207,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
     def retrieval(self) -> Retrieval:
         return Retrieval(self.rag, self.retriever, self.chunk_words, self.chunk_tokens, self.threads)
 
-    if not TYPE_CHECKING:  # to a checker the fields are the parameters
+    if not TYPE_CHECKING:  # for type checkers, the fields are the parameters
 
         def __new__(cls, **values: object) -> Self:
             fields = fields_of(cls)
@@ -221,20 +221,20 @@ class RunSpec(AskingOptions, ChoosingOptions):
         return {_MARK: FORMAT, **{name: value for name, (value, default) in values.items() if value != default}}
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write to a file that ``read`` reads."""
+        """Write a file for ``read``."""
         text = json.dumps(self.to_json(), ensure_ascii=False, indent=1)
         with answer_file(Path(path)) as file:
             file.write(f"{text}\n".encode())
 
     @classmethod
     def from_json(cls, values: object, source: str) -> "RunSpec":
-        """From what ``to_json`` gave.
+        """Make a spec from the values of ``to_json``.
 
         Args:
-            source: where they come from, for messages.
+            source: origin of the values, for messages.
 
         Raises:
-            UsageError: they are no spec, or one of a newer lbx.
+            UsageError: the values are not a spec, or belong to a newer lbx.
         """
         if not isinstance(values, Mapping) or _MARK not in values:
             raise UsageError(f"{source} is not the spec of a run: it has no {_MARK!r}.", fix=_FIX)
@@ -256,16 +256,16 @@ class RunSpec(AskingOptions, ChoosingOptions):
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "RunSpec":
-        """From a JSON file.
+        """Read a spec from a JSON file.
 
         Raises:
-            UsageError: it cannot be read, or is no spec.
+            UsageError: the file cannot be read or is not a spec.
         """
         return cls.from_json(read_values(Path(path)), str(path))
 
 
 def read_values(path: Path) -> object:
-    """Content of a spec file. Raises UsageError: it cannot be read, or is no JSON."""
+    """Read the content of a spec file. Raises UsageError if it cannot be read or is not JSON."""
     try:
         return json.loads(read_input(path, SMALL))
     except OSError as exc:
@@ -275,7 +275,7 @@ def read_values(path: Path) -> object:
 
 
 def _tuple(value: object, between: str | None = None) -> object:
-    """One text or several as a tuple; other values are left to the check."""
+    """Convert one or several texts to a tuple; other values are left to the check."""
     texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
     if between is None or not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):
         return texts

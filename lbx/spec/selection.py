@@ -1,8 +1,8 @@
-"""The selected samples of each task, from the options that select them.
+"""Selection of samples of each task, from the options.
 
 A document is named by the SHA-256 of its text, and ``--sample`` draws documents in the order of the SHA-256 of seed and
-name. So what is drawn is the same on every machine and Python, a smaller N draws a part of what a larger one does, and
-tasks that ask about the same documents draw the same ones first.
+name. So the draw is the same on every machine and Python version, a smaller N draws a subset of a larger one, and tasks
+with the same documents draw the same ones first.
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ from lbx.spec.settings import SampleChoice
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Places of samples in their tasks' data.
+    """Positions of selected samples in their tasks' data.
 
     Attributes:
-        places: {task's full name: places, from 0}; a task that is not in it has none. None: every sample.
+        places: {full name of a task: positions, from 0}; missing tasks have no selected samples. None: every sample.
     """
 
     places: Mapping[str, AbstractSet[int]] | None = None
 
     def count(self, task: Task) -> int:
-        """Number of selected samples of the task."""
         return task.samples if self.places is None else len(self.places.get(task.full_name, ()))
 
     def of(self, task: Task, samples: Iterator[Sample]) -> Iterator[tuple[int, Sample]]:
-        """The task's chosen samples with their places; nothing behind the last one is read.
+        """Yield the task's selected samples with their positions, reading no further than the last one.
 
         Args:
-            samples: all of the task's, in the data's order.
+            samples: all samples of the task, in the data's order.
         """
         if self.places is None:
             yield from enumerate(samples)
@@ -53,7 +52,7 @@ class Selection:
         return Selection({task: frozenset(self.places[task] & other.places[task]) for task in both})
 
     def first(self, tasks: Sequence[Task], count: int) -> Selection:
-        """The first ``count`` of each task."""
+        """Select the first ``count`` samples of each task."""
         if self.places is None:
             return Selection({task.full_name: frozenset(range(min(count, task.samples))) for task in tasks})
         return Selection({task: frozenset(sorted(places)[:count]) for task, places in self.places.items()})
@@ -65,10 +64,10 @@ EVERYTHING = Selection()
 def select_samples(
     choice: SampleChoice, bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]
 ) -> Selection:
-    """What a choice means in this bundle. The data is read where more than a number of samples is wanted.
+    """Resolve a choice in this bundle. The data is read unless the choice is only a number of samples.
 
     Raises:
-        UsageError: a name of ``ids`` is no sample of these tasks.
+        UsageError: a name in ``ids`` is not a sample of these tasks.
         BundleError: a data file is damaged.
     """
     if choice.everything:
@@ -85,7 +84,7 @@ def select_samples(
 
 
 def _documents(samples: Iterable[Sample]) -> dict[str, list[int]]:
-    """{document: positions of its samples}, in the data's order. A question without a document is its own."""
+    """{document: positions of its samples}, in the data's order. A question without a document forms its own."""
     places: dict[str, list[int]] = {}
     for place, sample in enumerate(samples):
         name = sha256_text(sample.context) if sample.context else str(sample.key)
@@ -94,7 +93,7 @@ def _documents(samples: Iterable[Sample]) -> dict[str, list[int]]:
 
 
 def _of_documents(documents: Mapping[str, Sequence[int]], choice: SampleChoice) -> Iterator[int]:
-    """Positions of the documents that --documents or --sample selects."""
+    """Positions of the samples of documents that --documents or --sample selects."""
     if choice.documents is not None:
         for places in islice(documents.values(), choice.documents):
             yield from places
@@ -131,7 +130,7 @@ def _named(ids: Sequence[str], bundle: Bundle, tasks: Sequence[Task], benchmarks
 
 
 def _parts(name: str, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]) -> tuple[str, str]:
-    """("benchmark/task", "sample_id") of a full name, ("", name) of a bare one, which may hold slashes itself."""
+    """Split a full name into ("benchmark/task", "sample_id"), a bare one (it may contain slashes) into ("", name)."""
     benchmark, _, rest = name.partition("/")
     task, _, sample_id = rest.partition("/")
     if benchmark not in benchmarks or not sample_id:

@@ -1,4 +1,4 @@
-"""Settings of a run, its choice of samples and its way to retrieve chunks, each checked when it is made."""
+"""Settings of a run, its choice of samples and its retrieval options, each validated on creation."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from lbx.base.run_options import ASKING, EFFORTS, MODES, AskingOptions
 from lbx.retrieval import BM25, BM25_CHARACTERS
 
 LONG_WINDOW = 262_144
-"""A context window from which on a reasoning budget is 32k tokens instead of 8k."""
+"""Minimum context window for a reasoning budget of 32k tokens instead of 8k."""
 _ALWAYS = ("sampling", "model_sampling", "chat", "seed")
 
 
 @dataclass(frozen=True)
 class RunSettings(AskingOptions):
-    """The settings of a run. Two with equal settings on the same model and bundle are the same run.
+    """Settings of a run. Equal settings with the same model and bundle identify the same run.
 
     Attributes:
-        model_sampling: what the model's makers recommend, from the card's [sampling] table or the model's files; None
-            where neither has any.
-        stop: the card's strings that end an answer, beside the benchmark's own.
-        retriever: which retriever finds the chunks of ``rag``.
+        model_sampling: recommendation of the model's makers, from the card's [sampling] table or the model's files;
+            None if both lack it.
+        stop: the card's strings that end an answer, in addition to the benchmark's own.
+        retriever: identity of the retriever that finds the chunks of ``rag``.
 
     Raises:
         UsageError: a value is of the wrong type, out of range, or excludes another one.
@@ -58,27 +58,26 @@ class RunSettings(AskingOptions):
 
     @property
     def thinks(self) -> bool:
-        """Whether the model is asked to reason; a budget or an effort asks, too."""
+        """Whether the model is asked to reason, which a budget or an effort implies."""
         return bool(self.thinking or self.thinking_tokens or self.reasoning_effort)
 
     def mode(self, context_window: int) -> Mode:
-        """The options as benchmarks take them."""
+        """Prompting options in the form that benchmarks take."""
         modes = {name: getattr(self, name) for name in MODES}
         return Mode(
             **modes, thinking=self.thinks, thinking_tokens=self.thinking_tokens or 0, context_window=context_window
         )
 
     def reasoning_budget(self, context_window: int) -> int:
-        """Tokens for reasoning apart from the answer; 0 where the model is not asked to reason.
+        """Tokens for reasoning, in addition to the answer; 0 if the model is not asked to reason.
 
-        Without --thinking-tokens 8k, for long windows 32k, but never more than a quarter of the window.
+        The default of --thinking-tokens is 8k, or 32k for long windows, but never more than a quarter of the window.
         """
         if not self.thinks:
             return 0
         return self.thinking_tokens or min(32_768 if context_window >= LONG_WINDOW else 8_192, context_window // 4)
 
     def sampling_for(self, prompt: Prompt, iteration: int) -> Sampling:
-        """Sampling of the answer to one prompt."""
         recommended = self.model_sampling
         if self.sampling == "model":
             chosen = recommended or Sampling()
@@ -89,21 +88,22 @@ class RunSettings(AskingOptions):
         return replace(chosen, seed=self.seed + iteration)
 
     def to_json(self) -> dict[str, Any]:
-        """For ``runs.settings``: values other than the defaults, and the sampling that some benchmarks take."""
+        """Values for ``runs.settings``: differences from the defaults, and the sampling that some benchmarks take."""
         plain = {field.name: field.default for field in fields(self)}
         return {name: value for name, value in asdict(self).items() if name in _ALWAYS or value != plain[name]}
 
 
 @dataclass(frozen=True, slots=True)
 class SampleChoice:
-    """What --limit, --documents, --sample, --seed and --ids say; nothing means every sample.
+    """Choice of samples by --limit, --documents, --sample, --seed and --ids; every sample by default.
 
     Attributes:
-        limit: the first so many samples of each task; ``documents`` and ``sample`` choose among these.
-        documents: the first so many documents of each task, with all their questions.
-        sample: documents of each task, drawn at random and with all their questions, until they have so many samples.
-        seed: of ``sample``.
-        ids: samples by name: "sample_id", of whatever task, or "benchmark/task/sample_id".
+        limit: number of first samples of each task; ``documents`` and ``sample`` choose among these.
+        documents: number of first documents of each task, with all their questions.
+        sample: number of samples of each task: documents are drawn at random, with all their questions, until
+            they reach it.
+        seed: for ``sample``.
+        ids: samples by name: "sample_id", in any task, or "benchmark/task/sample_id".
 
     Raises:
         UsageError: two of them exclude each other.
@@ -129,12 +129,12 @@ class SampleChoice:
 
 
 class Retrieval(NamedTuple):
-    """What --rag, --retriever, --chunk-words, --chunk-tokens and --threads say.
+    """Options --rag, --retriever, --chunk-words, --chunk-tokens and --threads.
 
     Attributes:
-        best: so many chunks stand in place of the document; 0 means the document.
+        best: number of chunks that replace the document; 0 means the document.
         retriever: "bm25", "bm25-characters", or the card of an embedding model.
-        words, tokens: of a chunk; None for both as the family's authors have it.
+        words, tokens: chunk size; None for both uses the size of the benchmark family's authors.
         threads: of the embedding model.
     """
 
@@ -149,7 +149,7 @@ class Retrieval(NamedTuple):
         return self.retriever not in (BM25, BM25_CHARACTERS)
 
     def check(self) -> None:
-        """Raise UsageError if a way to retrieve is given without --rag, or two sizes of chunks."""
+        """Raise UsageError if a retrieval option is given without --rag, or if two chunk sizes are given."""
         for option, value in (
             ("--retriever", self.retriever != BM25),
             ("--chunk-words", self.words),

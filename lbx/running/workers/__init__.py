@@ -1,1 +1,1 @@
-"""Several processes that hold the model, under one that writes."""
+"""Worker processes that run the model for one writing process."""

@@ -1,4 +1,4 @@
-"""Cores and GPUs of each of several worker processes."""
+"""Assignment of cores and GPUs to worker processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One worker's part of the machine.
+    """A worker's part of the machine.
 
     Attributes:
         cores: numbers of the CPUs that it may run on.
@@ -35,14 +35,14 @@ class Share:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables that tell a process its share."""
+        """Environment variables that limit a process to its share."""
         return {CPU_COUNT: str(self.cpu_count)} | ({} if self.gpus is None else {VISIBLE: self.gpus})
 
 
 def share_out(workers: int) -> list[Share]:
-    """Deal this process's cores and GPUs out: neighbours together, so that a worker stays on its NUMA node.
+    """Divide this process's cores and GPUs among workers, with neighbours together so that each stays on a NUMA node.
 
-    Fewer cores than workers are shared; so are fewer GPUs.
+    With fewer cores or GPUs than workers, workers share them.
     """
     near, usable, gpus = _cores_by_nearness(), range(usable_cpu_count()), _gpus()
     return [
@@ -56,7 +56,7 @@ def share_out(workers: int) -> list[Share]:
 
 
 def _part(things: Sequence[T], number: int, parts: int) -> Sequence[T]:
-    """Part ``number`` of ``count`` nearly equal parts; a single item if there are too few for all."""
+    """Return part ``number`` of nearly equal parts; a single item if there are fewer items than parts."""
     if len(things) < parts:
         return things[number % len(things) :][:1]
     return things[len(things) * number // parts : len(things) * (number + 1) // parts]
@@ -77,13 +77,13 @@ def _nodes() -> list[tuple[int, list[int]]]:
 
 
 def _cpu_list(text: str) -> list[int]:
-    """Numbers of a list as the kernel writes them: "0-3,8"."""
+    """Parse a CPU list in the kernel's format: "0-3,8"."""
     ranges = (part.partition("-") for part in text.strip().split(",") if part.strip())
     return [cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1)]
 
 
 def _physical_core(cpu: int) -> int:
-    """First of the hardware threads of a core."""
+    """First hardware thread of a core."""
     try:
         return _cpu_list(read_input(_CPUS / f"cpu{cpu}/topology/thread_siblings_list", SMALL).decode())[0]
     except (OSError, ValueError, IndexError):
@@ -91,7 +91,7 @@ def _physical_core(cpu: int) -> int:
 
 
 def _gpus() -> list[str]:
-    """GPUs that CUDA would use: from the environment, or each device file. No CUDA library is loaded."""
+    """List the GPUs that CUDA would use, from the environment or the device files, without loading a CUDA library."""
     listed = os.environ.get(VISIBLE)
     if listed is not None:
         return [name.strip() for name in listed.split(",") if name.strip()]

@@ -1,7 +1,7 @@
-"""Several worker processes under one writer: each holds the model, on its own cores or GPU.
+"""Pool of worker processes for one writer: each loads the model, on its own cores or GPU.
 
-A worker that dies costs no answer that it has given. What it was asked is asked again, prompt by prompt; a prompt that
-was asked alone when two workers died is a failed sample, and the run goes on with a new worker.
+When a worker dies, its finished answers are kept and the rest of its job is asked again, prompt by prompt. A prompt
+that was the only one in progress at two deaths becomes a failed sample, and the run continues with a new worker.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ T = TypeVar("T")
 log = logging.getLogger("lbx")
 
 _MOST_DEATHS = 4
-"""So many in a row, without an answer between them, are no accident of one prompt."""
+"""Consecutive deaths, without an answer in between, that cannot be caused by a single prompt."""
 
 _ALONE = 2
-"""A prompt that was asked alone when its worker died, so often, is what killed it; once may be chance."""
+"""Deaths after which a prompt that was in progress by itself is considered their cause; one death may be chance."""
 
 _PATIENCE_S = 10.0
 
@@ -45,17 +45,17 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 from lbx.running.workers.worker import main
 main()
 """
-"""Signals that reach every process of a job are the parent's to answer, from a worker's first moment on."""
+"""Signals sent to every process of a job: the parent handles them, so workers ignore them from the start."""
 
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """One process, and what it is doing.
+    """A process and its state.
 
     Attributes:
-        job: what it was told to ask; None where it has nothing to do.
+        job: current job; None if idle.
         left: {index of the item: iterations without an answer}.
-        asking: what a careful worker was asking when it was last heard of.
+        asking: (index, iteration) that a careful worker last reported to be in progress.
     """
 
     number: int
@@ -77,7 +77,7 @@ class _Worker:
         return [item.only(self.left[index]) for index, item in items if self.left[index]]
 
     def end(self) -> int:
-        """Stop the process; returns its exit code as ``subprocess`` has it."""
+        """Stop the process; returns its exit code as in ``subprocess``."""
         self.pipe.close()
         self.process.kill()
         return self.process.wait()
@@ -87,11 +87,11 @@ class WorkerPool:
     """Worker processes. Use it as a context manager.
 
     Args:
-        prepare: what each of them loads.
-        size: how many there are.
+        prepare: loads the model in each worker.
+        size: number of workers.
 
     Raises:
-        LbxError: what the first worker's ``prepare`` raised.
+        LbxError: raised by ``prepare`` in the first worker.
         BackendError: the first worker died before its model was loaded.
     """
 
@@ -105,7 +105,8 @@ class WorkerPool:
         self._proven: set[int] = set()  # numbers of workers that have once been ready
         self.rows: tuple[RunRow, ...] = ()
         try:
-            # Alone first: what is wrong with the model is said once, and the others find its file in memory.
+            # Start the first worker by itself: problems with the model are reported once, and its file is then in
+            # memory for the others.
             first = self._start(0)
             self._hear_first(first)
             for number in range(1, size):
@@ -125,11 +126,11 @@ class WorkerPool:
         return [worker.process.pid for worker in self._workers]
 
     def call(self, function: Callable[[Sequence[Work]], T]) -> T:
-        """What a function of the works returns, in one of the workers.
+        """Call a function with the works in one of the workers and return its result.
 
         Raises:
-            LbxError: what it raised.
-            BackendError: workers die of it, one after the other.
+            LbxError: raised by the function.
+            BackendError: the call kills one worker after the other.
         """
         while True:
             worker = next((one for one in self._workers if one.ready), self._workers[0])
@@ -153,10 +154,10 @@ class WorkerPool:
     def ask(
         self, jobs: Iterator[Job], computed: Callable[[int], None]
     ) -> Iterator[tuple[PendingSample, GenerationRow]]:
-        """Deal jobs out and yield answers as they come (see ``lbx.running.answering.Asker``).
+        """Distribute jobs and yield answers as they arrive (see ``lbx.running.answering.Asker``).
 
         Raises:
-            LbxError: what a worker cannot go on after, such as a model server that is gone.
+            LbxError: a worker cannot continue, for example because a model server is gone.
             BackendError: workers die one after the other.
         """
         more = True
@@ -182,7 +183,6 @@ class WorkerPool:
                     yield from self._hear(worker, computed)
 
     def close(self) -> None:
-        """End all workers, busy ones included."""
         for worker in self._workers:
             with suppress(OSError, TimeoutExpired):
                 if worker.ready and worker.job is None:
@@ -200,13 +200,13 @@ class WorkerPool:
             *arguments,
             pass_fds=[theirs.fileno()],
             stdin=DEVNULL,
-            process_group=0,  # a terminal's Ctrl-C goes to the parent alone
+            process_group=0,  # a terminal's Ctrl-C reaches only the parent
             env={**os.environ, **share.environment},
         )
         theirs.close()
         worker = _Worker(number, process, ours)
         self._workers.append(worker)
-        with suppress(BrokenPipeError, ConnectionResetError):  # one that is dead already shows when it is heard
+        with suppress(BrokenPipeError, ConnectionResetError):  # a dead worker is detected when its pipe is read
             ours.send(self._prepare)
         return worker
 
@@ -221,7 +221,7 @@ class WorkerPool:
         self._proven.add(worker.number)
 
     def _refuse_other_model(self, rows: Sequence[RunRow]) -> None:
-        """The answers of a run come from one model, computed in one way."""
+        """Ensure that all answers of a run come from one model, computed in one way."""
         for mine, other in zip(self.rows, rows, strict=True):
             if names := unequal(mine.settings, other.settings):
                 theirs, here = other.settings, mine.settings
@@ -240,11 +240,10 @@ class WorkerPool:
         )
 
     def _give(self, worker: _Worker, job: Job, *, careful: bool) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):  # what is left of its job shows when it is heard
+        with suppress(BrokenPipeError, ConnectionResetError):  # the rest of its job is requeued when its pipe is read
             worker.give(job, careful=careful)
 
     def _hear(self, worker: _Worker, computed: Callable[[int], None]) -> Iterator[tuple[PendingSample, GenerationRow]]:
-        """Handle a worker's message."""
         try:
             message = worker.pipe.recv()
         except (EOFError, ConnectionResetError):
@@ -276,7 +275,7 @@ class WorkerPool:
         """Replace a dead worker and requeue its job."""
         how = _how(worker.end())
         if worker.number not in self._proven and len(self._workers) > 1:
-            self._dismiss(worker, f"{how} while it loaded the model")  # there may be no room for so many copies
+            self._dismiss(worker, f"{how} while it loaded the model")  # memory may not suffice for all copies
             return
         self._workers.remove(worker)
         self._deaths += 1
@@ -302,7 +301,7 @@ class WorkerPool:
         self._start(worker.number)
 
     def _killer(self, item: PendingSample, iteration: int, how: str) -> GenerationRow:
-        """The row of a prompt that kills workers."""
+        """Make the failed row of a prompt that kills workers."""
         error = BackendError(f"The worker process that asked this {how}.", fix=_FIX)
         return GenerationRow(
             self.rows[item.run].run_id,
@@ -312,7 +311,7 @@ class WorkerPool:
         )
 
     def _dismiss(self, worker: _Worker, why: str) -> None:
-        """Continue without a worker that never got ready."""
+        """Continue without a worker that never became ready."""
         worker.end()
         self._workers.remove(worker)
         log.info(f"Worker {worker.number + 1} {why}. The run goes on with {len(self._workers)}.")
@@ -325,14 +324,14 @@ _FIX = (
 
 
 def _receive(pipe: Connection) -> Any:
-    """The next message but log lines, which are logged."""
+    """Receive the next message, logging any log lines before it."""
     while isinstance(message := pipe.recv(), Logged):
         log.info(message.text)
     return message
 
 
 def _how(code: int) -> str:
-    """How a process ended, as the end of a sentence."""
+    """Describe the end of a process, as the end of a sentence."""
     if code < 0:
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
         return f"was killed ({name})"

@@ -1,6 +1,6 @@
-"""A worker process: a loaded model without a results file, which answers jobs.
+"""Worker process: runs jobs with a loaded model, without a results file.
 
-Its only tie is one pipe to the process that writes. When that one ends, however it ends, so does this one.
+It communicates through one pipe with the writing process, and ends when that process ends for any reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """To a worker: a job. ``careful`` asks one prompt at a time, and says each before it does."""
+    """Job for a worker. ``careful`` asks one prompt at a time, announcing each first."""
 
     job: Job
     careful: bool
@@ -42,7 +42,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """To a worker: a function of its works; its result is returned."""
+    """Call of a function with the works; the worker returns its result."""
 
     function: Callable[[Sequence[Work]], Any]
 
@@ -57,7 +57,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer to the item of this index."""
+    """Answer to the item with this index."""
 
     index: int
     row: GenerationRow
@@ -72,15 +72,13 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The job or call is over."""
+    """The job or call is finished."""
 
     result: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A log line of the worker."""
-
     text: str
 
 
@@ -92,16 +90,16 @@ class Failed:
 
 
 def main() -> None:
-    """What the process runs. Its arguments: the parent's process id, the pipe's file descriptor, its cores, its number.
+    """Run a worker process. Arguments: the parent's process id, the pipe's file descriptor, its cores, its number.
 
-    All workers load the same model: only the first one, number 0, says what is worth knowing about that.
+    All workers load the same model, so only worker 0 logs notes about it.
     """
     parent, descriptor, number = (int(sys.argv[place]) for place in (1, 2, 4))
     cores = [int(core) for core in sys.argv[3].split(",")]
     _end_with(parent)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)  # before any library counts them
-    sys.stdout = sys.stderr  # the parent's standard output holds answers that scripts read
+    sys.stdout = sys.stderr  # scripts read answers from the parent's standard output
     pipe = Connection(descriptor)
     log = logging.getLogger("lbx")
     log.addHandler(_Sending(pipe))
@@ -109,21 +107,21 @@ def main() -> None:
     try:
         _serve(pipe, log)
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # the parent has gone
+        pass  # the parent has ended
     except LbxError as exc:
         pipe.send(Failed(exc))
 
 
 def _end_with(parent: int) -> None:
-    """Ask the kernel: a worker in a long computation would not notice for hours."""
+    """Ask the kernel to end this process with its parent: a worker in a long computation would not notice for hours."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before we asked
+    if os.getppid() != parent:  # the parent ended before the request
         os._exit(1)
 
 
 class _Sending(logging.Handler):
-    """Forwards log records to the process that writes."""
+    """Forwards log records to the writing process."""
 
     def __init__(self, pipe: Connection) -> None:
         super().__init__()
@@ -164,7 +162,7 @@ def _ask(pipe: Connection, works: Sequence[Work], job: Sequence[PendingSample], 
 
 
 class _Teller:
-    """Reports computed tokens a few times a second."""
+    """Reports computed tokens a few times per second."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe

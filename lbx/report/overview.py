@@ -27,7 +27,7 @@ from lbx.store import Store, Table
 REPORTS_READ = ("leaderboard", "paper", *BOARDS, "length_curve")
 """Reports with rows on the screen; their options apply to it."""
 SCREEN = 60
-"""Lines of a screen."""
+"""Height of the screen in lines."""
 
 _WIDTH = 80
 _SHARES = ((20, 20), (12, 12), (8, 8), (6, 6), (5, 4), (4, 3), (3, 3), (3, 2), (5, 0), (4, 0), (3, 0), (2, 0), (1, 0))

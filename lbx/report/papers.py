@@ -1,4 +1,4 @@
-"""The papers' tables: a row for each run, a column for each task, category or length, a table for each grouping.
+"""The papers' tables, one for each benchmark and grouping: a row for each run, columns of tasks, categories or lengths.
 
 The view ``paper`` has a row for each number, and benchmarks determine its position (``benchmarks.base.layout``). Curves
 by length (``ScoringRules.curves``) are added.

@@ -43,7 +43,7 @@ class Side:
         return {task: codes[starts_of(codes)].tobytes() for task, codes in columns.items()}
 
     def of(self, tasks: Iterable[str]) -> Side:
-        """Return the part on some tasks."""
+        """Return the part on some tasks, or the side itself for all of its tasks."""
         key = frozenset(tasks)
         if key == self.tasks.keys():
             return self

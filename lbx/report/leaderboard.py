@@ -1,6 +1,6 @@
-"""The report ``leaderboard``: runs in the order of what they surely have, each with the places that it may have.
+"""The report ``leaderboard``: runs ordered by score, each with its range of possible places.
 
-A run that answered less than 99% of what its bundle asks is placed as if the rest were wrong. Places come from the
+A run that answered less than 99% of its bundle's samples is placed as if the others were wrong. Places come from the
 paired tests of the report ``comparison``, or from the runs' own intervals if all pairs would take long. If answers are
 missing, no run is significantly better than another that these could lift above it.
 """
@@ -29,10 +29,10 @@ _SURELY = 0.05
 _Z = normal_quantile(1 - _SURELY / 2)
 _NEARLY = 0.999
 _MOST_COMPARED, _PAIR_OVERHEAD = 10_000_000, 1_000
-"""Largest number of compared answers; all pairs then take a few seconds."""
+"""Maximum number of compared answers; all pairs then take a few seconds."""
 
 
-# Samples that the score of a whole run counts; it may leave out some of the run's tasks.
+# Samples counted in the score of a whole run, which may leave out some of the run's tasks.
 _RUNS = """
     SELECT l.*, CASE WHEN t.is_known THEN coalesce(l.asked + t.unasked, t.scorable)::BIGINT END AS scorable_samples,
            t.done
@@ -47,7 +47,7 @@ _RUNS = """
     WHERE len($1) = 0 OR list_contains($1::VARCHAR[], l.run_id)
 """
 
-# Without a row in benchmark_results, as in a file of another program, the view has the mean of tasks.
+# Without a row in benchmark_results, as in files of other programs, the view computes the mean of tasks.
 _AVERAGED = """
     SELECT DISTINCT run_id, benchmark FROM group_scores SEMI JOIN benchmark_results USING (run_id, benchmark)
     WHERE "grouping" = 'overall'
@@ -55,7 +55,10 @@ _AVERAGED = """
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """The view's rows, ordered, with ``place``: "1", "1-3"; None of a run that no other one did the same tasks as."""
+    """Return the view's rows, ordered, with a column ``place``: "1" or "1-3".
+
+    ``place`` is None for a run without others on the same tasks.
+    """
     result = store.query(_RUNS, [list(query.runs)])
     rows = result.dicts()
     averaged = {*store.query(_AVERAGED).rows}
@@ -74,14 +77,17 @@ def table(store: Store, query: ReportQuery) -> Table:
 
 
 def standing(row: Mapping[str, Any]) -> float:
-    """What a run is ordered by: its score, or with too many answers missing what it has for sure."""
+    """Return a run's sort key: its score, or the lower bound of the score if too many answers are missing."""
     if row["score"] is None or math.isnan(row["score"]):
         return -1.0
     return _open_to(row, max(row["asked"] or 0, row["scorable_samples"] or 0))[0]
 
 
 def _open_to(row: Mapping[str, Any], whole: int) -> tuple[float, float]:
-    """From where to where the score may be over so many samples; with nearly all of them answered it is what it is."""
+    """Return the bounds of the score over ``whole`` samples.
+
+    Both equal the score if at least 99% of the samples are answered.
+    """
     answered, n_asked = row["answered"] or 0, row["asked"] or 0
     if not n_asked or None in (row["failed_as_0"], row["failed_as_1"]) or answered >= _ALL_OF_IT * whole:
         return float(row["score"]), float(row["score"])
@@ -91,10 +97,12 @@ def _open_to(row: Mapping[str, Any], whole: int) -> tuple[float, float]:
 def places(
     rows: Sequence[Mapping[str, Any]], paired: Mapping[tuple[int, int], float] | None = None
 ) -> list[str | None]:
-    """From 1 + the runs that are surely better to all but those that are surely worse (Holm, 5%).
+    """Return the range of each run's place.
+
+    It extends from 1 + the number of significantly better runs to all but the significantly worse ones (Holm, 5%).
 
     Args:
-        paired: the p of the paired test of each two runs, by their places among the rows.
+        paired: p of the paired test of each two runs, by their indices in ``rows``.
     """
     if len(rows) < 2:
         return [None] * len(rows)
@@ -116,7 +124,7 @@ def places(
 
 
 def _paired(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int], float] | None:
-    """The p of each two runs' averages, as the report ``comparison`` tests them; None of too many answers."""
+    """Return p of each two runs' averages, tested as in the report ``comparison``; None for too many answers."""
     pairs = list(combinations(range(len(rows)), 2))
     if not pairs or len(pairs) * (max(row["n"] for row in rows) + _PAIR_OVERHEAD) > _MOST_COMPARED:
         return None
@@ -133,14 +141,14 @@ def _paired(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, 
 
 
 def _perhaps_apart(rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.bool_]:
-    """Which of all pairs may be apart after correction: of 1,000 runs there are half a million, and few are.
+    """Return a mask of the pairs that may differ significantly after correction.
 
-    No t has less beyond a bound than the normal distribution. And where at most so many of all pairs can be apart, each
-    of them is corrected for at least the rest.
+    Of 1,000 runs there are half a million pairs, and few of them differ. The t distribution has heavier tails than the
+    normal distribution, and if at most k of m pairs can differ, Holm corrects each of them by at least m - k + 1.
     """
     scores = np.array([row["score"] or 0 for row in rows])
     errors = np.array([min(_error(row, end) for end in ("low", "high")) for row in rows])
-    with np.errstate(divide="ignore", invalid="ignore"):  # without an error, or of scores that are none
+    with np.errstate(divide="ignore", invalid="ignore"):  # for errors of 0, and NaN scores
         ratios = np.abs(scores[:, None] - scores) / np.hypot(errors[:, None], errors)
     pairs = len(rows) * (len(rows) - 1) // 2
     left, before = pairs, pairs + 1
@@ -152,8 +160,9 @@ def _perhaps_apart(rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.bool_]:
 
 
 def _p(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """Welch's test, by the runs' own standard errors and degrees of freedom; 1 where one of them has none, or where
-    answers are missing that could turn the two round.
+    """Return p of Welch's test, from the runs' own standard errors and degrees of freedom.
+
+    It is 1 if one of them is missing, or if missing answers could reverse the order.
     """
     upper, lower = (one, other) if (one["score"] or 0) > (other["score"] or 0) else (other, one)
     errors = _error(upper, "low"), _error(lower, "high")
@@ -167,7 +176,7 @@ def _p(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
 
 
 def _may_turn(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether answers are missing that could turn the order of two runs round."""
+    """Return whether missing answers could reverse the order of two runs."""
     upper, lower = (one, other) if (one["score"] or 0) > (other["score"] or 0) else (other, one)
     if upper["score"] is None or lower["score"] is None:
         return True
@@ -176,7 +185,10 @@ def _may_turn(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _error(row: Mapping[str, Any], end: str) -> float:
-    """The standard error; near 0 and 1, where it may even be 0, the one that the interval has on this side."""
+    """Return the standard error on one side of the score.
+
+    For Wilson intervals it comes from the interval: near 0 and 1 the standard error itself may be 0.
+    """
     if row.get("method") == "wilson" and row[end] is not None:
         return abs(float(row["score"] - row[end])) / _Z
     return row["se"] or 0.0

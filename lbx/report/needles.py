@@ -1,4 +1,4 @@
-"""The report ``needles``: how often a needle is found, by the length of its document and how deep it stands there."""
+"""The report ``needles``: how often needles are found, by document length and needle depth."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Cell = tuple[str, int, float]
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """The report's rows, one for each length and depth: of each task, then of the mean of tasks that have them all.
+    """Return a row for each length and depth: of each task, then of the mean of the tasks that have all of these.
 
-    Of every benchmark whose samples say in ``meta`` how deep their needle stands (``depth``, 0 to 1).
+    Includes every benchmark whose samples have a needle's depth in ``meta`` (``depth``, 0 to 1).
     """
     held = store.query("SELECT DISTINCT benchmark FROM samples WHERE json_exists(meta, '$.depth') ORDER BY ALL").rows
     names, benchmarks = named(store) if held else {}, [benchmark for (benchmark,) in held]
@@ -48,7 +48,7 @@ def _lines(benchmark: str, tasks: Tasks) -> Iterator[dict[str, Any]]:
     for task, held in lines.items():
         for cell, one in held.items():
             yield {"task": task, **_numbers(benchmark, cell, [one])}
-    # Words of one language and characters of another are no lengths of one axis.
+    # Words of one language and characters of another do not share an axis.
     for unit in dict.fromkeys(cell[0] for held in lines.values() for cell in held):
         alike = [held for held in lines.values() if any(cell[0] == unit for cell in held)]
         if len(alike) > 1:

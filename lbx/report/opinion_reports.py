@@ -1,4 +1,4 @@
-"""Reports of the opinions of judges and people."""
+"""Report definitions for judges and raters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def judge_notes(made: Table) -> list[str]:
     if any(row["many_errors"] for row in rows):
         notes.append("Many errors: more than 5% of the rounds hold no verdict; no win rate and no mean counts them.")
     cut: dict[tuple[object, ...], int] = {}
-    for row in rows:  # a judge's rows of a run: their sum, then its tasks and marks
+    for row in rows:  # the first row of a judge and a run is the total; its tasks and marks follow
         key = tuple(row[name] for name in ("judge_id", "benchmark", "run_id", "against_run_id"))
         cut[key] = max(row["n_cut"], cut.get(key, 0))
     if total := sum(cut.values()):

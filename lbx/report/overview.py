@@ -1,4 +1,4 @@
-"""A results file on one screen: who is ahead, what may have spoilt scores, what failed, and what shows more."""
+"""Overview of a results file on one screen: leaders, possible faults in scores, failures, and further commands."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from lbx.report.terminal import lines
 from lbx.store import Store, Table
 
 REPORTS_READ = ("leaderboard", "paper", *BOARDS, "length_curve")
-"""The reports of which the screen shows rows: they decide which options bear on it."""
+"""Reports with rows on the screen; their options apply to it."""
 SCREEN = 60
-"""Lines."""
+"""Height of the screen in lines."""
 
 _WIDTH = 80
 _SHARES = ((20, 20), (12, 12), (8, 8), (6, 6), (5, 4), (4, 3), (3, 3), (3, 2), (5, 0), (4, 0), (3, 0), (2, 0), (1, 0))
-"""How many runs of a benchmark the leaderboard has, and the averages; the first that fits is taken."""
+"""Numbers of runs in a benchmark's leaderboard and its averages; the first pair that fits is used."""
 _LONGEST_MESSAGE = 70
 _OF_EVERYTHING = ("overall", "average")
-"""What the papers call the average of everything."""
+"""Names of the overall average in papers."""
 _OFFICIAL = Column("official", "official", "number", interval=True)
 _FAILURES = r"""
     SELECT count(*) AS n, coalesce(any_value(g.error_type), '-') AS kind, min(g.error) AS message,
@@ -47,7 +47,7 @@ _FAILURES = r"""
 
 
 def sheets(store: Store, query: ReportQuery, results: Path) -> list[Sheet]:
-    """The parts of the screen, with as many runs of each benchmark as fit on it, the best first."""
+    """Return the parts of the screen, with the best runs of each benchmark, up to the screen's height."""
     board, paper = read(store, "leaderboard", query), labelled(store, read_paper(store, query))
     among = {row["run_id"] for row in board.dicts()}
     failures = list(_failures(store, query.runs, among))
@@ -69,7 +69,7 @@ def sheets(store: Store, query: ReportQuery, results: Path) -> list[Sheet]:
 
 
 def _best(board: Table, most: int) -> Sheet:
-    """The leaderboard with so many runs of each benchmark, in which order it has them."""
+    """Return the leaderboard with the first ``most`` runs of each benchmark."""
     at, seen = board.columns.index("benchmark"), Counter[str]()
     rows = []
     for row in board.rows:
@@ -88,8 +88,9 @@ def _first(averages: Sequence[Sheet], most: int) -> Iterator[Sheet]:
 
 
 def _averages(numbers: Table) -> list[Sheet]:
-    """The papers' averages, a table a benchmark, ordered by the overall one; the last ones go where there is no room.
-    The overall one is left out: the leaderboard has it.
+    """Return a table of the paper's averages for each benchmark, ordered by the overall average.
+
+    The overall average is omitted, as the leaderboard has it. The last columns are dropped on narrow screens.
     """
     made = []
     rows_of: dict[str, list[dict[str, Any]]] = {}
@@ -135,7 +136,7 @@ def _marks(guards: Table) -> Iterator[Sheet]:
 
 
 def _worst(rows: Iterable[Mapping[str, Any]], name: str) -> str:
-    """Where most are: a run's answers to a benchmark."""
+    """Describe the run and benchmark with the most marked answers."""
     by_place: dict[tuple[str, str, str], list[int]] = {}
     for row in rows:
         counts = by_place.setdefault((row["run_id"], row["label"], row["benchmark"]), [0, 0])
@@ -174,13 +175,13 @@ def _short(message: str) -> str:
 
 
 def _opinions(store: Store) -> list[str]:
-    """The reports of judges and people that the file has something for."""
+    """Return the names of the non-empty reports of judges and raters."""
     ((judged, rated),) = store.query("SELECT (SELECT count(*) FROM judges), (SELECT count(*) FROM ratings)").rows
     return [name for name, count in (("judge_results", judged), ("rating_results", rated)) if count]
 
 
 def _with_rows(store: Store, query: ReportQuery, board: Table, rows_of: Mapping[str, bool]) -> list[str]:
-    """The reports to look at next, of those that have something to show; ``rows_of`` says that of some."""
+    """Return the non-empty reports to read next; ``rows_of`` gives this for some reports."""
     rows = board.dicts()
     held = {row["benchmark"] for row in rows}
     boards = [name for name, one in BOARDS.items() if one.benchmark in held]
@@ -193,7 +194,6 @@ def _with_rows(store: Store, query: ReportQuery, board: Table, rows_of: Mapping[
 
 
 def _more(store: Store, board: Table, results: Path, views: Sequence[str]) -> Sheet:
-    """The commands that show more."""
     report = as_command("lbx", "report", results)
     notes = [f"More: {report} {' | '.join(views)}", f"A page: {report} --format html -o report.html"]
     if comparison := _comparison(store, board):
@@ -202,8 +202,9 @@ def _more(store: Store, board: Table, results: Path, views: Sequence[str]) -> Sh
 
 
 def _comparison(store: Store, board: Table) -> Sequence[str]:
-    """The report that compares the runs of the file, with the best one as the baseline where all pairs are too many;
-    () where the report would refuse them.
+    """Return the comparison report's arguments, with the best run as the baseline if there are many runs.
+
+    Returns () if the report would refuse to compare them.
     """
     runs = [run for (run,) in store.query("SELECT run_id FROM runs ANTI JOIN judges ON run_id = judge_id").rows]
     if len(runs) < 2 or not board.rows:

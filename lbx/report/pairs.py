@@ -1,4 +1,4 @@
-"""Which runs are compared, and whether they were asked alike."""
+"""Pairs of runs to compare, and checks that their prompts and settings match."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lbx.store.runs import runs_named
 from lbx.store.views import MODE_OF_RUN
 
 MOST_RUNS = 6
-"""All pairs of more of them are a table that nobody reads: a baseline is asked for."""
+"""Maximum number of runs without a baseline: the table of all pairs of more runs is unreadable."""
 
 
 def chosen_pairs(store: Store, query: ReportQuery) -> list[tuple[str, str]]:
-    """The baseline with each of the other runs, or without a baseline each run with each."""
+    """Pair the baseline with each other run, or all runs with each other without a baseline."""
     held = [
         row[0]
         for row in store.query(
@@ -38,17 +38,17 @@ def chosen_pairs(store: Store, query: ReportQuery) -> list[tuple[str, str]]:
 
 
 def run_named(store: Store, name: str) -> str:
-    """A run that is no judge, as ``runs_named`` knows it. Raises UsageError."""
+    """Resolve the name of a run that is not a judge, as ``runs_named`` does. Raises UsageError."""
     return runs_named(store, [name], judges=False)[0]
 
 
 def cautions_of(
     store: Store, pairs: Sequence[tuple[str, str]], sides: Mapping[tuple[str, str], Side], *, force: bool
 ) -> dict[tuple[str, str, str], str]:
-    """{(run, run, benchmark): why their numbers may not be comparable}, in words.
+    """Explain why the numbers of runs may not be comparable, by (run, run, benchmark).
 
     Raises:
-        UsageError: something is known to differ, and ``force`` does not say that this is known.
+        UsageError: Runs are known to differ, and ``force`` is false.
     """
     unlike = runs_unlike(store)
     bundles = dict(store.query("SELECT run_id, bundle_digest FROM runs").rows)
@@ -81,7 +81,7 @@ def cautions_of(
 
 
 def runs_unlike(store: Store) -> Callable[[str, str], list[str]]:
-    """What two runs of a file are known to differ in besides their model, in words."""
+    """Return a function that lists the known differences between two runs, apart from their model."""
     sql = f"SELECT run_id, bundle_digest, {MODE_OF_RUN} FROM runs r"  # noqa: S608 (our own names)
     runs = {run: (bundle, mode or "plain") for run, bundle, mode in store.query(sql).rows}
 
@@ -96,10 +96,13 @@ def runs_unlike(store: Store) -> Callable[[str, str], list[str]]:
 
 
 def _cut_otherwise(first: Side, second: Side) -> int | None:
-    """How many prompts that both tokenizers count alike were cut for one run only; None where nobody knows."""
+    """Count prompts that were cut for one run only, if the tokenizers agree on their lengths.
+
+    Returns None if token counts or cuts are unknown.
+    """
     a, b = first.marks.beside(second.marks)
     if any((marks < 0).any() for marks in (a.tokens, a.cut, b.tokens, b.cut)):
         return None
     if (a.tokens != b.tokens).any():
-        return 0  # other tokenizers: what fits into one window need not fit into the other
+        return 0  # different tokenizers: a prompt may fit into the window of only one
     return int((a.cut != b.cut).sum())

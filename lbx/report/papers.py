@@ -1,7 +1,7 @@
-"""The papers' tables: a row a run, a column a task, category or length, a table for each benchmark and grouping.
+"""The papers' tables, one for each benchmark and grouping: a row for each run, columns of tasks, categories or lengths.
 
-The view ``paper`` has the numbers, a row each; benchmarks place each of them (``benchmarks.base.layout``). Curves by
-length (``ScoringRules.curves``) are added.
+The view ``paper`` has a row for each number, and benchmarks determine its position (``benchmarks.base.layout``). Curves
+by length (``ScoringRules.curves``) are added.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ OPINION_TITLES = {
     "people_pairs": "people's win rates (percent)",
     "people_rating": "people's mean ratings",
 }
-"""{table of what judges and people say: its title}."""
+"""Titles of the tables of judges and raters."""
 
 
 def paper_of(benchmark: str) -> Paper:
-    """The tables of a benchmark's paper; a file from elsewhere may hold names that no benchmark has."""
+    """Return the layout of a benchmark's paper; empty for unknown benchmarks, which foreign files may contain."""
     known = BENCHMARKS.get(benchmark)
     return known.paper if known else Paper()
 
 
 KEY = "key"
-"""Column of a number's ``NumberKey``, which no report shows."""
+"""Column of a number's ``NumberKey``, which reports omit."""
 
 
 def paper_numbers(store: Store, runs: Sequence[str]) -> Table:
-    """Rows of the view ``paper`` with the column ``KEY``, of some runs or of all."""
+    """Return rows of the view ``paper`` with the column ``KEY``, for some runs, or for all if ``runs`` is empty."""
     chosen = "WHERE list_contains(?::VARCHAR[], run_id)" if runs else ""
     order = "ORDER BY benchmark, part, place, position, line, run"
     found = store.query(f"FROM ({PAPER_NUMBERS}) {chosen} {order}", [list(runs)] if runs else [])
@@ -62,16 +62,16 @@ def paper_numbers(store: Store, runs: Sequence[str]) -> Table:
 
 
 def without_keys(table: Table) -> Table:
-    """The columns that reports show."""
+    """Drop the column ``KEY``."""
     at = list(table.columns).index(KEY)
     return Table([*table.columns[:at], *table.columns[at + 1 :]], [(*row[:at], *row[at + 1 :]) for row in table.rows])
 
 
 def completed(table: Table, curves: Callable[[str], Curves] = lambda _: {}) -> Table:
-    """Numbers of papers with their positions ("table", "row", "column"; NULL: nowhere), and the papers' curves.
+    """Add positions ("table", "row", "column"; NULL: not in the paper) and the papers' curves to numbers of papers.
 
     Args:
-        curves: makes a benchmark's; it is asked where there are numbers of their tasks.
+        curves: Function that computes a benchmark's curves; called only if numbers of their tasks exist.
     """
     names = ["table", "row", "column"]
     rows = table.dicts()
@@ -90,7 +90,7 @@ def _place(key: NumberKey) -> Place | None:
 
 
 def _curve_numbers(rows: Iterable[Mapping[str, Any]], curves: Callable[[str], Curves]) -> Iterator[dict[str, Any]]:
-    """Of runs that have an official number of every task in their curve: a part of the answers has none of its own."""
+    """Yield curves of runs with an official number for every task of the curve, that is, of complete runs."""
     official: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = {}
     for row in rows:
         key: NumberKey = row[KEY]
@@ -119,7 +119,7 @@ _FAILED = """
 
 
 def failures(store: Store, table: Table) -> list[str]:
-    """What the official numbers of these rows leave out, a sentence for each run and benchmark."""
+    """Describe the failed samples that official numbers leave out, a sentence for each run and benchmark."""
     named = {
         (row["run_id"], row["benchmark"]): one_line(row["run"]) for row in table.dicts() if row["official"] is not None
     }
@@ -132,10 +132,10 @@ def failures(store: Store, table: Table) -> list[str]:
 
 
 def sheets(table: Table, further: Sequence[str] = ()) -> list[Sheet]:
-    """The tables of the completed rows: averages first, then tasks. The best of a column is marked in each.
+    """Return the papers' tables, averages first, with the best of each column marked.
 
     Args:
-        further: sentences that stand below the last one.
+        further: Notes below the last table.
     """
     rows = [row for row in table.dicts() if row["table"] is not None]
     tables: dict[tuple[str, str], list[dict[str, Any]]] = {
@@ -153,7 +153,7 @@ def _title(benchmark: str, table: str) -> str:
 
 
 def doubts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What is to be thought of the judges of these rows, a sentence each."""
+    """Return doubts about the judges of these rows, a sentence each."""
     return [f"{doubt}." for doubt in dict.fromkeys(row.get("fitness") for row in rows) if doubt]
 
 
@@ -191,7 +191,7 @@ def _best(
     found: Mapping[tuple[str, str, str, str], Mapping[str, Any]],
     before: int,
 ) -> Iterator[tuple[int, int]]:
-    """(row, column) of the best of each column and of what cannot be told from it, where there is a choice."""
+    """Yield (row, column) of each column's best score and of ties with it, if the column has several scores."""
     for at, column in enumerate(columns):
         for label in dict.fromkeys(key[0] for key in keys):
             scores = {

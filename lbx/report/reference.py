@@ -1,11 +1,11 @@
-"""Published figures, to set beside runs: those of the package, and CSV files in any of these shapes:
+"""Published figures for comparison with runs: the package's own, and CSV files in any of these layouts:
 
-    benchmark,model,LINE,LINE,...          a line of the report paper a column, empty or a figure
-    benchmark,model,task,score_percent     a task a line ("source" may stand beside)
+    benchmark,model,LINE,LINE,...          a column for each line of the report ``paper``; cells may be empty
+    benchmark,model,task,score_percent     a row for each task; an optional column "source"
 
-and what benchmarks add to these (``benchmarks.base.layout``). "source", "params", "context", "date", "type" and
-"window" say something of a model in all of them. Every other column of the first shape is a line; in the others, other
-columns are left alone.
+and the layouts that benchmarks add (``benchmarks.base.layout``). In all layouts the columns "source", "params",
+"context", "date", "type" and "window" describe the model. Every other column of the first layout is a line; the other
+layouts ignore further columns.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _ABOUT = ("params", "context", "date", "type", "window")
 _NO_LINES = frozenset({"benchmark", "model", "source", *_ABOUT})
 
 _OFF_BY = 0.5
-"""Points by which a mean may miss that of its parts, for rounding and for questions without an answer."""
+"""Tolerance in points between a mean and the mean of its parts: rounding, and questions without an answer."""
 
 
 class Figure(NamedTuple):
-    """A number as it was printed; ``unit`` is that of its last digit: 0.1 of "28.2"."""
+    """Number as printed; ``unit`` is the value of 1 in its last digit: 0.1 for "28.2"."""
 
     value: float
     unit: float
@@ -47,12 +47,12 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What somebody published of a model.
+    """Published figures of a model.
 
     Attributes:
-        source: where; "" where the file says nothing of that.
-        about: what else it says of the model: "params", "context", "date", "type", "window".
-        figures: by labels of the report paper (``number_label``), in its units.
+        source: Where the figures were published; "" if the file does not give it.
+        about: Details about the model: "params", "context", "date", "type", "window".
+        figures: Figures by label of the report ``paper`` (``number_label``), in its units.
     """
 
     benchmark: str
@@ -63,7 +63,7 @@ class Published:
 
     @property
     def doubt(self) -> str | None:
-        """Why these figures cannot all be right: a mean lies outside its own parts, or is not what they add up to."""
+        """Reason why the figures are inconsistent: a mean is outside the range of its parts, or is not their mean."""
         family = BENCHMARKS.get(self.benchmark)
         for mean, questions in family.published.means if family else ():
             parts = {number_label(key): count for key, count in questions.items()}
@@ -87,17 +87,18 @@ def _doubt(figures: Mapping[str, Figure], line: str, parts: Mapping[str, int]) -
 
 
 def published() -> list[Published]:
-    """What comes with the package."""
+    """Read the figures that ship with the package."""
     folders = [Path(inspect.getfile(type(BENCHMARKS[name]))).parent for name in sorted(BENCHMARKS)]
     files = [file for folder in folders if (file := folder / "published.csv").is_file()]
     return [one for file in files for one in _parsed(file.read_text("utf-8"), str(file))]
 
 
 def read_reference(path: Path) -> list[Published]:
-    """What a file has.
+    """Read a CSV file of published figures.
 
     Raises:
-        UsageError: the file cannot be read, has none of the shapes, or a figure in it is no number; names the line.
+        UsageError: The file cannot be read, has an unknown layout, or contains a figure that is not a number (names the
+            line).
     """
     try:
         return _parsed(read_input(path, SMALL).decode("utf-8-sig"), str(path))
@@ -131,7 +132,7 @@ def _about(row: Mapping[str, str]) -> dict[str, str]:
 def _figures(
     row: Mapping[str, str], columns: frozenset[str], shape: PublishedFigures | None, path: str
 ) -> Iterator[tuple[str, str, str]]:
-    """(model, line of the report, figure)."""
+    """Yield (model, line of the report, figure)."""
     model = row.get("model") or ""
     if columns >= _TASKS:
         source = row.get("source")
@@ -160,14 +161,14 @@ def _figure(text: str | None, name: str, line: int) -> Figure:
 
 
 def chosen(every: Iterable[Published], benchmarks: Collection[str] | None, models: Sequence[str]) -> list[Published]:
-    """Those of these benchmarks, of some models.
+    """Select published figures by benchmark and model.
 
     Args:
         benchmarks: None for all.
-        models: whose; each a part of the name, any case. All of them without any.
+        models: Parts of model names, in any case; all models if empty.
 
     Raises:
-        UsageError: no model's name has that part.
+        UsageError: No model's name contains one of the parts.
     """
     figures = [one for one in every if benchmarks is None or one.benchmark in benchmarks]
     for part in models:
@@ -180,17 +181,17 @@ def chosen(every: Iterable[Published], benchmarks: Collection[str] | None, model
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first of some names, and how many more there are."""
+    """Join the first names, and the number of omitted names."""
     each = list(dict.fromkeys(names))
     more = f" and {len(each) - _MOST_NAMES} more" if len(each) > _MOST_NAMES else ""
     return f"{', '.join(each[:_MOST_NAMES]) or 'none'}{more}"
 
 
 def table(store: Store | None, query: ReportQuery) -> Table:
-    """The report ``reference``: published figures of the benchmarks that the runs answer; of all without a store.
+    """Return the report ``reference``: published figures on the runs' benchmarks, or on all benchmarks without a store.
 
     Raises:
-        UsageError: a file cannot be read, or there is no such model.
+        UsageError: A file cannot be read, or no model matches.
     """
     rows = [
         (one.benchmark, line, one.model, figure.value, one.source, one.doubt)
@@ -201,7 +202,7 @@ def table(store: Store | None, query: ReportQuery) -> Table:
 
 
 def published_beside(store: Store | None, query: ReportQuery) -> list[Published]:
-    """Those of the files or, without any, of the package, on the benchmarks that the runs answer. Raises UsageError."""
+    """Return figures on the runs' benchmarks, from the query's files or else the package. Raises UsageError."""
     every = [one for path in query.references for one in read_reference(path)] if query.references else published()
     if store is None:
         return chosen(every, None, query.models)
@@ -211,7 +212,7 @@ def published_beside(store: Store | None, query: ReportQuery) -> list[Published]
 
 
 def beside(table: Table, every: Iterable[Published]) -> Table:
-    """The report ``paper`` with published models beside the runs, on the lines that the runs have."""
+    """Add published models to the report ``paper``, on the lines that the runs have."""
     shared = [name for name in ("benchmark", "line", "part", "place", "position", "key") if name in table.columns]
     rows = table.dicts()
     lines = {
@@ -228,5 +229,5 @@ def beside(table: Table, every: Iterable[Published]) -> Table:
 
 
 def starred(one: Published) -> str:
-    """A published model's name as it stands beside runs."""
+    """Return a published model's name for tables of runs: with an asterisk, and any doubt about its figures."""
     return f"{one.model}*" + (f" ({one.doubt})" if one.doubt else "")

@@ -1,4 +1,4 @@
-"""Tables as people and programs read them: on a terminal, as markdown, csv, json."""
+"""Formats of tables for files and programs: markdown, csv, json."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from lbx.report.sheets import Sheet, plain
 from lbx.store import Table
 
 _MARKDOWN = re.compile(r"`|<[a-z/!?]|&(?:#|\w+;)|\]\s*[(\[:]|\[\^|!\[|@[\w-]|://|www\.", re.IGNORECASE)
-"""What markdown makes links, pictures, HTML or notes of."""
+"""Text that markdown turns into links, pictures, HTML or footnotes."""
 _OPENS, _CLOSES = re.compile(r"(?<!\w)_+[^\s_]"), re.compile(r"[^\s_]_+(?!\w)")
-"""Underscores around words, of which it makes emphasis; within words they are none."""
+"""Underscores around words, which markdown turns into emphasis; those within words are literal."""
 
 
 def markdown(sheet: Sheet) -> str:
-    """A GitHub-flavoured table under a heading. Cells that would become more than text are code."""
+    """Render a GitHub-flavoured table under a heading. Cells with markup become code."""
     parts = [f"## {_escape(one_line(sheet.title))}"]
     if sheet.rows:
         rule = ["---" if column.kind == "text" else "---:" for column in sheet.columns]
@@ -45,10 +45,10 @@ def _escape(cell: str) -> str:
 
 
 def csv_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """The view's own columns and unrounded values, a line a piece; JSON and parquet have every text to the letter.
+    """Yield csv line by line, with the view's own columns and unrounded values.
 
-    Control characters are spelled out. A text that a spreadsheet would take for a formula has an apostrophe before it;
-    numbers are left alone, and what is none (NaN, infinity) is empty.
+    Control characters are escaped. Texts that spreadsheets would take for formulas get an apostrophe as a prefix.
+    Numbers are unchanged, and NaN and infinity are empty. JSON and parquet keep every text unchanged.
     """
     line = io.StringIO()
     writer = csv.writer(line, lineterminator="\n")
@@ -67,7 +67,7 @@ def _csv_cell(value: object) -> object:
 
 
 def json_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> Iterator[str]:
-    """An array of objects, a line a piece: with a line a value, Python would take ten times as long."""
+    """Yield an array of objects, one object a line: with one value a line, Python would take ten times as long."""
     encode = json.JSONEncoder(ensure_ascii=False).encode
     before = "[\n"
     for row in rows:
@@ -77,7 +77,7 @@ def json_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]], indent
 
 
 def json_of_tables(tables: Mapping[str, Table]) -> Iterator[str]:
-    """Several tables as an object of arrays."""
+    """Yield several tables as an object of arrays."""
     before = "{"
     for name, table in tables.items():
         yield f"{before}\n  {json.dumps(name)}: "

@@ -1,4 +1,4 @@
-"""The reports by name, and their rows."""
+"""Registry of reports, and functions that read their rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ON_A_PAGE = tuple(
         if report.page
     )
 )
-"""The reports of a whole page, in its order."""
+"""Reports on the page of a whole file, in its order."""
 
 MADE: Mapping[str, Callable[[Store, ReportQuery], Table]] = {
     "leaderboard": leaderboard.table,
@@ -69,11 +69,11 @@ MADE: Mapping[str, Callable[[Store, ReportQuery], Table]] = {
     "agreement": agreement.table,
     **{name: partial(boards.table, name=name) for name in boards.BOARDS},
 }
-"""What makes the rows that no query can."""
+"""Functions that compute the rows of reports that are not SQL queries."""
 
 
 def reports_of(view: str) -> list[str]:
-    """The reports that go by a name. Raises UsageError: there is none."""
+    """Resolve a report's name, or the common name of the boards. Raises UsageError if it is unknown."""
     if view == BOARD:
         return list(boards.BOARDS)
     if view not in REPORTS:
@@ -82,7 +82,7 @@ def reports_of(view: str) -> list[str]:
 
 
 def check_options(names: Collection[str], options: Iterable[str]) -> None:
-    """Raise UsageError: no report of these takes one of the options (``Report.takes``)."""
+    """Raise UsageError if an option applies to none of these reports (``Report.takes``)."""
     for option in options:
         takers = [name for name, report in REPORTS.items() if option in report.takes]
         if not {*takers} & {*names}:
@@ -93,18 +93,18 @@ def check_options(names: Collection[str], options: Iterable[str]) -> None:
 
 
 def of_numbers(names: Collection[str]) -> bool:
-    """Whether any of these reports shows numbers that runs' ends store."""
+    """Return whether any of these reports reads numbers stored at the end of runs."""
     return any(REPORTS[name].reads != "answers" for name in names)
 
 
 def read(store: Store | None, name: str, query: ReportQuery = ALL, among: Collection[str] = ()) -> Table:
-    """One report's rows, and what the runs that they name are called; ``reference`` can do without a store.
+    """Read a report's rows, with labels of its runs; only ``reference`` works without a store.
 
     Args:
-        among: runs that are shown beside these, as on a page.
+        among: Runs shown together with these, as on a page.
 
     Raises:
-        UsageError: there is no such run, or something else that is asked for.
+        UsageError: A run does not exist, or the report refuses the query.
     """
     if store is None:
         return reference.table(None, query)
@@ -120,7 +120,7 @@ def read(store: Store | None, name: str, query: ReportQuery = ALL, among: Collec
 
 
 def read_paper(store: Store, query: ReportQuery) -> Table:
-    """Rows of the report ``paper`` with the keys of their numbers, but without labels."""
+    """Read rows of the report ``paper`` with the keys of their numbers, but without labels."""
     table = paper_numbers(store, query.runs)
     if query.published:
         table = reference.beside(table, reference.published_beside(store, query))
@@ -138,7 +138,10 @@ def _query(name: str, runs: Sequence[str]) -> tuple[str, list[object]]:
 
 
 def write_parquet(store: Store, name: str, query: ReportQuery, path: Path) -> int:
-    """One report's rows in a parquet file, in the types of the view. Returns their number. Raises as ``read`` does."""
+    """Write a report's rows to a parquet file, in the types of the view, and return their number.
+
+    Raises UsageError as ``read`` does.
+    """
     if name in MADE or name == "paper":
         return export_rows(store, read(store, name, query), path)
     check_runs(store, query.runs)

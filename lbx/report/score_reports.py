@@ -1,4 +1,4 @@
-"""What is reported of runs and their scores: from which view, in which columns and order, shown how."""
+"""Report definitions for runs and their scores: views, columns, order and formats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lbx.base.columns import Column
 from lbx.base.marks import MARKS, WORST_FIRST
 from lbx.report.shapes import COVERAGE, PUBLISHED, Report
 
-if TYPE_CHECKING:  # the command line lists the reports, and does not load DuckDB
+if TYPE_CHECKING:  # the command line lists the reports without loading DuckDB
     from lbx.store import Table
 
 _WHO = (Column("model", "model"), Column("backend", "backend", rank=9), Column("mode", "mode", optional=True, rank=3))
@@ -30,7 +30,7 @@ _SCORES_WITH_MARKS = f"""
 
 
 def _any_of(*columns: str) -> Callable[[Mapping[str, Any]], bool]:
-    """Whether any of these is known of a row."""
+    """Return a predicate: a row has a value in any of these columns."""
     return lambda row: any(row.get(name) is not None for name in columns)
 
 

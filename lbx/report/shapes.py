@@ -1,4 +1,4 @@
-"""What a report is: its columns, how they are shown, and what can be asked of it."""
+"""Definitions of reports (columns, formats, options) and the queries that select their rows."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
 
 
 BOARD = "board"
-"""The boards of the benchmarks, by one name."""
+"""Common name of all benchmarks' boards."""
 PUBLISHED = ("--reference", "--against")
-"""The options that put published figures beside runs."""
+"""Options that add published figures to runs."""
 
 
 COVERAGE = Column("coverage", "samples", optional=True, rank=4)
-"""Beside every score of a part of the samples: "3 of 269"."""
+"""Coverage of a score that counts only some of the samples: "3 of 269"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One report.
+    """Definition of a report.
 
     Attributes:
-        order: what its rows are sorted by, as SQL.
+        order: Sort order, as SQL.
         pivot: (column, value): one table column for each of the column's values. A line of such a table belongs to one
             run, unless the columns are the runs themselves.
-        rows: the query that gives them, without an order; the view of the report's own name where it is empty.
-        run_columns: the columns that ``--run`` filters by.
-        notes: sentences below the table that its rows call for.
-        empty: the sentence that is said where there are no rows.
-        says: whether a row says anything; others are in tables for programs alone, and a note counts them.
-        takes: the options of ``lbx report`` that bear on its rows, beside those that every report takes.
-        reads: "numbers" that the end of a run stores, "coverage": these and how many samples have an answer or what
-            tells runs apart, or "answers": answers and scores.
-        page: its position on the page of a whole results file; 0: not there.
+        rows: SQL query of the rows, without an order; by default the view of the same name.
+        run_columns: Columns that ``--run`` filters by.
+        notes: Function from the rows to the sentences below the table.
+        empty: Sentence for a report without rows.
+        says: Predicate for rows worth showing; other rows appear only in formats for programs, and a note counts them.
+        takes: Options of ``lbx report`` that affect the rows, besides the options of every report.
+        reads: "numbers": stored at the end of a run; "coverage": these plus the number of samples with an answer, or
+            the settings that distinguish runs; "answers": answers and scores.
+        page: Position on the page of a whole results file; 0: not on the page.
     """
 
     title: str
@@ -58,22 +58,22 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ReportQuery:
-    """What is asked of a report.
+    """Options that select and format a report's rows.
 
     Attributes:
-        runs: only these; all without any.
-        models: published models, each by a part of its name; all without any.
-        references: files with published figures, in place of those that the package has.
-        expected: published models whose figures the runs should give, each by a part of its name.
-        published: whether published models stand beside the runs in the report paper.
-        alone: whether scores stand alone, without columns of their intervals.
-        baseline: the run that others are compared with.
-        margin: the difference that is none worth speaking of, in points.
-        force: whether to compare what was not asked alike.
-        tasks: only these; all without any.
-        limit: the most rows.
-        keep: which share of the score at the shortest length a longer one has to keep; None: the usual one.
-        at_least: in place of that, the score in 0..1 that it has to have.
+        runs: Runs to include; all if empty.
+        models: Published models to include, each by a part of its name; all if empty.
+        references: Files with published figures, which replace those of the package.
+        expected: Published models that the runs should reproduce, each by a part of its name.
+        published: Whether the report ``paper`` includes published models.
+        alone: Whether to omit columns of intervals.
+        baseline: Run that the others are compared with.
+        margin: Largest difference that counts as negligible, in points.
+        force: Whether to compare runs that differ in their prompts or settings.
+        tasks: Tasks to include; all if empty.
+        limit: Maximum number of rows.
+        keep: Share of the score at the shortest length that a longer length must retain; None: the default.
+        at_least: Score in 0..1 that it must have, in place of ``keep``.
     """
 
     runs: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""Tables of texts, for commands that show no report, too: nothing here knows a benchmark or opens a results file."""
+"""Tables of texts. Used by commands without reports, too, so independent of benchmarks and results files."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from lbx.store import Table
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-"""What curves are drawn with in texts, the lowest first."""
+"""Characters of curves in texts, from the lowest to the highest."""
 
 Cells = tuple[list[Column], list[list[str]]]
-"""Columns and, for each row, a text a column."""
+"""Columns, and rows with a text for each column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table for people.
+    """Table for readers.
 
     Attributes:
-        rows: a text a column.
-        notes: sentences below it; without rows they say why there are none.
-        best: (row, column) of the best scores, which are bold where a format has that.
+        rows: A text for each column.
+        notes: Sentences below the table, or the reason why it has no rows.
+        best: (row, column) of the best scores, which are bold in formats that support it.
     """
 
     title: str
@@ -39,15 +39,15 @@ class Sheet:
 
 
 def plain_columns(table: Table) -> Cells:
-    """Any query's answer as texts, without a view's formatting."""
+    """Convert the result of a query to texts, without a view's formatting."""
     columns = [Column(name, one_line(name)) for name in table.columns]
     return columns, [["" if (text := plain(v)) is None else visible(str(text)) for v in row] for row in table.rows]
 
 
 def plain(value: object) -> object:
-    """A database value as JSON and csv can say it: numbers and text as they are, everything else as text.
+    """Convert a database value for JSON and csv: numbers and text are unchanged, other values become text.
 
-    JSON has no NaN and no infinity, and most readers refuse a file with one: they are None.
+    NaN and infinity become None: JSON does not have them, and most readers reject a file that does.
     """
     if type(value) in _PLAIN or value is None:
         return value

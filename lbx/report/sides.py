@@ -1,4 +1,4 @@
-"""A run's numbers of one benchmark, each with the samples that it is made of."""
+"""One run's numbers on a benchmark, with the samples that they are computed from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lbx.statistics.estimates import Codes, Estimate, Floats, Stratum
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """One number of a run. ``level`` is "benchmark", "group" or "task"."""
+    """Number of a run; ``level`` is "benchmark", "group" or "task"."""
 
     level: str
     key: NumberKey
@@ -30,7 +30,7 @@ class Number:
 
 
 class Side:
-    """What one run has of one benchmark, and its numbers once they are asked for."""
+    """Answers of one run to one benchmark, with numbers computed on first use."""
 
     def __init__(self, benchmark: Benchmark, tasks: Tasks) -> None:
         self._benchmark, self.tasks = benchmark, tasks
@@ -38,12 +38,12 @@ class Side:
 
     @cached_property
     def samples(self) -> dict[str, bytes]:
-        """{task: its samples, to be compared}."""
+        """Samples by task, as bytes that compare equal for the same samples."""
         columns = {task: rows.column("samples") for task, rows in self.tasks.items()}
         return {task: codes[starts_of(codes)].tobytes() for task, codes in columns.items()}
 
     def of(self, tasks: Iterable[str]) -> Side:
-        """The part of these tasks; itself where that is everything."""
+        """Return the part on some tasks, or the side itself for all of its tasks."""
         key = frozenset(tasks)
         if key == self.tasks.keys():
             return self
@@ -52,7 +52,7 @@ class Side:
         return self._parts[key]
 
     def beside(self, other: Side) -> Side:
-        """The part on the other's samples, as far as there is any."""
+        """Return the part on the samples shared with another run."""
         both = {
             task: rows.at(np.isin(rows.column("samples"), other.tasks[task].column("samples")))
             for task, rows in self.tasks.items()
@@ -61,7 +61,7 @@ class Side:
 
     @cached_property
     def numbers(self) -> dict[tuple[str, str, str], Number]:
-        """The benchmark's average, its groups, its tasks, in this order."""
+        """Numbers of the benchmark's average, its groups and its tasks, in this order."""
         tasks = self.tasks
         heads = {task: one for task, rows in tasks.items() if (one := number(self._benchmark.name, task, rows))}
         own = self._benchmark.catalogue.names or tuple(tasks)  # a foreign file may have others
@@ -85,7 +85,7 @@ class Side:
 
     @cached_property
     def marks(self) -> Marks:
-        """What is compared of single answers."""
+        """Arrays for the comparison of single answers."""
         every = list(self.tasks.values())
         sample, iteration, output, tokens, cut = (
             np.concatenate([rows.column(name) for rows in every])
@@ -97,8 +97,14 @@ class Side:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Marks:
-    """Of each answer, in arrays: what it is an answer to, its task's place, its output's hash, its prompt's tokens
-    before truncation, and whether that was cut; -1 where nobody knows.
+    """Arrays with an entry for each answer.
+
+    Attributes:
+        name: Sample and iteration.
+        task: Index of the task.
+        output: Hash of the output.
+        tokens: Tokens of the prompt before truncation; -1 if unknown.
+        cut: Whether the prompt was truncated; -1 if unknown.
     """
 
     name: Codes
@@ -108,7 +114,7 @@ class Marks:
     cut: Floats
 
     def beside(self, other: Marks) -> tuple[Marks, Marks]:
-        """Both, on what both have."""
+        """Restrict both to their shared answers."""
         if np.array_equal(self.name, other.name):
             return self, other
         _, here, theirs = np.intersect1d(self.name, other.name, assume_unique=True, return_indices=True)
@@ -119,24 +125,27 @@ class Marks:
 
 
 def made_alike(first: Number, second: Number) -> bool:
-    """Whether what two numbers are on the samples of both can be told from their parts."""
+    """Return whether the strata suffice to compute both numbers on shared samples.
+
+    They do if both numbers are linear in strata of the same weights.
+    """
     shapes = ([one.weight for one in number.estimate.strata] for number in (first, second))
     return first.estimate.linear and second.estimate.linear and next(shapes) == next(shapes)
 
 
 def made_of_the_same(first: Number, second: Number) -> bool:
-    """Whether two numbers have the same rows."""
+    """Return whether two numbers have the same rows."""
     return first.estimate.rows == second.estimate.rows
 
 
 class Shared:
-    """What two runs' strata have in common; strata of one task's rows are in many numbers, and are looked at once."""
+    """Cache of two runs' shared samples by stratum: strata of one task's rows occur in many numbers."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, ...], tuple[Stratum, Stratum, Array, Array]] = {}
 
     def of(self, x: Stratum, y: Stratum) -> tuple[Stratum, Stratum]:
-        """Both on the samples of both."""
+        """Restrict both strata to their shared samples."""
         key = (id(x.samples), id(x.clusters), id(y.samples), id(y.clusters))
         if key not in self._known:
             here, theirs = _among(x.samples, y.samples), _among(y.samples, x.samples)
@@ -149,16 +158,20 @@ class Shared:
 
 
 def _among(codes: Codes, others: Codes) -> Bools:
-    """Which are among others: of numbers as ``coded`` makes them, whose table is quicker made than what numpy sorts."""
+    """Return the mask of codes that occur in ``others``.
+
+    Codes from ``coded`` can index a table, which is faster to build than numpy's sort.
+    """
     held = np.zeros(max(codes.max(initial=0), others.max(initial=0)) + 1, bool)
     held[others] = True
     return np.asarray(held[codes])
 
 
 def on_both(first: Number, second: Number, shared: Shared | None = None) -> tuple[Number, Number] | None:
-    """Two numbers on the samples that both count, each with the mean of its answers; None where a part has none.
+    """Restrict two numbers to the samples counted in both, with the mean of each sample's answers.
 
-    With as many answers to each sample they are the runs' own ones, which count answers.
+    Returns None if a stratum has no shared sample. If every sample has the same number of answers, the scores equal the
+    runs' own, which count answers.
     """
     if not made_of_the_same(first, second):
         shared = shared or Shared()

@@ -1,6 +1,6 @@
-"""What charts are made of, as SVG text: scales with their ticks, marks, lines, and labels that find room.
+"""Building blocks of charts as SVG text: scales with ticks, marks, lines, and labels that avoid overlaps.
 
-A run is one mark, a number: it decides colour and shape wherever the run is drawn. Texts are escaped.
+Each run has a number, its mark, which determines its colour and shape in every chart. Texts are escaped.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from unicodedata import east_asian_width
 from lbx.base.visible import one_line
 
 COLOURS = 8
-_SIZE = 11.0  # of a label, px
-_LONGEST = 500  # of a title or a tooltip
-LINE = 13.0  # from one label to the next
+_SIZE = 11.0  # font size of labels, px
+_LONGEST = 500  # characters of a title or a tooltip
+LINE = 13.0  # line height of labels, px
 _SHAPES: Sequence[str] = (
     "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",  # circle
     "M-3.6 -3.6h7.2v7.2h-7.2z",  # square
@@ -30,12 +30,12 @@ _SHAPES: Sequence[str] = (
 
 
 def text_width(text: str, size: float = _SIZE) -> float:
-    """Pixels that a text takes at most in a usual sans-serif."""
+    """Return an upper bound of a text's width in pixels, for common sans-serif fonts."""
     return size * sum(1.05 if east_asian_width(c) in "WF" else 0.36 if c in "iljtf.,:;|!'()[] " else 0.66 for c in text)
 
 
 def shortened(text: str, room: float, size: float = _SIZE) -> str:
-    """The text, or as much of its beginning as has room, with an ellipsis."""
+    """Cut a text to the available width in pixels, with an ellipsis."""
     most = int(room / size * 3) + 2  # the narrowest letters
     whole = one_line(text[: most + 1])
     if len(text) <= most and text_width(whole, size) <= room:
@@ -47,22 +47,22 @@ def shortened(text: str, room: float, size: float = _SIZE) -> str:
 
 
 def mark_classes(mark: int) -> str:
-    """The classes of whatever shows a run: of its colour, and of the run itself, which the page can hide."""
+    """Return the CSS classes of a run's elements: its colour, and a class by which the page can hide the run."""
     return f"c{mark % COLOURS} r{mark}"
 
 
 def symbol(mark: int) -> str:
-    """A run's mark to stand in a text; a page has thousands, so it is as short as can be."""
+    """Return a run's mark for use in text; a page has thousands, so the markup is as short as possible."""
     return f'<i class="s{_form(mark)} {mark_classes(mark)}"></i>'
 
 
 def symbol_styles() -> str:
-    """The shapes of ``symbol``, for the style sheet, in a square of 12 px."""
+    """Return the style sheet of the shapes of ``symbol``, in a square of 12 px."""
     return "".join(f'i.s{n} {{ clip-path: path("M6 6m{form[1:]}") }}\n' for n, form in enumerate(_SHAPES))
 
 
 def figure(value: float | None) -> str:
-    """A number as charts show it: at most three significant digits, or its whole part."""
+    """Format a number for charts: at most three significant digits, or its whole part."""
     if not is_finite(value):
         return "-"
     shown = number(value)
@@ -82,7 +82,7 @@ _Box = tuple[float, float, float, float]
 def axis(
     ends: Sequence[float], first: float, last: float, most: int = 5, log: bool = False
 ) -> tuple[_Scale, list[tuple[float, str]]]:
-    """Where values lie between two pixels, and the ticks there with their texts."""
+    """Return a scale from values to pixels, and its ticks as (pixel, text)."""
     low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
     if log:
         return _log_axis(low, high, first, last)
@@ -111,12 +111,12 @@ def _log_axis(low: float, high: float, first: float, last: float) -> tuple[_Scal
 
 
 def is_finite(value: float | None) -> bool:
-    """Whether there is a value, and one that can be drawn."""
+    """Return whether a value is known and finite."""
     return value is not None and math.isfinite(value)
 
 
 def number(value: float | None) -> float:
-    """The value; 0 where there is none."""
+    """Return the value, or 0 for None."""
     return 0.0 if value is None else float(value)
 
 
@@ -124,7 +124,7 @@ def number(value: float | None) -> float:
 
 
 def chart(title: str, about: str, width: float, height: float, parts: Iterable[str]) -> str:
-    """A chart of these parts, in pixels, readable by itself: with a role, a title and a description."""
+    """Assemble a chart with a role, a title and a description for screen readers; sizes in pixels."""
     name, words = escaped(title), escaped(about)
     return (
         f'<svg class="chart" role="img" aria-label="{name}" width="{px(width)}" height="{px(height)}" '
@@ -133,49 +133,49 @@ def chart(title: str, about: str, width: float, height: float, parts: Iterable[s
 
 
 def escaped(text: str) -> str:
-    """The text in one visible line, or its beginning."""
+    """Escape a text as one visible line, cut to ``_LONGEST`` characters."""
     return escape(one_line(text[:_LONGEST]))
 
 
 def px(value: float) -> str:
-    """Pixels, to a tenth."""
+    """Format pixels to a tenth."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 def path(points: Sequence[tuple[float, float]]) -> str:
-    """What ``d`` of a path is for a line through the points."""
+    """Return the attribute ``d`` of a path through the points."""
     return "M" + "L".join(f"{px(x)} {px(y)}" for x, y in points) if points else ""
 
 
 def _form(mark: int) -> int:
-    """Which shape: colours repeat after eight runs, and then go with other ones."""
+    """Return the index of a run's shape: colours repeat after eight runs, then with other shapes."""
     return (mark + mark // COLOURS) % len(_SHAPES)
 
 
 def group(mark: int, body: str) -> str:
-    """What shows a run, in its colour; nothing of nothing."""
+    """Wrap a run's elements in a group with its colour; "" if there are none."""
     return f'<g class="{mark_classes(mark)}">{body}</g>' if body else ""
 
 
 def spot(mark: int, x: float, y: float, tip: str) -> str:
-    """A run's mark, with a tooltip, which is escaped already."""
+    """Draw a run's mark with a tooltip; ``tip`` must be escaped."""
     shape = f'<path class="mark" transform="translate({px(x)} {px(y)})" d="{_SHAPES[_form(mark)]}"/>'
     return f"<g><title>{tip}</title>{shape}</g>"
 
 
 def line(mark: int, points: Sequence[tuple[float, float]], *, closed: bool = False) -> str:
-    """A run's line; nothing where there are less than two points."""
+    """Draw a run's line; "" for fewer than two points."""
     end = "z" if closed else ""
     return f'<path class="line dash{mark // COLOURS % 4}" d="{path(points)}{end}"/>' if len(points) > 1 else ""
 
 
 def whisker(x1: float, y1: float, x2: float, y2: float) -> str:
-    """An interval's line."""
+    """Draw the line of an interval."""
     return f'<path class="whisker" d="{path([(x1, y1), (x2, y2)])}"/>'
 
 
 def text(x: float, y: float, words: str, anchor: str, whole: str = "", *, turned: bool = False) -> str:
-    """A label; ``whole`` is what it would say if there were room. Turned ones begin below and go upwards."""
+    """Draw a label, with the full text ``whole`` as its tooltip. Turned labels run upwards from their position."""
     shown = escaped(words)
     tip = f"<title>{escaped(whole)}</title>" if whole and escaped(whole) != shown else ""
     place = f'transform="translate({px(x + 4)} {px(y)}) rotate(-90)"' if turned else f'x="{px(x)}" y="{px(y)}"'
@@ -183,18 +183,18 @@ def text(x: float, y: float, words: str, anchor: str, whole: str = "", *, turned
 
 
 def horizontal(y: float, x1: float, x2: float, words: str) -> str:
-    """A line of the grid with its label on the left."""
+    """Draw a horizontal grid line with its label on the left."""
     return f'<path class="grid" d="{path([(x1, y), (x2, y)])}"/>{text(x1 - 6, y + 4, words, "end")}'
 
 
 def vertical(x: float, y1: float, y2: float, words: str, strong: bool) -> str:
-    """A line of the grid with its label below; a strong one is the axis."""
+    """Draw a vertical grid line with its label below; a strong line is the axis."""
     rule = f'<path class="{"axis" if strong else "grid"}" d="{path([(x, y1), (x, y2)])}"/>'
     return rule + text(x, y2 + 16, words, "middle")
 
 
 def thinned(at: Sequence[float], texts: Sequence[str]) -> list[tuple[float, str]]:
-    """Every label, or every second, third ...: as many as have room beside each other."""
+    """Keep every n-th label, with the smallest n for which labels do not overlap."""
     for every in range(1, len(texts) + 1):
         held = [(x, t) for i, (x, t) in enumerate(zip(at, texts, strict=True)) if i % every == 0]
         if all(b - a >= (text_width(s) + text_width(t)) / 2 + 4 for (a, s), (b, t) in pairwise(held)):
@@ -203,7 +203,10 @@ def thinned(at: Sequence[float], texts: Sequence[str]) -> list[tuple[float, str]
 
 
 def named(name: str, x: float, y: float, boxes: list[_Box], inside: _Box) -> str:
-    """A name beside its mark, where it lies on nothing; nothing where there is no such place. Enters what it takes."""
+    """Draw a name next to its mark without overlapping ``boxes``, and add its box to them.
+
+    Returns "" if no position is free.
+    """
     shown = shortened(name, 180)
     wide = text_width(shown)
     for dx, dy, anchor in ((9, 4, "start"), (-9, 4, "end"), (0, -9, "middle"), (0, 18, "middle")):

@@ -1,9 +1,11 @@
-"""A table as lines of text: for a terminal's width, or as wide as it is for a file.
+"""Tables as lines of text, fitted to a terminal's width, or at their natural width for files.
 
-Where a table is too wide, columns that say the same in every row become its caption, then the least needed go and are
-named, then columns of a pivot stand below each other. Words are broken only where a single one is wider than the room.
-rich measures and wraps texts. The lines are joined here: rich's own tables, which wrap and style every cell anew, take
-52 s of CPU for 100,000 rows of six columns, and these 2 s where nothing is wrapped.
+If a table is too wide, columns with the same text in every row become its caption. Then the least important columns are
+omitted (a note names them), and the columns of a pivot are split into several tables, one below the other. A word is
+broken only if it is wider than the available width.
+
+rich measures and wraps texts, but lines are joined here: rich's own tables, which wrap and style every cell again, take
+52 s of CPU for 100,000 rows of six columns, and this module 2 s if no cell is wrapped.
 """
 
 from __future__ import annotations
@@ -24,34 +26,34 @@ from lbx.report.sheets import BLOCKS, Sheet
 
 _GAP = "  "
 _LEAST_TEXT = 24
-"""A longer text is not wrapped into less than this, as long as other columns can go."""
+"""Minimum width of a wrapped text column while other columns can still be omitted."""
 _LEAST = 4
-"""No column is made narrower than this."""
+"""Minimum width of any column."""
 _PLAIN = str.maketrans(
     {"±": "+/-", "×": "x", "–": "-", "─": "-", "…": "...", "·": ",", **dict(zip(BLOCKS, "_.-:=+*#", strict=True))}
 )
 _LEFT = ("text", "curve")
 _MARK = "\u200e"
-"""Left-to-right mark: without it a terminal that turns Arabic or Hebrew text would turn the numbers beside it, too."""
+"""Left-to-right mark: without it, terminals that reorder Arabic or Hebrew text also reorder the numbers next to it."""
 _RIGHT_TO_LEFT = re.compile(
     "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff](?:[^ ]| (?! ))*"
 )
-"""From the first such letter of a cell to its end."""
+"""Part of a cell from its first right-to-left letter to the end of the cell."""
 
 
 class Line(NamedTuple):
-    """A line, and what it is: "title", "heading", "note" or "" for all others."""
+    """Line of output with its role: "title", "heading", "note" or ""."""
 
     text: str
     role: str = ""
 
 
 def lines(sheet: Sheet, width: int | None = None, *, ascii_only: bool = False) -> Iterator[Line]:
-    """The table, with an empty line behind it.
+    """Yield the lines of a table, followed by an empty line.
 
     Args:
-        width: columns of the terminal; None where nothing has to fit.
-        ascii_only: spell other characters as ``\\u4e2d``, and draw with hyphens.
+        width: Columns of the terminal; None: unlimited.
+        ascii_only: Whether to spell other characters as ``\\u4e2d``, and draw with hyphens.
     """
     sheet = _spelled(sheet, ascii_only)
     left_out: dict[str, None] = {}
@@ -95,7 +97,7 @@ def _fits(sheet: Sheet, width: int | None) -> bool:
 
 
 def _natural(sheet: Sheet) -> list[int]:
-    """How wide each column is with nothing wrapped."""
+    """Return the width of each column without wrapping."""
     columns = zip(*sheet.rows, strict=True)
     return [max(_cells_of(c.heading), *map(_cells_of, texts)) for c, texts in zip(sheet.columns, columns, strict=True)]
 
@@ -105,7 +107,7 @@ def _wide(widths: Collection[int]) -> int:
 
 
 def _captioned(sheet: Sheet, width: int | None) -> tuple[str, Sheet]:
-    """What is the same in every row, as words, and the table without it; all of it where there is room."""
+    """Move columns with the same text in every row into a caption, if the table is too wide."""
     if len(sheet.rows) < 2 or _fits(sheet, width):
         return "", sheet
     first = sheet.rows[0]
@@ -127,7 +129,10 @@ def _with_columns(sheet: Sheet, kept: Sequence[int]) -> Sheet:
 
 
 def _parts(sheet: Sheet, width: int | None) -> Iterator[Sheet]:
-    """The table, or one for each benchmark: of a pivot that is too wide, and where all that can go is not enough."""
+    """Yield the table, or a table for each benchmark if the table is a pivot that is too wide.
+
+    The same applies to tables that are too wide even without all columns that can be omitted.
+    """
     if not sheet.rows:
         return
     names = [column.name for column in sheet.columns]
@@ -144,22 +149,22 @@ def _parts(sheet: Sheet, width: int | None) -> Iterator[Sheet]:
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:
-    """The text in lines, broken between words, or within one that has no room on a line."""
+    """Wrap a text between words, and within a word that is wider than a line."""
     if width is None or _cells_of(text) <= width:
         return [text]
     return [line.plain.rstrip() for line in Text(text).wrap(_CONSOLE, width)]
 
 
 _CONSOLE = Console(width=80, file=StringIO())
-"""What wrapping asks for, and does not use: nothing is written here."""
+"""Console that ``Text.wrap`` requires; never written to."""
 
 
 class _Fitted:
-    """A table of which as much is left as there is room for.
+    """Table reduced to the columns that fit into the width.
 
     Attributes:
-        left_out: headings of the columns that went.
-        too_wide: words have to be broken, even without all columns that can go.
+        left_out: Headings of the omitted columns.
+        too_wide: Whether words have to be broken even without all columns that can be omitted.
     """
 
     def __init__(self, sheet: Sheet, width: int | None) -> None:
@@ -173,7 +178,7 @@ class _Fitted:
             self._leave_out(width)
 
     def _floor(self, at: int) -> int:
-        """The least width without a broken word."""
+        """Return the least width without a broken word."""
         heading = _longest_word(self._columns[at].heading)
         if self._columns[at].kind != "text":
             return max(heading, *(_cells_of(row[at]) for row in self._rows))
@@ -191,7 +196,7 @@ class _Fitted:
         self.left_out = [self._columns[at].heading for at in whole if at not in self._kept]
 
     def blocks(self) -> Iterator[list[int]]:
-        """The columns of each table: one, or as many as the columns of a pivot need."""
+        """Yield the columns of each table; a pivot that is too wide needs several."""
         across = [at for at in self._kept if self._columns[at].across]
         if self._width is None or not across or _wide([self._natural[at] for at in self._kept]) <= self._width:
             yield self._kept
@@ -205,7 +210,6 @@ class _Fitted:
             across = across[many:]
 
     def drawn(self, kept: Sequence[int], rule: str) -> Iterator[Line]:
-        """The table of these columns."""
         widths = self._widths(kept)
         heading = [_wrapped(self._columns[at].heading, widths[at]) for at in kept]
         tall = max(map(len, heading))
@@ -219,7 +223,7 @@ class _Fitted:
             yield from map(Line, self._row(texts, widths))
 
     def _widths(self, kept: Sequence[int]) -> dict[int, int]:
-        """Natural ones; where these do not fit, the widest columns that can be wrapped give way first."""
+        """Return column widths: natural, or with the widest wrappable columns narrowed first until the table fits."""
         widths = {at: self._natural[at] for at in kept}
         for floors in (self._floors, [_LEAST] * len(self._columns)):
             while self._width is not None and _wide(widths.values()) > self._width:
@@ -245,5 +249,5 @@ def _longest_word(text: str) -> int:
 
 
 def _cells_of(text: str) -> int:
-    """How many columns of a terminal a text takes that ``one_line`` has spelled."""
+    """Return the number of terminal columns of a text from ``one_line``."""
     return len(text) if text.isascii() else cell_len(text)

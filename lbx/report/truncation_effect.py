@@ -1,7 +1,7 @@
-"""The report ``truncation_effect``: prompts that were read whole beside those that were cut.
+"""The report ``truncation_effect``: scores on prompts read whole, and on prompts that were cut.
 
-Those that are cut are the longer ones: what is between the two is not all the cut's doing. Two runs are compared on the
-samples that both read whole, where truncation has a part in neither.
+Cut prompts are the longer ones, so their difference is not due to truncation only. Two runs are compared on the samples
+that both read whole, which truncation does not affect.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ Line = dict[str, Any]
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """The report's rows: of every run, then of each pair of the runs that are named, or of a baseline and the others.
+    """Return the rows of every run, then of each pair of the selected runs, or of a baseline and the others.
 
     Raises:
-        UsageError: there is no such baseline.
+        UsageError: The baseline does not exist.
     """
     first = run_named(store, query.baseline) if query.baseline else ""
     names, samples = named(store), scored(store, {*query.runs, first} if first and query.runs else query.runs)
@@ -80,7 +80,7 @@ def _of_run(benchmark: str, tasks: Tasks) -> Iterator[Line]:
 
 
 def _of_pair(runs: tuple[str, str], benchmark: str, first: Tasks, second: Tasks) -> Iterator[tuple[str, Line]]:
-    """(the run, the line) for each task with samples that both read whole, and for the mean of these tasks."""
+    """Yield (run, line) for each task with samples that both read whole, and for the mean of these tasks."""
     family = known(benchmark)
     pairs: dict[str, tuple[Number, Number]] = {}
     for task in [task for task in first if task in second]:
@@ -119,7 +119,7 @@ def _numbers(family: Benchmark | None, estimate: Estimate | None, *, bounded: bo
 
 
 def _less(family: Benchmark | None, whole: Estimate | None, cut: Estimate | None) -> Line:
-    """The difference of two numbers on different samples."""
+    """Return the difference of two numbers on different samples."""
     if whole is None or cut is None:
         return {}
     turned = tuple(Stratum(-one.weight, one.samples, one.clusters, one.values) for one in cut.strata)

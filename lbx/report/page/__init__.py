@@ -1,4 +1,4 @@
-"""A results file as one HTML page that needs nothing from elsewhere: tables, charts, and the answers to browse."""
+"""Results file as one self-contained HTML page: tables, charts, and the answers to browse."""
 
 from lbx.report.page.page import pieces
 

@@ -1,8 +1,7 @@
-"""The answers of a results file as a page carries them: gzipped columns in base64, in little room whatever the file.
+"""Answers of a results file in a page: gzipped columns in base64, of limited size for any file.
 
-Every answer keeps its score and its marks. Texts are cut, and where they do not fit, those that are worth reading keep
-theirs: what failed, changed between runs, was marked or scored lowest, then a sample of the rest. Documents never
-travel.
+Every answer keeps its score and marks. Texts are cut, and if they do not fit, the most interesting answers keep theirs:
+failed, different between runs, marked or lowest in score, then a sample of the others. Documents are never included.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ _MOST_REFERENCES = 5
 
 _FAILED_FIRST = sorted(MARKS, key=lambda mark: mark.name != "failed")
 WORDS = [mark.words for mark in _FAILED_FIRST]
-"""Of the marks, by their bits."""
+"""Names of the marks, by their bits."""
 
 _TEXT_KEPT = 1 << 15
 _NO_SCORE = 0xFFFF
 BITS: Mapping[str, int] = {"sample": 32, **dict.fromkeys(("run", "task", "iteration", "score", "alike", "marks"), 16)}
-"""Of the columns that are numbers."""
+"""Widths of the numeric columns."""
 
 _KEY = "run_id, benchmark, task, sample_id, iteration"
 _CUT = (
@@ -47,8 +46,8 @@ _NAMED = """
 """
 """Samples with their numbers, in the order of the data."""
 
-# A row an answer, in the order of the data, all of numbers. Waves are the order in which answers keep their texts: the
-# interesting ones of each kind in turn, then the rest by chance (md5 of a seed and the name: the same in every page).
+# A row of numbers for each answer, in the order of the data. Answers keep their texts in the order of waves: the
+# interesting ones of each kind in turn, then a random order (md5 of a seed and the name: the same for every page).
 _ANSWERS = """
     WITH named AS ({named}), chosen AS (
         SELECT unnest($1::VARCHAR[]) AS run_id, unnest(range(len($1::VARCHAR[])))::USMALLINT AS run
@@ -100,12 +99,12 @@ _TEXTS = """
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What of the answers travels.
+    """Packed answers of a page.
 
     Attributes:
-        tasks: by their numbers.
-        columns: by name: numbers as little-endian 16 or 32 bits, texts as a JSON array; gzipped, in base64.
-        answers, carried, texts: how many there are, are in the page, and have their texts there.
+        tasks: Tasks by number.
+        columns: Columns by name: numbers as little-endian 16 or 32 bits, texts as a JSON array; gzipped, in base64.
+        answers, carried, texts: Numbers of answers in the file, in the page, and with texts in the page.
     """
 
     tasks: Sequence[str]
@@ -116,11 +115,11 @@ class Packed:
 
 
 def packed(store: Store, runs: Sequence[str], *, chars: int, most_bytes: int) -> Packed:
-    """The answers of these runs, in at most ``most_bytes`` of base64.
+    """Pack the answers of these runs into at most ``most_bytes`` of base64.
 
     Args:
-        runs: in the order that gives each its number.
-        chars: of each text, at most.
+        runs: Runs in the order of their numbers.
+        chars: Maximum number of characters of each text.
     """
     import numpy as np
 
@@ -170,7 +169,7 @@ def _references(text: str | None, chars: int) -> list[str]:
 def _fitting(
     store: Store, found: Mapping[str, Any], samples: Sequence[tuple[Any, ...]], chars: int, room: int
 ) -> tuple[Any, dict[str, str]]:
-    """Which answers keep their texts, as an array of booleans, and the columns of marks and texts in this room."""
+    """Select the answers that keep their texts, as a boolean array, and pack marks and texts into ``room`` bytes."""
     import numpy as np
 
     cuts = {name: _CUT.format(f"g.{name}", chars) for name in ("output", "error", "reasoning")}

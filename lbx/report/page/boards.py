@@ -1,4 +1,4 @@
-"""The section of the benchmarks' own boards: their tables, whose rows show the marks, and their authors' charts."""
+"""Section of the benchmarks' own boards: tables with the runs' marks, and the authors' charts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 
 
 def boards(source: Source) -> Section | None:
-    """Each benchmark's results in its authors' own tables and charts; None where the file has none of them."""
+    """Build the benchmarks' results in their authors' tables and charts; None without such benchmarks."""
     benchmarks = {row["benchmark"] for row in source.rows("leaderboard")}
     held = [name for name in BOARDS if BOARDS[name].benchmark in benchmarks]
     parts = [part for name in held if (table := source.table(name)) for part in _board(source, name, table)]
@@ -26,7 +26,7 @@ def boards(source: Source) -> Section | None:
 
 
 def board(source: Source, name: str) -> Section:
-    """One board as a section of its own."""
+    """Build the section of one board."""
     table = source.table(name)
     return Section(name, _parts_of(name)[0], _board(source, name, table) if table else [])
 
@@ -58,7 +58,7 @@ def _board(source: Source, name: str, found: Table) -> list[Html]:
 
 
 def _parts_of(name: str) -> tuple[str, str]:
-    """A board's title, and its unit, which stands there in parentheses."""
+    """Split a board's title from its unit, given in parentheses."""
     title, _, unit = REPORTS[name].title.partition(" (")
     unit = unit.removesuffix(")")
     return title, f"{unit[:1].upper()}{unit[1:]}."

@@ -1,4 +1,4 @@
-"""Sections about the whole file: findings in sentences, the settings of runs, and failures."""
+"""Sections about the whole file: findings in sentences, settings of runs, and failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lbx.report.page.html import Html, Section, cut, quiet, run_name, table, tag
 from lbx.report.page.source import Source
 
 _MANY = 0.05
-"""From this share of a run's answers on a mark stands out."""
+"""Share of a run's answers above which a mark is reported."""
 _MOST = 24
 _MOST_PAIRS = 6
 
@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 
 
 def findings(source: Source) -> Section | None:
-    """The section; None where nothing stands out."""
+    """Build the section of findings; None without findings."""
     sentences = [
         *_leaders(source),
         *_verdicts(source),
@@ -43,7 +43,10 @@ def findings(source: Source) -> Section | None:
 
 
 def _leaders(source: Source) -> Iterator[Html]:
-    """In the leaderboard's order, which counts what is missing; a mean over other tasks is another number."""
+    """Yield a sentence for each benchmark and set of tasks, as means over different tasks are not comparable.
+
+    The order is the leaderboard's, which accounts for missing answers.
+    """
     done: dict[tuple[str, str], list[str]] = {}
     for one in source.rows("guards"):
         done.setdefault((one["run_id"], one["benchmark"]), []).append(one["task"])
@@ -62,7 +65,7 @@ def _leaders(source: Source) -> Iterator[Html]:
 
 
 def _leader(source: Source, rows: Sequence[Row], where: Html) -> Html:
-    """Who is first of runs on the same tasks, by the places that the leaderboard gives them."""
+    """Describe the first of several runs on the same tasks, by their places in the leaderboard."""
     first, *others = rows
     if not others:
         return Html(f"{_who(source, first)} scores {_score(first)} on {where.rstrip(',')}.")
@@ -84,12 +87,12 @@ def _and(names: Sequence[str]) -> str:
 
 
 def _printed(row: Row) -> tuple[str, str]:
-    """A score, and what it is ordered by, as far as readers see a difference."""
+    """Return a score and its sort key, rounded as readers see them."""
     return f"{100 * row['score']:.1f}", f"{100 * standing(row):.1f}"
 
 
 def _verdicts(source: Source) -> Iterator[Html]:
-    """What the comparison says of each two runs, by the first line of each benchmark: its average."""
+    """Yield the comparison's verdict on each two runs, from each benchmark's first line: its average."""
     try:
         rows = source.rows("comparison")
     except UsageError:
@@ -167,7 +170,7 @@ def _score(row: Row) -> str:
 
 
 def _of(rows: Sequence[Row], name: str) -> Collection[tuple[Any, list[Row]]]:
-    """Rows by the value of a column, in the order in which these come."""
+    """Group rows by the value of a column, in order of first occurrence."""
     held: dict[Any, list[Row]] = {}
     for row in rows:
         held.setdefault(row[name], []).append(row)
@@ -175,7 +178,7 @@ def _of(rows: Sequence[Row], name: str) -> Collection[tuple[Any, list[Row]]]:
 
 
 def settings(source: Source) -> Section:
-    """Every run: settings, bundle, hardware."""
+    """Build tables of every run's settings, bundle and hardware."""
     columns = [Column(name, heading) for name, heading in _RUN_COLUMNS.items()]
     runs = list(source.runs.values())
     body = [
@@ -202,7 +205,7 @@ def settings(source: Source) -> Section:
 
 
 def failures(source: Source) -> Section | None:
-    """What failed, by message."""
+    """Build the table of failures by message."""
     rows = source.failures()
     if not rows:
         return None

@@ -1,6 +1,6 @@
-"""HTML: every text that goes in is escaped and shown as ``base.visible`` has it, unless it is HTML already.
+"""HTML with escaped texts: every text is escaped and shown as ``base.visible`` spells it, unless it is an ``Html``.
 
-What a page has many of is in ``templates/parts.html``.
+Frequent elements of a page are macros in ``templates/parts.html``.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from lbx.report.svg import mark_classes, symbol
 
 MOST_ROWS = 1000
 _LONG_WORD = 40
-"""What may be broken, where it would make a column too wide."""
+"""Characters of the longest word that is never broken; longer words would make columns too wide."""
 
 
 class Html(Markup):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
 
 def cut(text: str, most: int = 1000) -> str:
-    """The text, or its beginning: names have no limit, and a page has one."""
+    """Cut a text with an ellipsis, as names have no limit and pages do."""
     return text if len(text) <= most else text[:most] + "…"
 
 
 def html(value: str) -> Html:
-    """Any text as HTML that shows it, or its beginning."""
+    """Escape and cut a text."""
     return value if isinstance(value, Html) else Html(escape(visible(cut(value))))
 
 
 def tag(name: str, /, *parts: str, **attributes: str) -> Html:
-    """An element. Attributes' names end with an underscore where Python takes them for a word of its own."""
+    """Build an element. Names of attributes that are Python keywords end with an underscore."""
     html_attributes = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(one_line(cut(value)))}"'
         for key, value in attributes.items()
@@ -51,13 +51,13 @@ def tag(name: str, /, *parts: str, **attributes: str) -> Html:
 
 
 def quiet(text: str) -> Html:
-    """A paragraph that says something beside."""
+    """Build a paragraph of additional information."""
     return tag("p", text, class_="quiet")
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page under a heading of its own, which links lead to."""
+    """Part of a page with a heading and an anchor."""
 
     name: str
     title: str
@@ -68,18 +68,18 @@ class Section:
 
 
 def figure(title: str, chart: str, caption: str = "") -> Html:
-    """A chart under its title."""
+    """Build a chart with its title."""
     return _part("figure", title, Html(chart), caption)
 
 
 def charts(figures: Iterable[tuple[str, str]]) -> Html:
-    """Small charts beside each other, as many as have room."""
+    """Build a grid of small charts."""
     return _part("charts", [(title, Html(chart)) for title, chart in figures])
 
 
 @lru_cache(256, typed=True)
 def run_name(mark: int, label: str) -> Html:
-    """A run's mark and its name."""
+    """Build a run's mark and label."""
     return Html(symbol(mark)) + html(label)
 
 
@@ -92,12 +92,12 @@ def table(
     column_marks: Sequence[int | None] = (),
     more: str = "",
 ) -> Html:
-    """A table that scrolls sideways by itself. Of a long one the beginning, and a line that says so.
+    """Build a table that scrolls sideways; long tables are cut, with a note.
 
     Args:
-        marks: of each row: the run that it is about.
-        column_marks: of each column: the run that it is about.
-        more: where the rest of a long table is, a sentence.
+        marks: Run of each row.
+        column_marks: Run of each column.
+        more: Sentence about the source of the remaining rows.
     """
     of_column = list(column_marks) or [None] * len(columns)
     of_row = marks or [None] * len(rows)
@@ -116,7 +116,7 @@ def table(
     return _part("table", title, list(zip(kinds, names, strict=True)), shown, left_out)
 
 
-@lru_cache(4096, typed=True)  # HTML is not the text that reads the same
+@lru_cache(4096, typed=True)  # typed: an Html and an equal str differ
 def _cell(value: str, kind: str) -> str:
     words = "number" not in kind and not isinstance(value, Html) and len(value) > _LONG_WORD
     if words and any(len(word) > _LONG_WORD for word in value.split()):
@@ -127,7 +127,7 @@ def _cell(value: str, kind: str) -> str:
 
 
 class Best(str):
-    """A cell that no other of its row beats."""
+    """Cell with the best value of its row."""
 
     __slots__ = ()
 
@@ -144,5 +144,5 @@ def _part(name: str, *values: Any) -> Html:
 
 
 def rendered(name: str, **values: Any) -> list[str]:
-    """A template with values, in pieces."""
+    """Render a template in pieces."""
     return list(_TEMPLATES.get_template(name).generate(values))

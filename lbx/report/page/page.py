@@ -1,7 +1,7 @@
-"""One HTML file that shows a results file: what stands out, tables, charts, and the answers to browse.
+"""Results file as one HTML page: findings, tables, charts, and the answers to browse.
 
-It needs nothing from elsewhere and may not ask for anything: its policy lets run the one style and the one script that
-are in it, by their hashes, and refuses everything else.
+The page is self-contained: its content security policy allows only its own style and script, by their hashes, and
+blocks all requests.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from lbx.store.runs import check_runs
 MOST_BYTES = 5_000_000
 CHARS = 400
 _REST = 50_000
-"""What the frame of the page, the controls and the names take, at most."""
+"""Upper bound in bytes of the page's frame, controls and names."""
 _LEAST_FOR_ANSWERS = 500_000
 
 
 def pieces(
     store: Store | None, query: ReportQuery = ALL, *, names: Sequence[str] = (), chars: int = CHARS
 ) -> list[str]:
-    """The page of a results file in pieces, together under 5 MB whatever is in the file.
+    """Render the page of a results file in pieces, together under 5 MB for any file.
 
     Args:
-        store: None where published figures alone are asked for.
-        names: only these reports; by default all, and the answers.
-        chars: of each answer's texts, at most.
+        store: None for published figures only.
+        names: Reports to include; by default all, and the answers.
+        chars: Maximum number of characters of each answer's texts.
 
     Raises:
-        UsageError: there is no such run, or a report is refused that is asked for by name.
-        StoreError: the file cannot be read.
+        UsageError: A run does not exist, or a report requested by name refuses the query.
+        StoreError: The file cannot be read.
     """
     if store is not None:
         check_runs(store, query.runs)

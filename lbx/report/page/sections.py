@@ -1,4 +1,4 @@
-"""The sections of a page, each made of a report."""
+"""Sections of a page, one for each report."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from lbx.report.shapes import Report
 from lbx.store import Table
 
 MOST_LINES = 8
-"""Runs in one chart of lines or dots; with more a heat map says what they would not show any more."""
-_ACROSS = 8  # columns of runs in one table: what a page is wide on paper
+"""Maximum number of runs in a readable chart of lines or dots; a heat map can show more."""
+_ACROSS = 8  # columns of runs in one table, limited by the width of paper
 _MOST_CHARTS = 60
 
 Row = Mapping[str, Any]
 
 
 def of_report(source: Source, name: str, *, whole: bool = True) -> Section | None:
-    """The section of a report, its own or a plain table; None where the file has nothing for it.
+    """Build the section of a report: a special one or a plain table; None if the report is empty.
 
     Args:
-        whole: the section is one of many: where the report is refused, it says why.
+        whole: Whether the page has other sections: a refused report then becomes a section with the reason.
 
     Raises:
-        UsageError: the report is refused, and it is all that is asked for.
+        UsageError: The report refuses the query, and the page has no other section.
     """
     try:
         if source.table(name) is None:
@@ -57,7 +57,7 @@ def _title(name: str) -> str:
 
 
 def _note(name: str) -> Html:
-    """What stands in a report's title in parentheses: its units."""
+    """Return the units, which a report's title has in parentheses."""
     _, _, note = REPORTS[name].title.partition(" (")
     return quiet(note.removesuffix(")").capitalize() + ".") if note else Html("")
 
@@ -75,7 +75,7 @@ def _tables(source: Source, name: str) -> Iterable[Html]:
 
 
 def _split(found: Table, column: str) -> Iterable[tuple[str, Table]]:
-    """The table's rows by the values of a column, in the order in which these come."""
+    """Split a table by the values of a column, in order of first occurrence."""
     at = list(found.columns).index(column)
     parts: dict[str, list[tuple[Any, ...]]] = {}
     for row in found.rows:
@@ -115,7 +115,7 @@ def _notes(notes: Iterable[str]) -> Html:
 
 
 def _row_marks(source: Source, view: Report, found: Table, lines: int) -> list[int | None]:
-    """The run of each line of a table, as its rows, or in a pivot what they are gathered to, come."""
+    """Return the run's mark for each line of a table, or of a pivot."""
     rows = found.dicts()
     if view.pivot is None:
         return [source.mark(row.get("run_id", row.get("run_b"))) for row in rows]
@@ -124,14 +124,14 @@ def _row_marks(source: Source, view: Report, found: Table, lines: int) -> list[i
 
 
 def _point(row: Row, scale: float = 100.0, value: str = "score", of: str = "") -> Point:
-    """A row's value with its interval; the columns of the interval begin with ``of``."""
+    """Return a row's value with its interval; ``of`` is the prefix of the interval's columns."""
     ends = (row.get(name) for name in (value, f"{of}low", f"{of}high"))
     number, low, high = (None if end is None else scale * end for end in ends)
     return Point(number, low, high, f"{row['n']:,} answers" if row.get("n") else "")
 
 
 def _by(rows: Iterable[Row], *names: str) -> Iterable[tuple[Any, list[Row]]]:
-    """Groups of rows that follow each other."""
+    """Group consecutive rows."""
     for key, group in groupby(rows, key=lambda row: tuple(row[name] for name in names)):
         yield (key[0] if len(names) == 1 else key), list(group)
 
@@ -179,7 +179,7 @@ def _paper(source: Source, name: str) -> Section:
 
 
 def _best(found: Table) -> set[tuple[str, str]]:
-    """(line, run) of the best numbers of each line that several runs have."""
+    """Return (line, run) of the best numbers of each line with several runs."""
     numbers: dict[str, list[tuple[float, str]]] = {}
     for row in found.dicts():
         if row["official"] is not None:
@@ -229,7 +229,7 @@ def _task_chart(source: Source, rows: Sequence[Row], title: str) -> str:
 
 
 def _comparison(source: Source, name: str) -> Section:
-    """Differences with their intervals, a chart for each run that others are held against."""
+    """Draw differences with their intervals, a chart for each baseline and benchmark."""
     rows = source.rows(name)
     parts = []
     for (run_a, benchmark), group in _by(
@@ -256,7 +256,7 @@ def _difference(row: Row) -> Point:
 
 
 def _curves(source: Source, name: str) -> Section:
-    """A chart for each task; of many runs those with the most points of the leaderboard."""
+    """Draw a chart for each task, with the best runs of the leaderboard if there are many."""
     rows = source.rows(name)
     shown, leading_note = _leading(source, rows)
     figures = []
@@ -271,7 +271,7 @@ def _curves(source: Source, name: str) -> Section:
 
 
 def _effective(source: Source, name: str) -> Section:
-    """A chart for each benchmark: the mean of the tasks that have all lengths."""
+    """Draw a chart for each benchmark: the mean of the tasks that have all lengths."""
     rows = source.rows(name)
     shown, leading_note = _leading(source, rows)
     figures = []
@@ -287,7 +287,7 @@ def _effective(source: Source, name: str) -> Section:
 def _length_chart(
     source: Source, rows: Sequence[Row], shown: Collection[tuple[str, str]], title: str, unit: str
 ) -> str:
-    """Lines of the runs that are shown; "" without two lengths."""
+    """Draw the lines of the runs in ``shown``; "" for fewer than two lengths."""
     lengths = sorted({row["length_up_to"] for row in rows if row["length_up_to"] is not None})
     lines = [
         _line(source, run, lengths, group)
@@ -300,7 +300,7 @@ def _length_chart(
 
 
 def _cost(source: Source, name: str) -> Section:
-    """A chart for each benchmark: what runs score, and the seconds that an answer takes."""
+    """Draw a chart for each benchmark: scores against seconds per answer."""
     rows = [row for row in source.rows(name) if row["task"] is None]
     figures = []
     for benchmark in dict.fromkeys(row["benchmark"] for row in rows):
@@ -333,7 +333,7 @@ def _people(source: Source, name: str) -> Section:
 
 
 def win_rates(source: Source) -> list[Html]:
-    """Charts of win rates against each opponent, and of mean ratings, judge by judge."""
+    """Draw win rates against each opponent, and mean ratings, judge by judge."""
     rows = [row for row in source.rows("judge_results") if row["task"] is None and row["questions"] == "all"]
     series_of: dict[str, list[tuple[str, Series]]] = {}
     for row in sorted(rows, key=lambda row: (row["judge_id"], row["run_id"])):
@@ -346,7 +346,7 @@ def win_rates(source: Source) -> list[Html]:
 
 
 def _ratings(source: Source) -> list[Html]:
-    """Charts of each set of rated answers, run by run."""
+    """Draw each set of rated answers, run by run."""
     series_of: dict[str, list[tuple[str, Series]]] = {}
     for row in source.rows("rating_results"):
         if row["task"] is None:
@@ -372,7 +372,11 @@ def _line(source: Source, run: str, lengths: Sequence[int], rows: Sequence[Row])
 
 
 def _leading(source: Source, rows: Sequence[Row]) -> tuple[set[tuple[str, str]], str]:
-    """(benchmark, run) that charts of lines show, each benchmark's first of the leaderboard, and what to say of it."""
+    """Choose the runs in charts of lines: the first ones of each benchmark's leaderboard.
+
+    Returns:
+        (benchmark, run) pairs, and a note about omitted runs.
+    """
     places = {(row["benchmark"], row["run_id"]): at for at, row in enumerate(source.rows("leaderboard"))}
     runs: dict[str, list[tuple[str, str]]] = {}
     for one in dict.fromkeys((row["benchmark"], row["run_id"]) for row in rows):
@@ -386,7 +390,7 @@ def _leading(source: Source, rows: Sequence[Row]) -> tuple[set[tuple[str, str]],
 
 
 def _short(length: int) -> str:
-    """A length as a tick: 512, 4k, 1M."""
+    """Format a length as a tick: 512, 4k, 1M."""
     for size, letter in ((1 << 20, "M"), (1 << 10, "k")):
         if length >= size and length % size == 0:
             return f"{length // size}{letter}"

@@ -1,4 +1,4 @@
-"""What the sections of a page are made of: the results file, what is asked of it, and the runs with their marks."""
+"""Data source of a page: the results file, the query, and the runs with their marks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RUNS = """
 """
 
 
-_LONGEST = 120  # of a run's name
+_LONGEST = 120  # characters of a run's name
 
 _FAILURES = r"""
     SELECT run_id, benchmark, min(left(error, 500)) AS error, count(*) AS n FROM generations
@@ -35,12 +35,12 @@ _FAILURES = r"""
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as a page shows it.
+    """Run as shown on a page.
 
     Attributes:
-        mark: its number, which decides colour and shape.
-        label: what it is called, see ``lbx.report.labels``.
-        row: of the table ``runs``.
+        mark: Number that determines colour and shape.
+        label: Name for readers, see ``lbx.report.labels``.
+        row: Row of the table ``runs``.
     """
 
     mark: int
@@ -51,11 +51,11 @@ class Run:
 
 @dataclass
 class Source:
-    """What a page is made of: a results file, or None for published figures alone. A report is read once.
+    """Results file of a page (None for published figures only); each report is read once.
 
     Attributes:
-        labels: of the runs, by their marks.
-        other_marks: of published models, and of runs that the page leaves out.
+        labels: Labels of runs by mark.
+        other_marks: Marks of published models, and of runs that the page omits.
     """
 
     store: Store | None
@@ -76,7 +76,7 @@ class Source:
 
     @property
     def progress(self) -> str:
-        """What headings say of runs that go on."""
+        """Progress of unfinished runs, for headings."""
         return progress(self.store, self.query.runs) if self.store else ""
 
     @property
@@ -84,7 +84,7 @@ class Source:
         return self.store.path.name if self.store else ""
 
     def table(self, name: str) -> Table | None:
-        """A report's rows; None where there is no such report, or nothing in it. Raises UsageError: it is refused."""
+        """Return a report's rows; None if it is unknown or empty. Raises UsageError if the report refuses the query."""
         if name not in REPORTS:
             return None
         if refused := self._refused.get(name):
@@ -98,7 +98,7 @@ class Source:
         return self._read[name] if self._read[name].rows else None
 
     def _wanted(self, name: str) -> ReportQuery:
-        """What is asked of a report: with too many runs to compare each with each, the best is the baseline."""
+        """Return the query of a report; comparisons of more than ``MOST_RUNS`` runs get the best one as baseline."""
         if name != "comparison" or self.query.baseline or len(self.runs) <= MOST_RUNS:
             return self.query
         scores = [row for row in self.rows("leaderboard") if row["score"] is not None]
@@ -112,7 +112,7 @@ class Source:
         return self._rows[name]
 
     def failures(self) -> list[dict[str, Any]]:
-        """What failed, by run, benchmark and message, whatever its numbers: the most frequent first."""
+        """Return errors by run, benchmark and message (ignoring digits), most frequent first."""
         return self.store.query(_FAILURES, [list(self.runs)]).dicts() if self.store else []
 
     def mark(self, run_id: object) -> int | None:
@@ -120,7 +120,7 @@ class Source:
         return None if run is None else run.mark
 
     def mark_of(self, name: str) -> int:
-        """The mark of a run or of a published model: a new one for a name that is no run of the page."""
+        """Return the mark of a run or published model; a name that is not a run of the page gets a new mark."""
         mark = self.mark(name)
         return self.other_marks.setdefault(name, len(self.runs) + len(self.other_marks)) if mark is None else mark
 
@@ -130,6 +130,6 @@ class Source:
 
 
 def _finite(table: Table) -> Table:
-    """The table with NULL for numbers that are none: a foreign tool may have written them."""
+    """Replace NaN and infinity, which a foreign tool may have written, by NULL."""
     rows = [tuple(None if isinstance(v, float) and not math.isfinite(v) else v for v in row) for row in table.rows]
     return Table(table.columns, rows)

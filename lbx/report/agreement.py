@@ -1,7 +1,8 @@
-"""The report ``agreement``: judges with judges, judges with people, and people with one another.
+"""The report ``agreement``: between judges, between judges and people, and among people.
 
-Two judges are compared round by round; a judge and people by what both orders, or most raters, say of a question, and
-of scores by which of the two answers has the higher mean. Orders of runs are compared by Kendall's tau.
+Two judges are compared round by round. A judge and people are compared by question: the judge's verdict over both
+orders with the majority of raters, or, for scores, with the answer that has the higher mean. Orders of runs are
+compared by Kendall's tau.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ EqualAnswers = Mapping[Key, Key]
 
 
 class Voice(NamedTuple):
-    """Somebody's opinions of one benchmark.
+    """Opinions of a judge or of people on one benchmark.
 
     Attributes:
-        kind: "pair": a verdict each; "score": a number.
-        said: by what they are about.
-        means: {run: how good its answers are to them}.
+        kind: "pair" for verdicts, "score" for numbers.
+        said: opinions by subject.
+        means: mean score of each run's answers.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Voice(NamedTuple):
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """The report's rows."""
+    """Build the report."""
     rounds = [row for row in store.query("FROM judged_rounds ORDER BY ALL").dicts() if concerns(row, query)]
     rated = [
         row
@@ -80,7 +81,7 @@ def table(store: Store, query: ReportQuery) -> Table:
         *_raters(rated, documents, equal),
     ]
     judges = labels(row for run, row in named(store).items() if run in {one["judge_id"] for one in rounds})
-    for line in lines:  # a rater may be called as a run is
+    for line in lines:  # a rater and a run may have the same name
         line["label_first"] = judges.get(line["first"]) if line["between"] != "raters" else None
         line["label_second"] = judges.get(line["second"]) if line["between"] == "judges" else None
     return as_table(COLUMNS, lines)
@@ -91,7 +92,7 @@ def _key(row: Row, names: Sequence[str]) -> Key:
 
 
 def _of_text(key: Key, equal: EqualAnswers) -> Key:
-    """The key with the first of several equal answers in the place of each: they were shown once, and rated once."""
+    """Replace equal answers in a key by the first of them, since they were shown and rated once."""
     where, (run, iteration, against, against_iteration, *rest) = key[:3], key[3:]
     first, second = ((*where, run, iteration), (*where, against, against_iteration))
     return (*where, *equal.get(first, first[3:]), *equal.get(second, second[3:]), *rest)
@@ -107,7 +108,7 @@ def _by(rows: Iterable[Row], *names: str) -> dict[Key, list[Row]]:
 def _compared(
     between: str, one: Voice, other: Voice, documents: Mapping[Key, str], equal: EqualAnswers | None = None
 ) -> Iterator[dict[str, Any]]:
-    """A line for two voices, where they speak of the same.
+    """Compare two voices on common subjects; no row without any.
 
     Args:
         equal: answers that one of them rated together, which count once.
@@ -128,7 +129,11 @@ def _compared(
 
 
 def _alpha(items: Mapping[Key, Sequence[Any]], kind: str, documents: Mapping[Key, str]) -> dict[str, Any]:
-    """Krippendorff's alpha, its interval drawn by document; ``items``' keys begin with benchmark, task and sample."""
+    """Krippendorff's alpha with an interval resampled by document.
+
+    Args:
+        items: ratings by key; keys begin with benchmark, task and sample.
+    """
     items = {key: ratings for key, ratings in items.items() if len(ratings) > 1}
     clusters: list[Hashable] = [documents.get(key[:3]) or key[:3] for key in items]
     level: Level = "nominal" if kind == _PAIR else "ordinal"
@@ -154,7 +159,7 @@ def _between_judges(rounds: Sequence[Row], documents: Mapping[Key, str]) -> Iter
 
 
 def _verdicts(rounds: Sequence[Row]) -> dict[Key, Any]:
-    """What a judge first said of each round."""
+    """A judge's first verdict on each round."""
     verdicts: dict[Key, Any] = {}
     for row in sorted(rounds, key=lambda row: row["judge_iteration"]):
         verdict = row["verdict"] if row["kind"] == _PAIR else row["score"]
@@ -187,7 +192,7 @@ def _with_people(
 
 
 def _of_questions(rounds: Sequence[Row]) -> dict[Key, Any]:
-    """A judge's verdict on each question: the one of both orders, a tie where they differ; or its mean rating."""
+    """A judge's result for each question: the verdict of both orders, a tie if they differ, or the mean rating."""
     results = {}
     for key, some in _by(rounds, *_WHERE, *_WHOSE).items():
         verdicts = [row["verdict"] if row["kind"] == _PAIR else row["score"] for row in some]
@@ -199,7 +204,7 @@ def _of_questions(rounds: Sequence[Row]) -> dict[Key, Any]:
 
 
 def _most_say(rated: Sequence[Row]) -> dict[Key, Any]:
-    """What most raters say of each pair, or the middle one of their scores."""
+    """Majority of raters on each pair, or the lower median of their scores."""
     by_key = {}
     for key, some in _by(rated, *_WHERE, *_WHOSE).items():
         verdicts = [("tie" if row["verdict"] in _DRAWS else row["verdict"]) for row in some]
@@ -210,7 +215,7 @@ def _most_say(rated: Sequence[Row]) -> dict[Key, Any]:
 
 
 def _preferred(rated: Sequence[Row]) -> dict[Key, Any]:
-    """Of each two answers to a question the one with the higher mean score, as a verdict."""
+    """For each two answers to a question the one with the higher mean score, as a verdict."""
     preferred = {}
     for place, some in _by((row for row in rated if row["score"] is not None), *_WHERE).items():
         scores = {key: mean(row["score"] for row in one) for key, one in _by(some, "run_id", "iteration").items()}
@@ -224,7 +229,7 @@ def _preferred(rated: Sequence[Row]) -> dict[Key, Any]:
 
 
 def _raters(rated: Sequence[Row], documents: Mapping[Key, str], equal: EqualAnswers) -> Iterator[dict[str, Any]]:
-    """Each two raters of a set, then all together, over all its tasks and task by task."""
+    """Compare each two raters of a set, then all together, over all tasks and by task."""
     for (set_id, benchmark, kind), some in sorted(_by(rated, "set_id", "benchmark", "kind").items()):
         voices = [
             Voice(rater, benchmark, kind, _opinions(own, equal), _means(own))
@@ -245,7 +250,10 @@ def _raters(rated: Sequence[Row], documents: Mapping[Key, str], equal: EqualAnsw
 
 
 def _opinions(rated: Sequence[Row], equal: EqualAnswers) -> dict[Key, Any]:
-    """A rater's opinions, each once: a pair has a row for each of its runs, and a score one for each equal answer."""
+    """A rater's opinions without duplicates.
+
+    A pair has a row for each of its runs, and a score one for each equal answer.
+    """
     pairs = (row for row in rated if row["kind"] == _PAIR and row["run_id"] <= row["against_run_id"])
     scores = (row for row in rated if row["kind"] != _PAIR)
     return {
@@ -259,6 +267,6 @@ def _opinion(row: Row) -> Any:
 
 
 def _alike(items: Iterable[Sequence[Any]]) -> float | None:
-    """The share of all pairs of ratings of the same thing that are equal."""
+    """Share of equal pairs among all pairs of ratings of the same item."""
     pairs = [(a, b) for ratings in items for a, b in combinations(ratings, 2)]
     return percent_agreement(*zip(*pairs, strict=True)) if pairs else None

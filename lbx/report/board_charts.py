@@ -1,4 +1,4 @@
-"""The charts of the benchmarks' authors (``benchmarks.base.layout.Chart``), drawn of the rows of their boards."""
+"""Charts of the benchmarks' authors (``benchmarks.base.layout.Chart``), drawn from the rows of their boards."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from lbx.report.charts import Point, Series, curve, dots, heat, radar
 
 Row = Mapping[str, Any]
 Who = Callable[[Row], tuple[str, int]]
-"""What a row's model is called in a chart, and its mark."""
+"""Function that returns a model's name and mark in a chart."""
 Picture = tuple[str, str]
-"""A title, and SVG."""
+"""Title and SVG."""
 
 MOST = 8
-"""Models in a chart of lines: the first of the board. Heat maps and dots of models have up to ``MOST_ROWS``."""
+"""Maximum number of models in a line chart, from the top of the board. Heat maps and dots have up to ``MOST_ROWS``."""
 MOST_ROWS = 40
 
 
 def drawn(board: Board, rows: Sequence[Row], who: Who) -> list[Picture]:
-    """The charts of a board; none where its authors have none, or its rows too little for one.
+    """Draw a board's charts; the list is empty if its authors have none or there are too few rows.
 
     Args:
-        rows: the board's, best first.
+        rows: rows of the board, best first.
     """
     return [picture for chart in board.charts for picture in _DRAWN[type(chart)](chart, rows, who)]
 
 
 def _parts(chart: Chart, rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows of each picture, by what its title says."""
+    """Rows of each chart, by the value in its title."""
     parts: dict[str, list[Row]] = {}
     for row in rows:
         parts.setdefault(row[chart.by] if chart.by else "", []).append(row)
@@ -37,7 +37,7 @@ def _parts(chart: Chart, rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _series(chart: Chart, rows: Iterable[Row], who: Who, columns: Iterable[str]) -> list[Series]:
-    """A series for each row that has any of the columns."""
+    """A series for each row with a value in any of the columns."""
     names = list(columns)
     series = []
     for row in rows:
@@ -53,7 +53,7 @@ def _point(row: Row, name: str, scale: float) -> Point:
 
 
 def _of_columns(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
-    """Axes or places are the columns, shapes or lines the models."""
+    """Draw charts with the columns as axes or ticks, and a shape or line per model."""
     draw, labels = (radar if isinstance(chart, Radar) else curve), list(chart.columns.values())
     series = []
     for value, some in _parts(chart, rows).items():
@@ -85,7 +85,7 @@ def _model_dots(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
 
 
 def _heat(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
-    """One of the models, or with ``by`` one for each of them."""
+    """Draw a heat map of the models, or one per model with ``by``."""
     if not chart.by:
         some = rows[:MOST_ROWS]
         return _map(chart, chart.title, "models", [who(row)[0] for row in some], list(enumerate(some)))

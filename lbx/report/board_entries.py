@@ -1,4 +1,4 @@
-"""Entries of boards: runs and published models alike, each with its numbers by their keys."""
+"""Entries of boards, for runs and published models, with numbers by key."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _CLOSED = """
 
 
 def entries(store: Store, query: ReportQuery, benchmark: str) -> list[Entry]:
-    """The runs that answer a benchmark, then the published models that are asked for, and those always shown.
+    """Entries for the benchmark's runs, then for the requested published models and those always shown.
 
     Raises:
-        UsageError: no benchmark of the file has such a model.
+        UsageError: no benchmark of the file has a requested model.
     """
     runs = [one for one in _of_runs(store, benchmark) if not query.runs or one.run_id in query.runs]
     if not runs:
@@ -52,7 +52,7 @@ def entries(store: Store, query: ReportQuery, benchmark: str) -> list[Entry]:
 
 
 _READ: WeakKeyDictionary[Store, dict[str, list[Entry]]] = WeakKeyDictionary()
-"""Runs of files that are only read, by benchmark: seven boards are made of one."""
+"""Runs of read-only files by benchmark, cached because seven boards share them."""
 
 
 def _of_runs(store: Store, benchmark: str) -> list[Entry]:
@@ -90,7 +90,7 @@ def _of_run(
         if None not in counts and counts[0] < counts[1]:
             incomplete.append(counts)
         value = unit * score if official is None and score is not None else official
-        if value is not None and math.isfinite(value):  # a file from elsewhere may hold anything
+        if value is not None and math.isfinite(value):  # other programs' files may have any value
             figures[key] = value
         if official is None:
             lacking.add(key)
@@ -126,13 +126,13 @@ def _object(text: str | None) -> dict[str, Any]:
 
 
 def _said_by_file(settings: Mapping[str, Any]) -> bool:
-    """Whether an imported file's name says that its answers were thought over."""
+    """Whether the name of an imported file indicates reasoning."""
     return any(re.search(r"(?<!non)thinking", name) for name in file_names(settings))
 
 
 @cache
 def _keys_by_label(benchmark: str) -> dict[str, NumberKey]:
-    """Numbers of a benchmark's boards by the labels that files of published figures give them."""
+    """Keys of a benchmark's board numbers, by their labels in files of published figures."""
     boards = BENCHMARKS[benchmark].boards.tables.values()
     parts = [part for board in boards for part in board.parts]
     keys = {key for part in parts for key in (*part.numbers.values(), *part.reasoned.values())}
@@ -140,14 +140,14 @@ def _keys_by_label(benchmark: str) -> dict[str, NumberKey]:
 
 
 Pair = tuple[Entry | None, Entry | None]
-"""The plain one and the one asked to reason, of a model."""
+"""Plain and reasoning entries of a model."""
 
 _REASONING = re.compile(r" \((?:w/ CoT|thinking)\)")
 _PLAIN = re.compile(r" \(nonthinking\)")
 
 
 def _of_published(one: Published) -> Entry:
-    """A model's name without the words for how it was asked, so that both ways stand in one row."""
+    """Build the entry of a published model, with the mode removed from its name so that both modes share a row."""
     keys = _keys_by_label(one.benchmark)
     return Entry(
         _PLAIN.sub("", _REASONING.sub("", one.model)) + "*",
@@ -159,10 +159,10 @@ def _of_published(one: Published) -> Entry:
 
 
 def paired(models: Iterable[Entry], always: Collection[str] = ()) -> list[Pair]:
-    """(plain, reasoning) of each model; what is there twice gets a row of its own.
+    """Pair plain and reasoning entries of each model; duplicates get rows of their own.
 
     Args:
-        always: published models that stand on both sides.
+        always: published models that fill both sides.
     """
     rows: list[tuple[tuple[object, ...], list[Entry | None]]] = []
     for one in models:

@@ -1,7 +1,7 @@
-"""The reports ``board_...``: each benchmark's results in the columns of its authors' own leaderboards.
+"""The reports ``board_...``: results in the columns of each benchmark's own leaderboards.
 
-Their tables are data of the benchmarks (``benchmarks.base.layout``). Numbers are the official ones. A run without an
-official number yet (a part of the samples, or of the tasks) shows the score so far, a note, and comes after the others.
+Benchmarks define the tables as data (``benchmarks.base.layout``). Numbers are official ones. A run without an official
+number (with only some samples or tasks) shows its score so far and a note, and follows the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lbx.store.rows import ENDS
 
 
 class Shown(NamedTuple):
-    """A board and whose it is."""
+    """A board and its benchmark."""
 
     benchmark: str
     board: Board
@@ -33,7 +33,7 @@ class Shown(NamedTuple):
 BOARDS: dict[str, Shown] = {
     name: Shown(family.name, board) for family in BENCHMARKS.values() for name, board in family.boards.tables.items()
 }
-"""By the names of their reports."""
+"""Boards by report name."""
 
 _RUNS = ("run_id", "reasoning_run_id")
 
@@ -46,7 +46,7 @@ _WORDS = r"""
 
 
 def report_of(board: Board) -> Report:
-    """How a board is shown."""
+    """Report definition of a board."""
     who = (
         Column("model", "model"),
         Column("backend", "backend", optional=True, rank=3),
@@ -60,7 +60,7 @@ def report_of(board: Board) -> Report:
 
 
 def _notes(made: Table, further: str) -> list[str]:
-    """Notes on the intervals of a board's numbers, and the board's own note."""
+    """Notes on the intervals of a board, and the board's own note."""
     lows = [at for at, name in enumerate(made.columns) if name.endswith("_low")]
     by = made.columns.index("cluster_by") if lows else 0
     bounds = [(next((row[at] for at in lows if row[at] is not None), None), row[by]) for row in made.rows]
@@ -69,7 +69,7 @@ def _notes(made: Table, further: str) -> list[str]:
 
 
 def table(store: Store, query: ReportQuery, name: str) -> Table:
-    """A board's rows. In a table of pairs ``reasoning_run_id`` is the run that was asked to reason."""
+    """Build a board; in a table of pairs ``reasoning_run_id`` is the run with reasoning."""
     benchmark, board = BOARDS[name]
     rows = _rows(store, query, benchmark, board)
     runs = _RUNS if board.paired else _RUNS[:1]
@@ -96,10 +96,12 @@ def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> lis
 
 
 def _row(board: Board, part: Part, sides: Sequence[Entry | None], words: Mapping[str, float]) -> Row | None:
-    """A row, with the interval of each of its numbers ("overall_low"); None where it has no number to show.
+    """Build a row with the interval of each number ("overall_low").
+
+    None without any number, unless the board keeps such rows.
 
     Args:
-        sides: the model's entry; in a table of pairs the plain one and the one that reasons.
+        sides: the model's entry; in a table of pairs the plain and the reasoning one.
     """
     models = [one for one in sides if one]
     first = models[0]
@@ -146,13 +148,13 @@ def _cluster_by(models: Iterable[Entry]) -> str | None:
 
 
 def _rank(by: Callable[[Row], float | None], row: Row) -> tuple[bool, bool, float]:
-    """Best first; rows that something hinders after the others, and those without a score last."""
+    """Sort key: best first, then rows with a hindrance, and last those without a score."""
     score = by(row)
     return score is None, row["hindered"], -(score or 0)
 
 
 def _on_curves(models: Iterable[Entry], made: Curves, grouping: str) -> list[Entry]:
-    """The runs that have such a curve, with its points and what they are made of as their figures."""
+    """Runs that have the curve, with its points and their components as figures."""
     on_curves = []
     for one in models:
         if curve := made.get((one.run_id or "", grouping)):
@@ -168,7 +170,7 @@ def _on_curves(models: Iterable[Entry], made: Curves, grouping: str) -> list[Ent
 
 
 def _mean_words(store: Store, benchmark: str, rule: Words) -> dict[str, float]:
-    """{run: mean number of words of its answers}, of those that count."""
+    """Mean number of words of a run's counted answers."""
     by = ", ".join(f"a.meta->>'{key}'" for key in rule.by)
     words_of: dict[str, list[tuple[float, int]]] = {}
     counted = store.once(("words", benchmark, by), lambda: store.query(_WORDS.format(by=by), [benchmark]).rows)

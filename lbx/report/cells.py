@@ -1,4 +1,4 @@
-"""A report's rows as the texts of a table: numbers in their units, scores with their intervals, pivots."""
+"""Format a report's rows as table cells: numbers in their units, scores with intervals, pivots."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _WRITTEN: Mapping[str, Callable[[Any], str]] = {
     "p": lambda value: f"{value:.3f}" if value >= 0.001 else "<0.001",
 }
 _NAMED = 3
-"""How many runs a sentence names."""
+"""Number of runs named in a note."""
 
 _LABELS = {"model": "label", **LABELS, "first": "label_first", "second": "label_second"}
 _IN_LABELS = ("mode", "differs_in")
-"""What a run's label says where it has to."""
+"""Columns that run labels include if needed to tell runs apart."""
 
 
 def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
-    """A view's rows as people read them; with ``curves``, a pivot by length is drawn beside its numbers, too."""
+    """Format a view's rows for reading; ``curves`` adds a sparkline to pivots by length."""
     if not table.rows:
         return Sheet(view.title, view.columns, [], [view.empty])
     whole, table = table, listed(view, table)
@@ -52,7 +52,7 @@ def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
 
 
 def listed(view: Report, table: Table) -> Table:
-    """The rows that a table for people has: those that say something."""
+    """Filter out rows without information, which only programs need."""
     if view.says is None:
         return table
     rows = zip(table.dicts(), table.rows, strict=True)
@@ -60,7 +60,7 @@ def listed(view: Report, table: Table) -> Table:
 
 
 def _unknown_notes(view: Report, whole: Table, table: Table) -> list[str]:
-    """What nobody knows, in a sentence instead of a word in each row."""
+    """Notes on unknown values, which replace a word in each row."""
     notes, rows = [], table.dicts()
     columns = [column for column in view.columns if column.unknown and column.name in table.columns]
     counts = {column.heading: sum(row[column.name] is None for row in rows) for column in columns}
@@ -79,7 +79,7 @@ def _unknown_notes(view: Report, whole: Table, table: Table) -> list[str]:
 
 
 def interval_notes(table: Table) -> list[str]:
-    """What a reader must know of the intervals that rows have."""
+    """Notes on the intervals in the rows."""
     if "low" not in table.columns:
         return []
     rows = [row for row in table.dicts() if row["low"] is not None]
@@ -95,9 +95,9 @@ def interval_notes(table: Table) -> list[str]:
 
 
 def cells(view: Report, table: Table) -> Cells:
-    """A view's rows as texts, in the view's columns."""
+    """Format a view's rows as texts, in the order of its columns."""
     rows = table.dicts()
-    present = [c for c in view.columns if c.name in table.columns]  # --no-interval leaves some out
+    present = [c for c in view.columns if c.name in table.columns]  # --no-interval omits some
     gone = _IN_LABELS if "label" in table.columns and any(c.name == "model" for c in present) else ()
     present = [c for c in present if c.name not in gone]
     columns = [c for c in present if not (c.optional or c.unknown) or any(row[c.name] is not None for row in rows)]
@@ -116,8 +116,9 @@ def cells(view: Report, table: Table) -> Cells:
 
 
 def _pivoted(view: Report, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[dict[Any, Mapping[str, Any]]]]:
-    """What a pivot has columns of, the unknown last; and for each of its lines {such a value: its row}. What is unknown
-    is a column where any line has a number there.
+    """Pivot values in order, unknown last, and for each table line its rows by pivot value.
+
+    The unknown value gets a column if any line has a number there.
     """
     assert view.pivot is not None
     across, made_of = view.pivot
@@ -138,7 +139,7 @@ def _curves(view: Report, rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def spark(values: Sequence[float | None]) -> str:
-    """A curve in blocks of eight heights, from 0 to the largest; a gap where nothing is known."""
+    """Draw a sparkline in eight heights, from 0 to the largest value; unknown values are gaps."""
     top = max((value for value in values if value is not None and math.isfinite(value)), default=0.0) or 1.0
     return "".join(
         " " if value is None or not math.isfinite(value) else BLOCKS[max(0, round(7 * value / top))] for value in values
@@ -152,14 +153,14 @@ def _heading(value: object) -> str:
 
 
 def without_intervals(view: Report, table: Table) -> Table:
-    """The rows without what they say of their scores' intervals, so that the scores stand alone wherever they go."""
+    """Remove the columns of intervals, leaving plain scores."""
     sure = {*SURE, *(c.of + name for c in view.columns if c.interval for name in ENDS)}
     kept = [at for at, name in enumerate(table.columns) if name not in sure]
     return Table([table.columns[at] for at in kept], [tuple(row[at] for at in kept) for row in table.rows])
 
 
 def shown(row: Mapping[str, Any], column: Column) -> str:
-    """A row's value in a column, as text."""
+    """Format a row's value in a column."""
     value = row[column.name] if (label := row.get(_LABELS.get(column.name, ""))) is None else label
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return column.missing

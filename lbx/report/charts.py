@@ -1,10 +1,9 @@
-"""Charts as SVG text, drawn here: curve with band, dots with intervals, heat map, scatter, radar.
+"""Charts as SVG text: curves with bands, dots with intervals, heat maps, scatter plots and radar charts.
 
-Pure functions of data. A chart is readable by itself (role, title and description), takes its colours from the style
-sheet ``page/page.css`` (``c0`` to ``c7``, ``axis``, ``grid``, ``label``), and says every value again in a tooltip. A
-run is one mark, a number: it decides colour and shape wherever the run is drawn. ``lbx.report.svg`` has the parts. A
-value that is no finite number is left out; labels that would lie over each other are moved, thinned out or left to
-the tooltip.
+These are pure functions of data. Each chart is self-contained (role, title and description), takes its colours from the
+style sheet ``page/page.css`` (``c0`` to ``c7``, ``axis``, ``grid``, ``label``), and repeats every value in a tooltip. A
+run is a mark, a number that sets its colour and shape in every chart. ``lbx.report.svg`` has the building blocks.
+Values that are not finite are omitted; labels that would overlap are moved, thinned out or left to the tooltip.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from lbx.report.digits import decimals_beside
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A value, its interval where it has one, and what its tooltip says beside."""
+    """A value with an optional interval and a note for its tooltip."""
 
     value: float | None
     low: float | None = None
@@ -38,7 +37,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What a run, or something else that has a mark, shows: a point for each tick; None where it has none."""
+    """Points of a run, or of something else with a mark: one per tick, None if missing."""
 
     name: str
     mark: int
@@ -47,7 +46,10 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A run's place in a scatter. ``best``: nothing else is better in both directions."""
+    """A run's position in a scatter plot.
+
+    ``best``: no other run is better in both directions.
+    """
 
     name: str
     mark: int
@@ -57,10 +59,10 @@ class Place:
 
 
 def curve(title: str, about: str, ticks: Sequence[str], lines: Sequence[Series], width: int = 360) -> str:
-    """Values over ordered ticks. A band covers neighbouring points that have intervals; the line joins all points.
+    """Draw values over ordered ticks: a line through all points, a band over neighbouring points with intervals.
 
     Args:
-        lines: one point for each tick.
+        lines: series with one point per tick.
     """
     height, left, right, top, bottom = 210, 44, 14, 12, 30
     scale, grid = svg.axis(_extent(p for line in lines for p in line.points), height - bottom, top)
@@ -84,11 +86,11 @@ def curve(title: str, about: str, ticks: Sequence[str], lines: Sequence[Series],
 
 
 def dots(title: str, about: str, rows: Sequence[tuple[str, Series]], width: int = 720, zero: bool = False) -> str:
-    """A line for each row, its points with their intervals one below the other.
+    """Draw one line per row, with its points and their intervals.
 
     Args:
-        rows: (label, its series); rows of one label that follow each other share it.
-        zero: 0 is marked: the points are differences.
+        rows: (label, series) pairs; consecutive rows with the same label share it.
+        zero: mark 0, for points that are differences.
     """
     held = [(label, s) for label, s in rows if any(p and p.is_known for p in s.points)]
     labels = [label for i, (label, _) in enumerate(held) if not i or held[i - 1][0] != label]
@@ -121,11 +123,11 @@ def heat(
     cells: Mapping[tuple[int, int], Point],
     ends: tuple[float, float] | None = None,
 ) -> str:
-    """A grid of coloured cells with their numbers: the darker, the higher.
+    """Draw a grid of coloured cells with their numbers; higher values are darker.
 
     Args:
-        cells: (row, column) -> its value; a cell that is missing stays empty.
-        ends: the values of the lightest and of the darkest colour; by default the lowest and highest there are.
+        cells: values by (row, column); missing cells stay empty.
+        ends: values of the lightest and the darkest colour, by default the lowest and highest value.
     """
     held = {key: p for key, p in cells.items() if p.is_known}
     values = _extent(Point(p.value) for p in held.values()) or [0.0]
@@ -150,7 +152,10 @@ def heat(
 
 
 def scatter(title: str, about: str, *, x_name: str, y_name: str, places: Sequence[Place]) -> str:
-    """Places with their names; a line joins those that nothing beats. x is logarithmic where it spans over 1:20."""
+    """Draw labelled runs and a line through the best ones.
+
+    x is logarithmic if its values span more than 1:20.
+    """
     held = [p for p in places if p.x.is_known and p.y.is_known]
     width, height, left, right, top, bottom = 720, 380, 52, 20, 24, 46
     values = [svg.number(p.x.value) for p in held]
@@ -175,7 +180,7 @@ def scatter(title: str, about: str, *, x_name: str, y_name: str, places: Sequenc
 
 
 def radar(title: str, about: str, axes: Sequence[str], shapes: Sequence[Series], most: float = 100.0) -> str:
-    """A polygon for each of a few runs over three axes or more; ``most`` is at the rim."""
+    """Draw a polygon per run over three or more axes, with ``most`` at the rim."""
     width, height, radius = 460, 340, 115.0
     x0, y0 = width / 2, height / 2
     turns = [2 * math.pi * i / len(axes) - math.pi / 2 for i in range(len(axes))]
@@ -199,9 +204,6 @@ def radar(title: str, about: str, axes: Sequence[str], shapes: Sequence[Series],
         )
         parts.append(svg.group(shape.mark, body))
     return svg.chart(title, about, width, height, parts)
-
-
-# Values
 
 
 def _extent(points: Iterable[Point | None]) -> list[float]:

@@ -1,9 +1,9 @@
 """The reports ``comparison`` and ``changes``, and ties in the report ``paper``.
 
-Runs are compared two by two, on the samples that both answered, with a verdict in words. Every number is made as its
-benchmark makes it, from the samples of both, and compared sample by sample. Of one baseline (or one pair) a benchmark's
-average is one test; the numbers within it, and several runs against the baseline, are corrected for their number
-(Holm).
+Runs are compared in pairs, sample by sample, on the samples that both answered. Every number is computed on these
+samples by its benchmark's rules, and each comparison has a verdict in words. For a single baseline (or pair), a
+benchmark's average is one test; numbers within it, and several runs against the baseline, are corrected for multiple
+testing (Holm).
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ COLUMNS = (
 
 @dataclass(slots=True)
 class Compared:
-    """One line of the report, while it is made. ``alike``: whether no output differs, as far as it is told."""
+    """One row of the report.
+
+    ``alike``: all known outputs are equal.
+    """
 
     run_a: str
     run_b: str
@@ -50,23 +53,26 @@ class Compared:
 
     @property
     def family(self) -> tuple[str, str]:
-        """What is corrected together."""
+        """Key of the numbers that are corrected together."""
         return self.benchmark, self.first.level
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Rows of the report. Raises UsageError as ``compare_runs``."""
+    """Build the report.
+
+    Raises UsageError like ``compare_runs``.
+    """
     lines = compare_runs(store, query)
     in_bundles = _scorable_samples(store)
     return Table(COLUMNS, [_row(line, in_bundles, query.margin) for line in lines])
 
 
 def compare_runs(store: Store, query: ReportQuery) -> list[Compared]:
-    """Numbers of the chosen pairs of runs, compared.
+    """Compare the numbers of the chosen pairs of runs.
 
     Raises:
-        UsageError: there is no such run; without a baseline there are too many runs; two runs are not alike in what
-            they were asked, and ``query.force`` does not say that this is known.
+        UsageError: a run does not exist; there are too many runs without a baseline; or two runs had different inputs
+            and ``query.force`` is not set.
     """
     pairs = chosen_pairs(store, query)
     sides = {
@@ -104,7 +110,7 @@ def _compared(
     same = np.bincount(here.task[equal], minlength=len(both)).tolist()
     caution = cautions.get((run_a, run_b, benchmark), "")
     for a, b in _numbers_on_both(first, second):
-        # Of a group only what holds of everything is known.
+        # A group's own counts are unknown: only totals over all tasks apply.
         at = both.index(a.name) if a.level == "task" else None
         of_these, alike = (sum(every) if at is None else every[at] for every in (counts, same))
         count = None if a.level == "group" else alike
@@ -114,7 +120,7 @@ def _compared(
 
 
 def compared_averages(first: Side, second: Side) -> Difference | None:
-    """The difference of two runs' averages of everything, as the report tests it; None where they share no sample."""
+    """Difference of two runs' overall averages, as the report tests it; None without common samples."""
     both = [task for task in first.tasks if task in second.tasks]
     pairs = _numbers_on_both(first.of(both), second.of(both), "benchmark") if both else ()
     averages = (difference(a.estimate, b.estimate) for a, b in pairs)
@@ -122,10 +128,12 @@ def compared_averages(first: Side, second: Side) -> Difference | None:
 
 
 def _numbers_on_both(first: Side, second: Side, level: str = "") -> Iterator[tuple[Number, Number]]:
-    """Each number of two sides, on the samples of both: from its parts where it is a sum of them, else made anew.
+    """Yield each number of both sides on their common samples.
+
+    A number that is a sum of parts is restricted to these samples; others are recomputed.
 
     Args:
-        level: only numbers of this one.
+        level: yield only numbers of this level; "" for all.
     """
     anew: list[Side] = []
     shared = Shared()
@@ -151,7 +159,7 @@ def _correct(lines: Sequence[Compared]) -> None:
 
 
 def verdict(line: Compared, margin: float) -> str:
-    """What the line says, in words. ``margin`` is in points."""
+    """Verdict of a comparison in words, with ``margin`` in points."""
     estimate, value = line.found, line.found.interval.value
     if line.alike and not (estimate.wins or estimate.losses):
         return "same outputs"
@@ -171,7 +179,7 @@ def verdict(line: Compared, margin: float) -> str:
 
 
 def _rounded(count: int) -> int:
-    """Two significant digits, upwards: it is an order of size."""
+    """Round up to two significant digits, as only the order of magnitude is meaningful."""
     step = int(10 ** max(len(str(count)) - 2, 0))
     return -(-count // step) * step
 
@@ -190,18 +198,18 @@ def _row(line: Compared, in_bundles: Mapping[tuple[str, str, str], int], margin:
 
 
 def _scorable_samples(store: Store) -> dict[tuple[str, str, str], int]:
-    """{(run, benchmark, task): the bundle's samples that metrics count}, where the file knows."""
+    """Number of scorable samples in the bundle by (run, benchmark, task), if known."""
     rows = store.query("SELECT run_id, benchmark, task, scorable_samples FROM coverage").rows
     return {(run, name, task): count for run, name, task, count in rows if count is not None}
 
 
 def changes(store: Store, query: ReportQuery) -> Table:
-    """The report ``changes``: answers that two runs score or word differently, with question, references and outputs.
+    """The report ``changes``: answers of two runs with different scores or outputs, with question and references.
 
     Each row has the other known differences of the runs.
 
     Raises:
-        UsageError: there is no such run, or no such task; without a baseline there are too many runs.
+        UsageError: a run or task does not exist, or there are too many runs without a baseline.
     """
     pairs, tasks = chosen_pairs(store, query), tasks_named(store, query.tasks)
     answers = store.query(
@@ -244,21 +252,21 @@ def changes(store: Store, query: ReportQuery) -> Table:
 
 
 def _flags(row: str) -> str:
-    """What marks an answer, in words; NULL for nothing."""
+    """SQL expression for an answer's marks in words; NULL without marks."""
     marks = (f"CASE WHEN {mark.of(row)} THEN '{mark.words}' END" for mark in WORST_FIRST if not mark.of_score)
     return f"nullif(concat_ws(', ', {', '.join(marks)}), '')"
 
 
 Lines = dict[tuple[str, str], dict[str, Any]]
-"""{(benchmark, line): something of each run}."""
+"""Values per run, by (benchmark, line)."""
 
 TIES_NOTE = "Bold: the best, and what a paired test at the 5% level cannot tell from it (Holm, within a column)."
 
 
 def mark_ties(store: Store, query: ReportQuery, paper: Table) -> Table:
-    """The paper's rows with a last column ``alike``: whether a number cannot be told from the best run's.
+    """Add a last column ``alike``: whether a number of the paper does not differ significantly from the best run's.
 
-    A line whose best is a published figure has none: there are no samples to compare.
+    A line led by a published figure has no ties, since a figure has no samples to compare.
     """
     rows = paper.dicts()
     scores: Lines = {}
@@ -279,6 +287,6 @@ def mark_ties(store: Store, query: ReportQuery, paper: Table) -> Table:
 
 
 def _ties(p_values: dict[str, float | None]) -> list[str]:
-    """The runs whose difference from the best is not significant, or has no test."""
+    """Runs without a significant or testable difference from the best one."""
     corrected = holm([1.0 if p is None else p for p in p_values.values()])
     return [run for run, p in zip(p_values, corrected, strict=True) if p >= 0.05]

@@ -1,4 +1,4 @@
-"""Reports that compare: runs with each other, and with published figures."""
+"""Reports that compare runs with each other and with published figures."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The report ``cost``: what scores were paid with, in tokens, seconds and hours of hardware.
+"""The report ``cost``: tokens, seconds and hardware hours spent on scores.
 
-Tokens are those that were computed: a prompt's less what it shared with another's, and the answer's. Seconds are the
-model's own, prefill and decode. The prefill of a document is divided among all answers about it, whichever came first.
+Tokens are computed tokens: those of the prompt without shared ones, and those of the answer. Seconds are the model's
+prefill and decode time. The prefill of a document is divided among all answers about it, regardless of their order.
 
-What a correct answer cost is all of a task's cost over the sum of its scores: a ratio of two sums, linearised for its
-interval, which is made of its logarithm, as a price is never below 0.
+The cost per correct answer is a task's total cost over the sum of its scores: a ratio of two sums, linearised for its
+interval. The interval is computed on the logarithm because a price is never negative.
 
-A judge costs as any model does, and has no score: a line for its rubric stands behind those of the models.
+A judge has costs but no score: its rubrics have rows after those of the models.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ _COSTS = (*_MEASURED, "computed_prompt", "seconds", "tokens")
 
 @dataclass(frozen=True, eq=False)
 class Paid:
-    """Some answers, at least one: of each its sample, document, cluster and headline score, and what it was paid with.
+    """Costs and headline scores of one or more answers, with their samples, documents and clusters.
 
-    ``costs`` has a row for each of _COSTS, NaN where it was not measured. ``tokens`` are those that were computed; all
-    tokens of a prompt count as computed where it is not known how many were shared.
+    ``costs`` has a row for each of _COSTS, NaN if not measured. ``tokens`` are computed tokens; all tokens of a prompt
+    count as computed if the number of shared ones is unknown.
     """
 
     samples: Codes
@@ -89,7 +89,7 @@ class Paid:
 
     @classmethod
     def unscored(cls, measured: Mapping[str, Array]) -> Paid:
-        """Answers that have no score, each for itself."""
+        """Build from answers without scores, each a sample of its own."""
         values = [measured[name] for name in _MEASURED]
         places = np.arange(len(values[0]))
         return cls(places, places, places, np.full(len(places), np.nan), _with_sums(*values))
@@ -100,13 +100,13 @@ class Paid:
         return cls(*(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names))
 
     def split(self, sizes: Sequence[int]) -> list[Paid]:
-        """Parts of these sizes, one after the other."""
+        """Split into consecutive parts of the given sizes."""
         ends = np.cumsum(sizes)[:-1]
         parts = [np.split(getattr(self, field.name), ends, axis=-1) for field in fields(self)]
         return [Paid(*part) for part in zip(*parts, strict=True)]
 
     def with_shared_prefill(self) -> Paid:
-        """The same answers, with the prefill of each document divided among them by the tokens of their prompts.
+        """Divide the prefill of each document among its answers, in proportion to their prompt tokens.
 
         Only the first prompt with a document computed it: the others found its prefix in the KV cache.
         """
@@ -132,7 +132,6 @@ class Paid:
         return replace(self, costs=_with_sums(*costs))
 
     def at(self, known: Bools) -> Paid:
-        """Some of them; themselves where all are."""
         return self if known.all() else Paid(*(getattr(self, field.name)[..., known] for field in fields(self)))
 
     @cached_property
@@ -145,7 +144,7 @@ class Paid:
 
     @cached_property
     def measured(self) -> dict[str, int]:
-        """Of how many answers each cost is known."""
+        """Number of answers with a known value, per cost."""
         return dict(zip(_COSTS, np.count_nonzero(self._known, axis=1).tolist(), strict=True))
 
     @cached_property
@@ -153,7 +152,7 @@ class Paid:
         return dict(zip(_COSTS, self.costs.sum(axis=1).tolist(), strict=True))
 
     def total(self, cost: str, beside: str | None = None) -> float | None:
-        """The sum of what is known, where ``beside`` is known, too; None where nothing is."""
+        """Sum of known values, only over answers that also have the cost ``beside``; None if there are none."""
         if self.measured[cost] == self.measured[beside or cost] == len(self.scores):
             return self._sums[cost]
         known = self._known[_COSTS.index(cost)] & self._known[_COSTS.index(beside or cost)]
@@ -166,7 +165,7 @@ def _with_sums(prompt: Floats, cached: Floats, output: Floats, prefill_s: Floats
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """The report's rows: of each run and benchmark all tasks together, then each task."""
+    """Build the report: for each run and benchmark all tasks together, then each task."""
     names, samples = named(store), scored(store, query.runs)
     paid = _paid(samples)
     totals: dict[str, float] = {}
@@ -186,7 +185,7 @@ def table(store: Store, query: ReportQuery) -> Table:
 
 
 def _paid(samples: Mapping[tuple[str, str], Tasks]) -> dict[tuple[str, str], dict[str, Paid]]:
-    """What each task's answers were paid with, by run and benchmark; the tasks of a run share their documents."""
+    """Costs by (run, benchmark) and task; tasks of a run share the prefill of their documents."""
     runs: dict[str, dict[tuple[str, str], Paid]] = {}
     for (run, benchmark), tasks in samples.items():
         runs.setdefault(run, {}).update({(benchmark, task): Paid.of(rows) for task, rows in tasks.items()})
@@ -247,7 +246,7 @@ def _costs(paid: Paid) -> Line:
 
 
 def _per_correct(what: str, paid: Paid) -> Line:
-    """All costs over the sum of scores, of the answers of which both are known; nothing where no answer is correct."""
+    """Cost per correct answer, over answers with both cost and score; empty if no answer is correct."""
     paid = paid.at(np.isfinite(paid.costs[_COSTS.index(what)]) & np.isfinite(paid.scores))
     scores, costs = paid.scores, paid.costs[_COSTS.index(what)]
     score, cost = float(scores.sum()), float(costs.sum())
@@ -263,7 +262,7 @@ def _per_correct(what: str, paid: Paid) -> Line:
 
 
 def _hours(store: Store) -> dict[str, Line]:
-    """{run: hours of its hardware, of what, and how many sessions nobody timed, as of those that were killed}."""
+    """Hardware hours by run, with their unit and the number of untimed sessions, such as killed ones."""
     hours_of: dict[str, Line] = {}
     for run, workers, hardware, wall_s in store.query(_SESSIONS).rows:
         line = hours_of.setdefault(run, {"hours": 0.0, "hours_of": None, "untimed_sessions": 0})
@@ -278,7 +277,7 @@ def _hours(store: Store) -> dict[str, Line]:
 
 
 def _units(hardware: Any, processes: int) -> tuple[str, int]:
-    """What a session's hours are counted in, and how many of them it had; 0 where nobody knows."""
+    """Unit of a session's hours (GPU or core) and number of units; 0 if unknown."""
     if not isinstance(hardware, dict):
         return "core", 0
     if "gpu" in hardware:
@@ -290,7 +289,7 @@ def _units(hardware: Any, processes: int) -> tuple[str, int]:
 
 
 def _shared(hours: Mapping[str, Line], run: str, share: float | None) -> Line:
-    """A part's hours: the run's by the part's seconds of the model."""
+    """Hours of a part of a run, in proportion to its share of the model's seconds."""
     line = hours.get(run, {})
     if line.get("hours") is None or share is None:
         return {"untimed_sessions": line.get("untimed_sessions")}
@@ -298,7 +297,7 @@ def _shared(hours: Mapping[str, Line], run: str, share: float | None) -> Line:
 
 
 def _mark_unbeaten(lines: Sequence[Line], found: Mapping[tuple[str, str], Tasks]) -> None:
-    """Of runs on the same tasks: whether none other scores as much for less, or more for as little."""
+    """Mark runs that no other run on the same tasks beats in score and seconds per answer."""
     heads = [line for line in lines if line["task"] is None]
     for line in heads:
         tasks = found[line["run_id"], line["benchmark"]].keys()

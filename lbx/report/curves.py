@@ -1,4 +1,4 @@
-"""The curves by length that benchmarks make of a run's answers (``ScoringRules.curves``), read of a results file."""
+"""Curves by length of a run's answers as defined by benchmarks (``ScoringRules.curves``), read from a results file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lbx.scoring.scored import scored
 from lbx.store import Store
 
 Curves = Mapping[tuple[str, str], LengthCurve]
-"""{(run, group of lines): its curve}"""
+"""Curves by (run, group of lines)."""
 
 _READ: WeakKeyDictionary[Store, tuple[object, Curves]] = WeakKeyDictionary()
-"""Of files that nobody writes meanwhile: the report paper and a board show the same curves."""
+"""Curves of read-only files, cached because the report paper and boards share them."""
 
 
 def curves(store: Store, benchmark: str, runs: Collection[str] = ()) -> Curves:
-    """Those of a benchmark's runs: of all runs without any named."""
+    """Curves of a benchmark for the given runs, or for all."""
     key = (benchmark, sorted(runs))
     if (kept := _READ.get(store)) and kept[0] == key:
         return kept[1]

@@ -1,11 +1,11 @@
-"""Numbers as people read them: one rule of digits for tables, charts and the page. JSON, CSV and parquet have them all.
+"""Rounding of displayed numbers, shared by tables, charts and the page. JSON, CSV and parquet keep all digits.
 
-- A score beside its interval has one decimal, two where half the interval is below 1, and so have the interval's ends.
-  In 0..1, as some benchmarks' official numbers are, these are three and four.
-- An official number has no more decimals than it was rounded to, and neither has its interval: 28.9 ± 0.8. It never
-  loses one: 12.5 is not 12.
-- A score alone has two decimals; an official number, or another, as many of two (in 0..1: four) as it needs.
-- A quantity (tokens, seconds) is whole from 100 on, below that of three digits.
+- A score with its interval has one decimal, or two if the interval's half-width is below 1; so have the interval's
+  ends. In 0..1, the range of some benchmarks' official numbers, these are three and four.
+- An official number and its interval have no more decimals than the number was rounded to: 28.9 ± 0.8. It never loses
+  any: 12.5 is not shown as 12.
+- A score without an interval has two decimals; official and other numbers have up to two (in 0..1: four), as needed.
+- A quantity (tokens, seconds) is an integer from 100 on, and has three digits below.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ from __future__ import annotations
 import math
 
 WHY_NONE = {"one cluster": "one {}", "all alike": "all alike"}
-"""Why a score has no interval, by its method."""
+"""Reasons for a missing interval, by the interval's method."""
 
 
 def decimals_beside(half: float, most: int = 2) -> int:
-    """Of a score and of its interval, half of which is so wide."""
+    """Number of decimals of a score and its interval with the half-width ``half``."""
     return most if half < 10.0 ** (2 - most) * 0.995 else most - 1
 
 
 def number(value: float) -> str:
-    """As many decimals as it needs of two: 16.77 of 16.769637, 28.2, 50. Below 1 of four, below these two digits."""
+    """Format with up to two decimals, as needed (16.77 for 16.769637, 28.2, 50).
+
+    Below 1 up to four decimals are used, and below 0.0001 two significant digits.
+    """
     return f"{value:.2g}" if 0 < abs(value) < 1e-4 else _shortest(value, 2 if abs(value) >= 1 else 4)
 
 
@@ -32,12 +35,12 @@ def _shortest(value: float, most: int) -> str:
 
 
 def quantity(value: float) -> str:
-    """Whole, with commas, or of three digits."""
+    """Format as an integer with commas, or with three digits."""
     return f"{value:,.0f}" if abs(value) >= 100 or value == round(value) else f"{value:.3g}"
 
 
 def quantity_with_interval(value: float, low: float | None, high: float | None) -> str:
-    """All three of as many decimals as the middle one has as a quantity."""
+    """Format a quantity and its interval with equal decimals, those of ``quantity`` for the value."""
     if low is None or high is None:
         return quantity(value)
     decimals = max(0, 2 - math.floor(math.log10(abs(value)))) if 0 < abs(value) < 100 else 0
@@ -54,17 +57,17 @@ def with_interval(  # noqa: PLR0917 (as a row of a view has them)
     *,
     most: int = 2,
 ) -> str:
-    """A score and how sure it is: "44.9 ± 6.3", "1.5 [0.3, 7.9]", "12.50 (one document)", "100.00 (all alike)".
+    """Format a score with its interval: "44.9 ± 6.3", "1.5 [0.3, 7.9]", "12.50 (one document)", "100.00 (all alike)".
 
-    A score that nothing is known of is "-", one without an interval stands alone.
+    An unknown score is "-"; a score without an interval is a plain number.
 
     Args:
-        low: the interval's end, in the unit of ``value``; None where there is none.
-        method: how the interval was made, or why there is none.
-        scale: what all three are multiplied with: 100 where the unit is 0..1 and percents are shown; 1 for official
-            numbers, which may be rounded, so that an even interval lies around something else.
-        cluster_by: what ``method`` "one cluster" means one of.
-        most: decimals: 4 for numbers in 0..1.
+        low: lower end of the interval, in the unit of ``value``; None without an interval.
+        method: method of the interval, or the reason for its absence.
+        scale: factor for all three: 100 to show values in 0..1 as percents; 1 for official numbers, which may be
+            rounded, so that a symmetric interval may not be centred on them.
+        cluster_by: kind of cluster, for the method "one cluster".
+        most: maximum number of decimals; 4 for numbers in 0..1.
     """
     if value is None or not math.isfinite(value):
         return "-"
@@ -84,5 +87,5 @@ def with_interval(  # noqa: PLR0917 (as a row of a view has them)
 
 
 def _decimals(value: float) -> int:
-    """Those that an official number was rounded to."""
+    """Number of decimals that an official number was rounded to."""
     return len(repr(value).removesuffix(".0").partition(".")[2])

@@ -1,11 +1,12 @@
-"""The report ``effective_context``: up to which length a model keeps what it scores on short texts.
+"""The report ``effective_context``: the longest context at which a model keeps its short-text score.
 
-Lengths are bins by powers of two of the prompt's tokens before truncation, as the model's own tokenizer counts them;
-where nobody counted, of the document as its benchmark does. Tasks differ in length, so bins are never pooled over them:
-compared are the bins and tasks of which every task has every bin, each task counting alike.
+Lengths are power-of-two bins of prompt tokens before truncation, counted by the model's tokenizer, or of the document's
+length in its benchmark's unit if token counts are unknown. Tasks differ in length, so bins are never pooled over them:
+the report compares only tasks with samples in every compared bin, weighted equally.
 
-No length is claimed whose prompts were cut, or may have been: the model has not read that much. Nor is one whose score
-may be that of guessing: of nothing 85% are soon kept. What ends a claim so is said in words.
+A length is not claimed if its prompts were truncated, or may have been, since the model did not read that much. It is
+not claimed either if its score may be due to guessing: 85% of a score near zero is easily kept. The column ``why``
+gives the reason.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from lbx.store import Store, Table
 from lbx.store.rows import PROMPT_TOKENS
 
 FEWEST = 30
-"""Samples that a bin needs, in all tasks together."""
+"""Minimum samples per bin, all tasks together."""
 FEWEST_OF_TASK = 10
-"""Samples that each task needs in each bin: its mean there counts as much as any other's."""
+"""Minimum samples per task and bin, since each task's mean counts equally."""
 KEEP = 0.85
-"""Share of the score at the shortest length (RULER's way of asking, Hsieh et al. 2024, made relative)."""
+"""Share of the score at the shortest length (a relative form of RULER's threshold, Hsieh et al. 2024)."""
 MOST_CUT = 0.05
-"""From this share of prompts on that were cut, or of which that is unknown, a length is not claimed."""
+"""Largest share of truncated prompts, or of prompts not known to be whole, at which a length is still claimed."""
 FLOOR = 0.1
-"""What answers that say nothing may score, where guessing does not score more (``Benchmark.chance``)."""
+"""Score that uninformative answers may reach, used unless guessing scores more (``Benchmark.chance``)."""
 COLUMNS = (
     *WHO, "benchmark", "length_unit", "tasks", "task_names", "left_out", "length_up_to", "n", "score", *SURE,
     "kept", "margin", "margin_low", "margin_high", "verdict", "effective", "kept_to", "lost_from", "rule", "why",
@@ -45,11 +46,11 @@ Bins = Mapping[int, ScoredRows]
 
 
 class Bin(NamedTuple):
-    """One length: its number, how sure it is, and that of what is left above the threshold.
+    """Score at one length, with its interval and its margin above the threshold.
 
     Attributes:
-        unread: why the score need not be one of this length, in words; "" where it is.
-        guessed: why it may be that of guessing, in words; "" where it is surely more.
+        unread: why the prompts may not have been read in full; "" if they were.
+        guessed: why the score may be due to guessing; "" if it is significantly higher.
     """
 
     up_to: int
@@ -63,7 +64,7 @@ class Bin(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Why the length is not claimed, whatever it scores."""
+        """Reasons for not claiming this length, regardless of its score."""
         return "; ".join(filter(None, (self.unread, self.guessed)))
 
     @property
@@ -78,10 +79,10 @@ class Bin(NamedTuple):
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """The report's rows, one for each length that is compared; one without a length where nothing can be.
+    """Build the report: one row per compared length, or one without a length if none can be compared.
 
     Raises:
-        UsageError: a share of the shortest and an absolute score are asked for at once.
+        UsageError: both a share of the shortest and an absolute score are given.
     """
     if query.keep is not None and query.at_least is not None:
         raise UsageError("--keep and --at-least exclude each other.", fix="Give one of them.")
@@ -133,7 +134,7 @@ def _lines(benchmark: str, tasks: Tasks, keep: float, at_least: float | None) ->
 
 
 def _by_length(family: Benchmark | None, tasks: Tasks) -> dict[str, dict[str, Bins]]:
-    """{unit: {task: its answers by length}}. What nobody knows the length of is in none."""
+    """Group answers as {unit: {task: {length bin: answers}}}, without those of unknown length."""
     rows_of: dict[str, dict[str, dict[int, list[ScoredRows]]]] = {}
     for task, rows in tasks.items():
         name = _name(family, task)
@@ -155,15 +156,16 @@ def _by_length(family: Benchmark | None, tasks: Tasks) -> dict[str, dict[str, Bi
 
 
 def chosen(samples: Mapping[str, Mapping[int, int]]) -> tuple[list[int], list[str]]:
-    """The lengths and the tasks to compare: every task has every one of these lengths.
+    """Choose lengths and tasks such that every task has every length.
 
-    More lengths leave fewer tasks: the choice has the most pairs of both, and of several such the longest lengths.
+    More lengths leave fewer tasks: the choice maximises their product; ties go to the longest lengths.
 
     Args:
-        samples: {task: {length: how many}}.
+        samples: {task: {length: number of samples}}.
 
     Returns:
-        Neighbours of those lengths that have enough samples, two at least, and the tasks; ([], []) without any.
+        At least two neighbouring lengths among those with enough samples, and the tasks; ([], []) if there is no
+            choice.
     """
     counts: dict[int, int] = {}
     for bins in samples.values():
@@ -197,7 +199,7 @@ def _judged(estimates: Mapping[int, Estimate | None], keep: float, at_least: flo
 
 
 def _beside(up_to: int, this: tuple[Estimate, Interval], shortest: tuple[Estimate, Interval], keep: float) -> Bin:
-    """A length held against the shortest one, which is kept by its own measure where it scores anything."""
+    """Compare a length with the shortest one, which is kept by definition if its score is above 0."""
     (estimate, sure), (first, base) = this, shortest
     margin = sure.value - keep * base.value
     if first is estimate:
@@ -213,8 +215,10 @@ def _beside(up_to: int, this: tuple[Estimate, Interval], shortest: tuple[Estimat
 
 
 def _from_intervals(this: Interval, base: Interval, keep: float) -> tuple[float | None, float | None]:
-    """Newcombe's interval of a difference (Statistics in Medicine 17, 1998): near 0 and 1 t's is as wrong here as it is
-    of one score, and two intervals that are right there make one that is.
+    """Newcombe's interval of a difference (Statistics in Medicine 17, 1998).
+
+    Near 0 and 1 a t interval is as wrong for a difference as for a score; Newcombe's combines two intervals that are
+    correct there.
     """
     if this.low is None or this.high is None or base.low is None or base.high is None:
         return None, None
@@ -225,7 +229,7 @@ def _from_intervals(this: Interval, base: Interval, keep: float) -> tuple[float 
 
 
 def _unread(up_to: int, tasks: Sequence[ScoredRows]) -> str:
-    """Why the prompts of a length may not have been read whole."""
+    """Reason to doubt that prompts of a length were read in full, or ""."""
     cut = np.concatenate([rows.column("truncated") for rows in tasks])
     if np.isnan(cut).mean() > MOST_CUT:
         return "it is unknown whether prompts were cut"
@@ -234,7 +238,7 @@ def _unread(up_to: int, tasks: Sequence[ScoredRows]) -> str:
 
 
 def _floor(family: Benchmark | None, tasks: Sequence[ScoredRows]) -> tuple[float, str]:
-    """What guessing scores, as a mean of tasks, and what that is called."""
+    """Mean score of guessing over tasks, and its name in messages."""
     chances = [family.chance(rows[0].sample) if family else 0.0 for rows in tasks]
     name = "chance" if min(chances) >= FLOOR else "the floor"
     return float(np.mean([max(FLOOR, chance) for chance in chances])), name
@@ -251,8 +255,9 @@ def _guessed(one: Bin, floor: float, name: str) -> str:
 
 
 def _range(bins: Sequence[Bin], rule: str) -> dict[str, Any]:
-    """Up to where the score is kept as far as seen; up to where surely; from where on it surely is not; and why no more
-    is claimed, where that is not what was measured.
+    """Summarise bins: longest length kept, longest significantly kept, first significantly lost.
+
+    ``why`` is the reason for claiming no more, if that is not the measured score.
     """
     span: dict[str, Any] = dict.fromkeys(("effective", "kept_to", "lost_from", "why"))
     if why := bins[0].why:

@@ -1,4 +1,4 @@
-"""Whether a run gives the numbers that were published of its model, line by line of the report paper."""
+"""Comparison of runs with published numbers of their models, for each line of the report paper."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_INTERVAL = {
     None: "the score has no interval",
 }
 _IN_A_PART = "all questions of a part are on one document"
-# The numbers of papers, and those without an official number, which the view leaves out.
+# Numbers of papers, and those without an official number, which the view omits.
 _OWN = f"""
     SELECT * FROM ({PAPER_NUMBERS})
     UNION ALL BY NAME
@@ -34,7 +34,7 @@ _OWN = f"""
            n.kind, n.task, n."grouping", n.name, n.metric, n.judge, n.against, n.questions
     FROM numbers n JOIN runs USING (run_id) WHERE n.kind IN ('group', 'opinion') AND n.official IS NULL
 """  # noqa: S608 (our own names)
-# A task's samples, and those of all tasks under NULL: with an answer, and asked or in the bundle.
+# Per task, and under NULL for all tasks: number of answered samples, and of samples asked or in the bundle.
 _ANSWERED = """
     SELECT c.run_id, c.benchmark, c.task, sum(c.samples)::BIGINT AS samples,
            sum(greatest(g.asked, c.bundle_samples))::BIGINT AS every
@@ -46,10 +46,10 @@ _ANSWERED = """
 
 
 def table(store: Store | None, query: ReportQuery) -> Table:
-    """The report ``expected``: a row for each line that a run and an expected model both have.
+    """The report ``expected``: a row for each line that both a run and an expected model have.
 
     Raises:
-        UsageError: nothing or several models have such a name, or no line is in both.
+        UsageError: a name matches no model or several, or there is no common line.
     """
     if store is None or not query.expected:
         return Table(COLUMNS, [])
@@ -82,14 +82,18 @@ def _own_numbers(store: Store) -> list[dict[str, Any]]:
 
 
 def answered(store: Store) -> dict[tuple[str, str, str | None], tuple[int, int]]:
-    """{(run, benchmark, task): (samples with an answer, samples asked or in the bundle)}; task None for all of them."""
+    """Samples with an answer, and samples asked or in the bundle, by (run, benchmark, task); task None for all."""
     return store.once(
         "answered", lambda: {(run, name, task): (done, of) for run, name, task, done, of in store.query(_ANSWERED).rows}
     )
 
 
 def _named(every: Iterable[Published], part: str) -> list[Published]:
-    """The model with this name, or with this part of its name, in each benchmark. Raises UsageError: it is several."""
+    """Models with this name, or with this part of their name, one per benchmark.
+
+    Raises:
+        UsageError: several models of a benchmark match.
+    """
     by_name: dict[str, list[Published]] = {}
     for one in every:
         if part.casefold() in one.model.casefold():
@@ -122,14 +126,14 @@ def _row(
 
 
 def verdict(figure: Figure, own: Mapping[str, Any], hindrance: str | None = None) -> tuple[str, str | None]:
-    """(``agrees``, ``differs`` or ``cannot tell``; why, where that does not go without saying).
+    """Verdict (``agrees``, ``differs`` or ``cannot tell``) and the reason, unless it is obvious.
 
-    They agree where the printed figure, give or take half a unit of its last digit, and the own 95% interval meet.
+    They agree if the printed figure, give or take half a unit of its last digit, and the run's 95% interval overlap.
 
     Args:
-        own: the run's ``official`` number, and of its interval ``low``, ``high``, ``method`` and ``clusters``, in the
+        own: the run's ``official`` number, and ``low``, ``high``, ``method`` and ``clusters`` of its interval, in the
             figure's unit.
-        hindrance: why the two numbers cannot be compared: they are not over the same samples, say.
+        hindrance: reason that the numbers are not comparable, such as different samples.
     """
     value, low, high = (own.get(name) for name in ("official", "low", "high"))
     if hindrance or value is None:

@@ -1,7 +1,7 @@
-"""Whether a judge can be believed: its win rates of published answers beside those of a known judge of the same ones.
+"""Reliability of a judge: its win rates of published answers, compared with a known judge's on the same answers.
 
-A judge is unfit where a win rate of the known judge's (GPT-4's) lies outside its own 95% interval, where it surely
-reverses an order that the known one tells, or where its texts too often hold no verdict.
+A judge is unfit if a win rate of the known judge (GPT-4) is outside its own 95% interval, if it significantly reverses
+an order given by the known judge, or if too many of its texts have no verdict.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from lbx.store import Store
 
 _MOST_ERRORS = 0.05
 _ASKS = ("orders",)
-"""Settings that say what a judge is asked, not what it is."""
+"""Settings of a judge's inputs rather than of the judge."""
 
 FIT, UNFIT, UN_OFFICIAL = "fit", "unfit", "not calibrated"
 
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """A judge's win rate of a published model, beside GPT-4's; both in 0..1.
+    """A judge's win rate of a published model and GPT-4's, both in 0..1.
 
     Attributes:
-        low, high: the 95% interval of ``win_rate``, clustered by document; both are the win rate, where every document
-            has the same.
-        questions, rounds: how many were judged, and in how many prompts.
-        errors: of these, those without a verdict.
-        holds: whether GPT-4's lies within the interval.
+        low, high: 95% interval of ``win_rate``, clustered by document; equal to the win rate if all documents have the
+            same one.
+        questions, rounds: number of judged questions and of prompts.
+        errors: number of rounds without a verdict.
+        holds: whether GPT-4's win rate is inside the interval.
     """
 
     model: str
@@ -54,12 +54,12 @@ class Calibrated:
 
 @dataclass(frozen=True, slots=True)
 class Fitness:
-    """What the published answers say of a judge.
+    """Verdict on a judge, based on the published answers.
 
     Attributes:
         verdict: "fit", "unfit" or "not calibrated".
-        why: a sentence.
-        rows: of the published models that it has judged, in GPT-4's order.
+        why: reason, as a sentence.
+        rows: published models that it has judged, in GPT-4's order.
     """
 
     verdict: str
@@ -71,12 +71,12 @@ class Fitness:
 
 
 def fitness(store: Store, judge_id: str) -> Fitness:
-    """What a judge, or another run of the same judge, made of the published answers."""
+    """Fitness of a judge, from its runs or other runs of the same judge on the published answers."""
     return fitness_of(store).get(judge_id) or _fitness({})
 
 
 def fitness_of(store: Store) -> dict[str, Fitness]:
-    """The same of every judge of the file."""
+    """Fitness of every judge in the file."""
     judges = store.query("FROM judges ORDER BY judge_id").dicts()
     made = _calibrations(store) if judges else {}
     who = {row["judge_id"]: (row["model"], row["backend"], _settings(row["settings"])) for row in judges}
@@ -89,7 +89,7 @@ def fitness_of(store: Store) -> dict[str, Fitness]:
 
 
 def _own(rubric: str | None) -> Fitness:
-    """Of a judge by another rubric than the official one, which no published judgements can tell of."""
+    """Fitness of a judge with an unofficial rubric, for which there are no published judgements."""
     by = f"by the rubric {rubric!r}" if rubric else "by its rubric"
     return Fitness(
         UN_OFFICIAL, f"nobody has published judgements {by}; `lbx rate` and the report agreement compare it with people"
@@ -97,7 +97,7 @@ def _own(rubric: str | None) -> Fitness:
 
 
 def _fitness(*made: Mapping[str, tuple[Calibrated, Estimate]]) -> Fitness:
-    """By whichever calibration is of the most questions."""
+    """Fitness by the calibration with the most questions."""
     known = max(made, key=lambda parts: sum(row.questions for row, _ in parts.values()))
     rows = [row for row, _ in known.values()]
     if lacking := [model for model in official_judge.PUBLISHED_RUNS if model not in known]:
@@ -133,7 +133,7 @@ def _contradictions(known: Mapping[str, tuple[Calibrated, Estimate]]) -> Iterato
 
 
 def _calibrations(store: Store) -> dict[str, dict[str, tuple[Calibrated, Estimate]]]:
-    """{judge: {published model that it has compared with the opponent: the row, and the estimate behind it}}."""
+    """Calibrations as {judge: {published model compared with the opponent: (row, estimate)}}."""
     models = {run_id: model for model, run_id in official_judge.PUBLISHED_RUNS.items()}
     rounds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in store.query(
@@ -173,7 +173,7 @@ def _settings(text: str) -> dict[str, Any]:
 
 
 def _surely_above(upper: Estimate, lower: Estimate) -> bool:
-    """Whether the first is higher beyond its interval, on the questions that both have a verdict on."""
+    """Whether the first is significantly higher, on questions with a verdict in both."""
     both = set.intersection(*(set(one.strata[0].samples.tolist()) if one.strata else set() for one in (upper, lower)))
     if not both:
         return False

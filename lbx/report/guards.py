@@ -1,7 +1,7 @@
-"""The report ``guards``: what may have spoilt scores, as counts, and as shares of the answers of which it is known.
+"""The report ``guards``: possible distortions of scores, as counts and as shares of the answers with known values.
 
-A share is a mean over answers as a score is, so it has the same interval, by document. What nobody knows of any answer
-of a task, as of imported ones, is NULL and never 0.
+A share is a mean over answers like a score, and has the same interval, clustered by document. Marks unknown for all
+answers of a task, such as imported ones, are NULL and never 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNKNOWN = -1
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """The view's rows and columns, then each mark's rate with its interval, which ``query.alone`` leaves out."""
+    """Build the report: the view's columns, then each mark's rate with its interval, which ``query.alone`` omits."""
     held = counts(store, query)
     at = [held.columns.index(name) for name in ("run_id", "benchmark", "task")]
     rates = _rates(store, list(dict.fromkeys(row[at[0]] for row in held.rows)))
@@ -35,7 +35,7 @@ def table(store: Store, query: ReportQuery) -> Table:
 
 
 def counts(store: Store, query: ReportQuery) -> Table:
-    """The view's rows of the runs that are asked for."""
+    """Rows of the view for the query's runs."""
     return store.query(
         "SELECT * FROM guards WHERE len(?) = 0 OR list_contains(?, run_id) "
         "ORDER BY benchmark, task, model, backend, run_id",
@@ -44,7 +44,7 @@ def counts(store: Store, query: ReportQuery) -> Table:
 
 
 def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str, float | None]]:
-    """{(run, benchmark, task): the columns of its rates}."""
+    """Rate columns by (run, benchmark, task)."""
     samples = Samples(store, unknown=True)
     held = samples.numbered(runs, "generations", _as_columns(OF_ANSWERS))
     scores = samples.numbered(runs, "scores", _as_columns(_OF_SCORES), where="headline")
@@ -65,7 +65,7 @@ def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str,
         sums = np.add.reduceat(values, starts).tolist() if bounds else []
         for at, (begin, end) in enumerate(bounds):
             here, made = slice(begin, end), designs[at]
-            # Most marks are nowhere, and of that a table is quickly made.
+            # Most marks never occur, and this case is computed quickly.
             if counts[at] == end - begin and not sums[at] and made.clusters > 1:
                 low, high = _nowhere(made.clusters)
                 columns[at] |= {f"{name}_rate": 0.0, f"{name}_low": low, f"{name}_high": high}
@@ -83,7 +83,7 @@ def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str,
 
 
 def _as_columns(marks: Sequence[Mark]) -> str:
-    """Their tests: of what is not known of an answer ``_UNKNOWN``, as of scores where an answer has none."""
+    """SQL columns of marks, with ``_UNKNOWN`` for answers of unknown status, such as those without a score."""
     return ", ".join(f"coalesce(({mark.test.format(g='t')})::TINYINT, {_UNKNOWN}) AS {mark.name}" for mark in marks)
 
 
@@ -93,5 +93,5 @@ def _design(samples: Codes, clusters: Codes) -> Design:
 
 @cache
 def _nowhere(documents: int) -> tuple[float, float]:
-    """What ``interval`` says of a share of 0 among so many documents."""
+    """Interval of a share of 0, as computed by ``interval``."""
     return wilson(0.0, documents)

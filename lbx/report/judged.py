@@ -1,6 +1,6 @@
-"""The reports ``judge_results``, ``judge_bias``, ``rating_results``: the views of these names, and how sure they are.
+"""The reports ``judge_results``, ``judge_bias``, ``rating_results``: views of the same names, with intervals.
 
-Beside whatever a judge says stands whether it can be believed (``lbx.report.fitness``), and what speaks against it.
+A judge's results include its reliability (``lbx.report.fitness``) and other reasons for caution.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from lbx.store.rows import ENDS
 Row = dict[str, Any]
 
 JUDGE_TABLES = ("judge", "judge_rating")
-"""The papers' tables of what judges say."""
+"""Tables of papers with judges' results."""
 _SHARES = {"consistency": "consistent", "first_share": "first_won", "longer_share": "longer_won"}
-"""Shares of the report, and what they are shares of: columns of ``judged_rounds``."""
+"""Shares in the report, and their columns in ``judged_rounds``."""
 
 
 def results(store: Store, query: ReportQuery) -> Table:
-    """The report ``judge_results``: over all tasks, then each task. A mark's rows only where there are others, too."""
+    """The report ``judge_results``: over all tasks, then each task.
+
+    A mark has rows only if it does not cover all questions.
+    """
     believed = fitness_of(store)
     every = [row for row in opinions.judged(store) if concerns(row, query)]
     whole = {_numbered(row): row["n_questions"] for row in every if row["questions"] == "all"}
@@ -38,7 +41,7 @@ def results(store: Store, query: ReportQuery) -> Table:
 
 
 def bias(store: Store, query: ReportQuery) -> Table:
-    """The report ``judge_bias``: of each judge over all runs, then run by run, where it judged several."""
+    """The report ``judge_bias``: each judge over all runs, then by run if it judged several."""
     held = store.query("FROM judged_rounds WHERE kind = 'pair' ORDER BY ALL").dicts()
     rows = [row for row in store.query(
         "FROM judge_bias ORDER BY judge, judge_id, benchmark, run_id NULLS FIRST, against_run_id"
@@ -77,7 +80,7 @@ def _ends(name: str) -> list[str]:
 
 
 def _of_several_tasks(rows: Sequence[Row], *names: str) -> list[Row]:
-    """Without the lines of single tasks, where there is but one."""
+    """Drop rows of single tasks if there is only one task."""
     tasks: dict[tuple[Any, ...], set[str | None]] = {}
     for row in rows:
         tasks.setdefault(tuple(row[name] for name in names), set()).add(row["task"])
@@ -89,7 +92,7 @@ def _columns(store: Store, view: str) -> Sequence[str]:
 
 
 def concerns(row: Mapping[str, Any], query: ReportQuery) -> bool:
-    """``--run`` names judged runs, or judges."""
+    """Whether a row belongs to the runs or judges named by ``--run``."""
     return not query.runs or bool({row["run_id"], row.get("judge_id")} & set(query.runs))
 
 
@@ -98,7 +101,7 @@ def _numbered(row: Row) -> tuple[Any, ...]:
 
 
 def _on_scale(row: Row, name: str) -> Row:
-    """The interval of a mean rating in the unit of its scale."""
+    """Interval of a mean rating in the unit of its scale."""
     if None in (row[name], row["score"], row["scale_low"], row["scale_high"]):
         return {}
     width = row["scale_high"] - row["scale_low"]
@@ -111,12 +114,12 @@ def _opponents(row: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _sign_test(wins: int, losses: int) -> float | None:
-    """The exact p of as uneven a share of questions; None without any."""
+    """Exact p value of a split of questions at least this uneven; None without questions."""
     return mcnemar(wins, losses) if wins + losses else None
 
 
 def _share(rounds: Iterable[Mapping[str, Any]], share: str) -> Row:
-    """The interval of the share of rounds, or of questions, of which something is true."""
+    """Interval of the share of rounds, or of questions, with a property."""
     column = _SHARES[share]
     known = [
         {**one, "score": float(one[column])}
@@ -128,14 +131,14 @@ def _share(rounds: Iterable[Mapping[str, Any]], share: str) -> Row:
 
 
 def _doubts(row: Row, believed: Mapping[str, Fitness]) -> Row:
-    """Whether the judge can be believed, and what else speaks against it."""
+    """Fitness of the judge and other reasons for caution."""
     fitness = believed[row["judge_id"]]
     doubts = [text for name, text in (("same_family", "same family"), ("many_errors", "many errors")) if row[name]]
     return {"fitness": fitness.verdict, "why": fitness.why, "caution": ", ".join(doubts) or None}
 
 
 def doubted(store: Store, paper: Table) -> Table:
-    """The report ``paper`` with its judges' labels, and what is to be thought of them: "unfit: ..."; NULL elsewhere."""
+    """Add judges' labels and verdicts ("unfit: ...") to the report ``paper``; NULL in other rows."""
     believed = fitness_of(store)
     shown = labels(named(store).values()) if believed else {}
     rows = paper.dicts()

@@ -1,8 +1,8 @@
-"""What a run is called wherever people read of it: one rule for tables in every format, charts, the page and exports.
+"""Labels of runs, shared by tables in every format, charts, the page and exports.
 
-A run is its model, and how it was asked where not in the plain way ("M (cot)"); a judge is its model and its rubric. Of
-runs that stand beside each other and would be called alike, the fewest settings that tell them apart stand in the
-parentheses, too, and the run's own name where none does. No two runs of a table have one label.
+A label has the model and, except for the plain mode, the mode ("M (cot)"); a judge's has its model and rubric. Runs of
+the same table with equal labels also get the fewest settings that distinguish them, or else the run's own name, in the
+parentheses. Labels are unique within a table.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ LABELS = {
     "against_run_id": "label_against",
     "judge_id": "label_judge",
 }
-"""{column of a report that names a run: the column of its label}."""
+"""{column with a run's name: column of its label}."""
 _LONGEST = 24
-"""Characters of a setting's value that a label may have; longer ones are hashes and tables."""
+"""Maximum length of a setting's value in a label; longer values are hashes and tables."""
 
 
 def number_label(key: NumberKey) -> str:
@@ -44,10 +44,10 @@ def number_label(key: NumberKey) -> str:
 
 
 def labels(runs: Iterable[Row]) -> dict[str, str]:
-    """{run: its label} among these.
+    """Label runs uniquely, as {run: label}.
 
     Args:
-        runs: ``run_id`` and ``model``, and where known ``mode``, ``rubric``, ``backend`` and ``settings`` (JSON).
+        runs: ``run_id`` and ``model``, and if known ``mode``, ``rubric``, ``backend`` and ``settings`` (JSON).
     """
     rows = {row["run_id"]: row for row in runs}
     alike: dict[tuple[Any, Any], list[Row]] = {}
@@ -55,19 +55,19 @@ def labels(runs: Iterable[Row]) -> dict[str, str]:
         alike.setdefault((row["model"], _mode(row)), []).append(row)
     words = {run: texts for some in alike.values() for run, texts in _apart(some).items()}
     made = {run: _label(row, _mode(row), *words[run]) for run, row in rows.items()}
-    counts = Counter(made.values())  # a model may be called as another run's label is
+    counts = Counter(made.values())  # a model's name may equal another run's label
     return {run: label if counts[label] == 1 else f"{label} [{run}]" for run, label in made.items()}
 
 
 def _mode(run: Row) -> str | None:
-    """How a run was asked; of a judge by which rubric."""
+    """Mode of a run, or a judge's rubric."""
     return ": ".join(filter(None, (run.get("mode"), run.get("rubric")))) or None
 
 
 def _apart(runs: Sequence[Row]) -> dict[str, list[str]]:
-    """{run: what tells it from the others}: the backend, the fewest settings, or else the run's own name.
+    """Distinguishing words by run: the backend, the fewest settings, or else the run's own name.
 
-    A setting that a run does not have is as by default, and not named.
+    A setting that a run lacks has its default value and is not named.
     """
     if len(runs) == 1:
         return {runs[0]["run_id"]: []}
@@ -93,12 +93,12 @@ def _apart(runs: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def _turn(name: str) -> tuple[bool, bool, bool, str]:
-    """The order in which settings are taken where several would do: what was asked, then how it was computed."""
+    """Sort key of equally distinctive settings: inputs first, then how they were computed."""
     return name != "backend", name.startswith("backend."), name == "seed", name
 
 
 def _words(run: Row) -> dict[str, str]:
-    """{setting: as a label has it} of those of a few words."""
+    """Short settings in the words of a label."""
     settings = json.loads(run.get("settings") or "{}")
     words = {"backend": run["backend"]} if run.get("backend") else {}
     for name, value in settings.items() if isinstance(settings, dict) else ():
@@ -114,10 +114,10 @@ def _label(row: Row, *what: str | None) -> str:
 
 
 def labelled(store: Store, table: Table, among: Collection[str] = ()) -> Table:
-    """A report's rows with the labels of the runs that they name; ``run``, which is a label, is set to it.
+    """Add labels to a report's rows, also as ``run`` if there is such a column.
 
     Args:
-        among: runs that are shown beside these, as on a page.
+        among: runs shown together with these, such as those of a page.
     """
     columns = [name for name in LABELS if name in table.columns]
     if not columns:
@@ -142,7 +142,7 @@ def labelled(store: Store, table: Table, among: Collection[str] = ()) -> Table:
 
 
 def labelled_models(store: Store, table: Table) -> Table:
-    """The same of a board: a row may be two runs', or a published model's, and a name may say how it was asked."""
+    """Add labels to a board's rows: a row may be two runs or a published model, and names may include the mode."""
     rows = table.dicts()
     keys = [row["run_id"] or row.get("reasoning_run_id") for row in rows]
     who = named(store)
@@ -159,10 +159,12 @@ def _with(table: Table, rows: Sequence[Row], more: Sequence[str]) -> Table:
 
 
 def progress(store: Store, runs: Collection[str] = ()) -> str:
-    """Progress of running runs, as "running, 212 of 643", with labels where the file holds others; or "".
+    """Progress of running runs, such as "running, 212 of 643", or "" if none is running.
+
+    It includes labels if the file has several runs.
 
     Args:
-        runs: only these; () for all.
+        runs: runs to include; () for all.
     """
     going_on = progress_of_runs(store)
     if not going_on:
@@ -175,7 +177,7 @@ def progress(store: Store, runs: Collection[str] = ()) -> str:
 
 
 def with_progress(sheets: Iterable[Sheet], progress: str) -> list[Sheet]:
-    """The sheets with the progress of runs in their titles."""
+    """Add the progress of runs to the sheets' titles."""
     return [replace(sheet, title=headline(sheet.title, progress)) for sheet in sheets]
 
 

@@ -1,4 +1,4 @@
-"""Tables as a LaTeX document that compiles as it is: booktabs, and siunitx columns for numbers."""
+"""Tables as a complete LaTeX document: booktabs, and siunitx columns for numbers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _OTHER_LETTERS = r"""
 \ifPDFTeX\newcommand{\foreignletters}[2]{#2}\else\newcommand{\foreignletters}[2]{#1}\fi
 """
 _MOST_COLUMNS = 8
-"""A wider table is continued in another."""
+"""Maximum number of columns; wider tables are continued in another one."""
 _WIDEST = 95
-"""Characters in a line of the page; a wider table is made smaller."""
+"""Characters in a line of the page; wider tables are scaled down."""
 _ESCAPED = {
     "\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -32,15 +32,15 @@ _ESCAPED = {
     "±": r"$\pm$", "×": r"$\times$", "–": "--", "—": "---", "…": r"\ldots{}", "“": "``", "”": "''", "’": "'",
 }  # fmt: skip
 _LIGATURES = re.compile("[-–—](?=[-–—])|,(?=,)")
-"""Two hyphens or commas would become one other mark."""
+"""Repeated hyphens or commas, which LaTeX would join into another character."""
 _STEERS = re.compile(r"[\[*]")
-"""What at a row's start would be an option of what stands before the row."""
+"""Characters that LaTeX would read at a row's start as an option of the preceding command."""
 _FOREIGN = re.compile(r"[^\x20-\x7e\u00a1-\u00ac\u00ae-\u00ff±×–—…“”’]+")
 _SCORE = re.compile(r"(-?\+?[\d,]+(?:\.\d+)?)(?: ((?:±|\[|\().*))?")
 
 
 def pieces(sheets: Iterable[Sheet]) -> Iterator[str]:
-    """The document, a piece at a time."""
+    """Yield the document in pieces."""
     yield _PREAMBLE
     yield _OTHER_LETTERS
     yield "\\begin{document}\n"
@@ -54,7 +54,7 @@ def pieces(sheets: Iterable[Sheet]) -> Iterator[str]:
 
 
 def escaped(text: str) -> str:
-    """A text that LaTeX prints as it is, wherever it stands."""
+    """Escape a text such that LaTeX prints it literally in any position."""
     made = []
     at = 0
     text = one_line(text)
@@ -80,7 +80,7 @@ def _blocks(sheet: Sheet) -> Iterator[list[int]]:
 
 
 class _Column:
-    """A column of the table: what it is set as, and its cells."""
+    """A table column: its type and cells."""
 
     def __init__(self, sheet: Sheet, at: int) -> None:
         texts = [row[at] for row in sheet.rows]
@@ -104,7 +104,7 @@ class _Column:
         return ("\\bfseries " if bold else "") + score[1].replace(",", "") + after
 
     def _text(self, text: str) -> str:
-        """In an S column what is no number stands in braces."""
+        """Brace text in S columns that is not a number."""
         return f"{{{escaped(text)}}}" if text and (self._numeric or _STEERS.match(text)) else escaped(text)
 
 

@@ -1,7 +1,7 @@
 """Layout of an unpacked bundle, used by ``lbx.bundle`` for writing and by benchmarks and backends for reading.
 
     ROOT/bagit.txt bag-info.txt manifest-sha256.txt tagmanifest-sha256.txt
-    ROOT/lbx/bundle.json                       all sources, with their revisions and files
+    ROOT/lbx/bundle.json                       all sources, as they were fetched
     ROOT/data/hub/datasets--org--name/refs/<revision>           text: the commit
     ROOT/data/hub/datasets--org--name/snapshots/<commit>/...    regular files only
     ROOT/data/hub/models--org--name/...
@@ -87,7 +87,7 @@ class Bundle:
 
     @property
     def allowed(self) -> list[str]:
-        """Payload files of unsafe formats and configurations with code that the recipe allowed by name."""
+        """Payload files of unsafe formats, and configurations naming code, that the recipe allowed by name."""
         return sorted(path for source in self.description.get("sources", ()) for path in source.get("allowed", ()))
 
     def snapshot(self, kind: str, repo: str, revision: str | None = None) -> Path | None:

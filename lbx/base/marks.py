@@ -23,7 +23,8 @@ class Mark:
         rank: priority of its column; tables that are too wide drop high ranks first, and low ranks are the most severe.
         of_score: whether ``test`` applies to ``scores``.
         severity: "fault": even a single case is reported in a sentence; "usual": no reason to inspect an answer.
-        on_answer: test of a single answer, for marks that overlap with another but are counted separately.
+        on_answer: test of a single answer, if ``test`` excludes rows of another mark so that they are counted once; ""
+            means ``test``.
         known: SQL expression that is not NULL if the count is known; "" means that ``test`` serves for this.
         listed: label and filter in lists of answers; "" if they omit the mark.
         of_answer: text on the page of a single answer, formatted with its columns; "" if it is not shown.

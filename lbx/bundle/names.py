@@ -70,7 +70,7 @@ def _has_format_character(path: str) -> bool:
 
 
 class PathSet:
-    """Set of paths that can coexist on any file system: no duplicates, case variants, or files that are also folders."""
+    """Paths that can coexist on any file system: no duplicates, case variants, or files that are also folders."""
 
     def __init__(self) -> None:
         self._spelled: dict[str, str] = {}

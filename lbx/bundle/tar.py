@@ -54,7 +54,7 @@ class Member:
 
 
 class ArchiveStream:
-    """A tar that is read sequentially, with its position. ``read`` returns fewer bytes than requested only at the end."""
+    """Sequential reader of a tar, with its position. ``read`` returns fewer bytes than requested only at the end."""
 
     def __init__(self, stream: Readable) -> None:
         self._stream = stream

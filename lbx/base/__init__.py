@@ -1,1 +1,1 @@
-"""What every room stands on: records, errors, paths, files from outside, processes, units."""
+"""Foundations of all packages: records, errors, paths, safe file access, processes, units."""

@@ -1,4 +1,4 @@
-"""Commands that messages show, to be pasted into a shell. Who named a file must not have written the command."""
+"""Shell-safe rendering of the commands in messages, so that a file's name cannot inject code when they are pasted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from lbx.base.visible import one_line
 
 
 def as_command(*words: str | PurePath) -> str:
-    """The words as a POSIX shell takes them: each one argument, and none of them more than that.
+    """Quote words for a POSIX shell, each as exactly one argument.
 
     Args:
-        words: paths as paths, so that none is taken for an option; what begins one ("-o"), and names, as texts.
+        words: paths as path objects, so that they are never read as options; options ("-o") and names as strings.
     """
     return " ".join(map(_quoted, words))
 
@@ -23,9 +23,9 @@ def _quoted(word: str | PurePath) -> str:
     if isinstance(word, PurePath) and text.startswith("-"):
         text = f"./{text}"
     if one_line(text) == text:
-        # Zsh looks for a program behind an equals sign.
+        # Zsh expands =NAME to the path of a program.
         return f"'{text}'" if text.startswith("=") and "'" not in text else shlex.quote(text)
-    # What a terminal must not be shown, or would not give back when it is copied, is spelled out.
+    # Escape characters that are unsafe to print, or would not survive copying from a terminal.
     return "$'{}'".format("".join(map(_spelled, text)))
 
 

@@ -1,8 +1,8 @@
-"""Why a process died that could not say it itself.
+"""Report on a crash of this process, printed by a second process.
 
-A library's illegal instruction, or the kernel's OOM killer, ends a process between two lines of Python. So a second,
-tiny process (this file, run as a script) holds the other end of a pipe: when that closes without a farewell, it says
-in a sentence what happened, what is safe, and what to do.
+A library's illegal instruction, or the kernel's OOM killer, ends a process between two lines of Python. A second,
+tiny process (this file, run as a script) reads the other end of a pipe: if it closes without a farewell message, the
+process prints a sentence on the cause, on the data that is safe, and on the next step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 _FAREWELL = b"farewell"
 _FATAL = "Fatal Python error: "  # how faulthandler begins
-_pipes: list[int] = []  # the writing end, while a death is watched
+_pipes: list[int] = []  # writing ends of the active watchers
 
 _CRASHED = (
     "A library crashed on this machine: llama.cpp, torch, or one that they use. With `lbx run --workers 1` a crash "
@@ -44,24 +44,24 @@ _CAUSES = {
 
 @contextmanager
 def explained(safe: str) -> Iterator[None]:
-    """Have the death of this process within the block explained on standard error.
+    """Print an explanation to standard error if this process crashes within the block.
 
     Args:
-        safe: a sentence on what is not lost.
+        safe: a sentence on the data that is not lost.
     """
-    from lbx.base.processes import (  # not above: the script that this file also is has no lbx
+    from lbx.base.processes import (  # imported here because lbx is not importable when this file runs as a script
         DEVNULL,
         Popen,
         python_command,
     )
 
-    if faulthandler.is_enabled():  # somebody watches already, and wants the traceback
+    if faulthandler.is_enabled():  # already watched, or enabled by a user who wants the traceback
         yield
         return
     reading, writing = os.pipe()
     command = python_command("-I", "-S", str(Path(__file__)), str(reading), safe)
-    with suppress(OSError):  # no process to be had: a death goes unexplained, as everywhere
-        # A session of its own: what ends the terminal's processes must not end the one that explains it.
+    with suppress(OSError):  # without the second process a crash is not explained
+        # A separate session, so that signals to the terminal's processes do not end the watcher.
         Popen(command, stdin=DEVNULL, pass_fds=[reading], start_new_session=True)
     os.close(reading)
     _pipes.append(writing)
@@ -76,21 +76,21 @@ def explained(safe: str) -> Iterator[None]:
 
 
 def farewell() -> None:
-    """This process ends now, and has said why."""
+    """Tell the watcher that this process ends regularly and has reported any error itself."""
     for pipe in _pipes:
         with suppress(OSError):
             os.write(pipe, _FAREWELL)
 
 
 def sentence(text: str, safe: str) -> str:
-    """What to tell of a process that died.
+    """Compose the message about a crash.
 
     Args:
-        text: what faulthandler wrote; "" where the process was killed from outside, or by two threads at
-            once: the first takes faulthandler's hook away before it writes.
-        safe: a sentence on what is not lost.
+        text: output of faulthandler; "" if the process was killed from outside, or crashed in two threads at
+            once: the first removes faulthandler's hook before it writes.
+        safe: a sentence on the data that is not lost.
     """
-    # Threads that die together write between each other's words: looked for, and not at one place.
+    # Threads that crash together interleave their output, so the cause is searched for anywhere in it.
     known = (name for name in _CAUSES if name in text)
     cause = next(known, text.partition("\n")[0].replace(_FATAL, "").strip())
     how, fix = _CAUSES.get(cause, (cause, _CRASHED)) if cause else ("before it could say why", _UNSAID)

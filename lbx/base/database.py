@@ -1,8 +1,8 @@
-"""DuckDB, locked before it is shown a file. The one place that opens it.
+"""Sandboxed DuckDB connections. DuckDB is opened in this module only.
 
-An instance starts in memory. What it could do beyond the files that it is given is taken from it, then its settings
-are locked, and only then a file is attached: nothing in a file, no view, no name, no query on it, reaches another file
-or the network. DuckDB's sockets and its loader of extensions are native code that Python's audit hooks do not see.
+An instance starts in memory. Access to other files, extensions and the network is disabled and the settings are locked
+before any file is attached, so that no view, name or query in a file can reach another file or the network. DuckDB's
+sockets and extension loader are native code, invisible to Python's audit hooks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Config = dict[str, str | bool | int | float | list[str]]
 
 RESULTS = "results"
-"""What the results file is called inside an instance."""
+"""Catalog name of the results file within an instance."""
 
 _CLOSED: Config = {
     "autoload_known_extensions": "false",
@@ -35,36 +35,36 @@ _CLOSED: Config = {
     "pivot_limit": PIVOT_COLUMNS,
 }
 _PARTS = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
-"""A database's file, and what DuckDB writes beside it: commits that are not in the file yet."""
+"""Suffixes of a database's files: the file itself, and DuckDB's write-ahead logs of commits not yet in it."""
 _BATCH = 64
 _BLOCK_SIZE = 65_536
-"""Bytes: tables, indexes and lists of columns have blocks of their own, and with DuckDB's usual 262,144 a file of six
-answers takes 5 to 10 MB. Smaller ones make it smaller, and 300 MB of answers three times as slow to write.
+"""In bytes. Tables, indexes and column lists occupy separate blocks: with DuckDB's default of 262,144 a file of six
+answers takes 5 to 10 MB. Smaller blocks make the file smaller, but writing 300 MB of answers three times as slow.
 """
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files that a database is made of, as far as they are there; each is worth nothing without the others."""
+    """Existing files of a database. They are only usable together."""
     return [part for part in parts_of(path) if part.is_file()]
 
 
 def parts_of(path: Path) -> list[Path]:
-    """Where the files lie that a database may be made of. Where ``path`` is a link, that is where it leads."""
+    """Paths of all files that a database may have, with links resolved."""
     return [Path(f"{path.resolve()}{suffix}") for suffix in _PARTS]
 
 
 def open_database(
     path: Path, *, read_only: bool, beside: Sequence[Path] = (), threads: int = 0
 ) -> duckdb.DuckDBPyConnection:
-    """A connection whose database is the file at ``path``, made where it is missing.
+    """Connect to the database file at ``path``, creating it if missing.
 
     Args:
-        path: a plain file, whatever its name looks like (``md:x``, ``postgres:x``): DuckDB is told where it lies.
+        path: always a local file, even with a name such as ``md:x`` or ``postgres:x``: DuckDB gets its resolved path.
         beside: other files that the connection may read or write: databases to attach, a file to export to.
-        threads: 0 means one for each CPU that this process may use.
+        threads: 0 means one thread per CPU usable by this process.
 
     Raises:
-        duckdb.Error: it is no database, in use, or cannot be written.
+        duckdb.Error: the file is not a database, is in use, or cannot be written.
     """
     place = path.resolve()
     others = [one if one.is_relative_to("/proc/self/fd") else one.resolve() for one in beside]  # see ``outputs``
@@ -79,33 +79,33 @@ def open_database(
 
 
 def attach(connection: duckdb.DuckDBPyConnection, path: Path, name: str, *, read_only: bool) -> None:
-    """Attach a database that the connection was given. One that is there keeps the blocks that it was made with."""
+    """Attach a file to which the connection has access. An existing database keeps its block size."""
     made = "" if path.exists() else f", BLOCK_SIZE {_BLOCK_SIZE}"
     options = "TYPE duckdb, READ_ONLY" if read_only else f"TYPE duckdb{made}"
     connection.execute(f'ATTACH {quoted(str(path.resolve()))} AS "{name}" ({options})')
 
 
 def memory_database() -> duckdb.DuckDBPyConnection:
-    """A connection to an empty database that lies in no file, and may touch none."""
+    """Connect to an empty in-memory database without access to files."""
     return _locked([], threads=1)
 
 
 def attach_nothing(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    """Attach a database that lies in no file, for views."""
+    """Attach an in-memory database, for views."""
     connection.execute(f'ATTACH {quoted(":memory:")} AS "{name}"')
 
 
 def parquet_rows(paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], tuple[Any, ...]]]:
-    """(column names, values) of every row of parquet files, in order.
+    """Yield (column names, values) of every row of parquet files, in order.
 
     Raises:
-        ValueError: a file is damaged; says how.
+        ValueError: a file cannot be read or is damaged; the message gives the reason.
     """
     return _parquet("SELECT * FROM read_parquet(?, hive_partitioning = false)", paths)
 
 
 def count_parquet_rows(paths: Sequence[Path]) -> int:
-    """How many rows parquet files have. Raises ValueError as ``parquet_rows`` does."""
+    """Count the rows of parquet files. Raises ValueError like ``parquet_rows``."""
     ((_, (count,)),) = _parquet("SELECT count(*) FROM read_parquet(?, hive_partitioning = false)", paths)
     return int(count)
 
@@ -118,7 +118,7 @@ def _parquet(sql: str, paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], t
             require_file(path)
     except OSError as exc:
         raise ValueError(exc.strerror) from exc
-    # DuckDB takes *, ? and [ in a name for patterns, unless each stands in brackets.
+    # DuckDB treats *, ? and [ in a file name as wildcards unless they are in brackets.
     places = [re.sub(r"[*?\[]", r"[\g<0>]", str(path.resolve())) for path in paths]
     try:
         with _locked([*(path.resolve() for path in paths), *map(Path, places)], threads=1) as connection:
@@ -132,20 +132,20 @@ def _parquet(sql: str, paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], t
 
 
 def _locked(files: Sequence[Path], *, scratch: str = "", threads: int = 0) -> duckdb.DuckDBPyConnection:
-    """An empty instance that may touch these files and no others.
+    """Create an empty instance with access to these files only.
 
     Args:
-        scratch: the folder for what does not fit into memory; "" for none.
-        threads: 0 means one for each CPU that this process may use.
+        scratch: folder for data that exceeds memory; "" for none.
+        threads: 0 means one thread per CPU usable by this process.
     """
     import duckdb
 
     allowed = ", ".join(quoted(f"{file}{suffix}") for file in files for suffix in _PARTS)
     connection = duckdb.connect(config=_CLOSED | _resources(threads))
     connection.execute(
-        # With threads of its own for writing, a COPY to parquet whose query fails on the way would wait for ever.
+        # With asynchronous writer threads, a COPY to parquet hangs forever if its query fails midway.
         "SET async_threads = 0; "
-        # A bar for a slow query would stand in the midst of what is printed for programs.
+        # A progress bar of a slow query would corrupt machine-readable output.
         "SET enable_progress_bar = false; SET enable_progress_bar_print = false; "
         f"SET temp_directory = {quoted(scratch)}; SET TimeZone = 'UTC'; SET allowed_paths = [{allowed}]; "
         "SET enable_external_access = false; SET lock_configuration = true"
@@ -154,12 +154,12 @@ def _locked(files: Sequence[Path], *, scratch: str = "", threads: int = 0) -> du
 
 
 def _resources(threads: int) -> Config:
-    """Threads, and within a limit on this process's memory half of that: the rest is for what DuckDB does not count."""
+    """Thread count and, under a memory limit, half of the memory left: DuckDB does not count all it uses."""
     left = data_left_bytes()
     memory: Config = {} if left is None else {"memory_limit": f"{left // 2}B"}
     return {"threads": threads or usable_cpu_count(), **memory}
 
 
 def quoted(text: str) -> str:
-    """A text as SQL writes it."""
+    """Quote a text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,20 +1,20 @@
-"""The exceptions that lbx raises on purpose, each one paragraph for the person at the keyboard.
+"""Exceptions that lbx raises deliberately. The message of each is a paragraph for the user.
 
     LbxError                  exit code 1
     ├── UsageError            exit code 2: the command line, a recipe or a model card is wrong
     ├── BundleError           an archive or an unpacked bundle is damaged, incomplete or unsafe
-    │   └── NoDataError       it does not hold a task's data or official settings
-    ├── FetchError            a source could not be fetched, or is not what the hub says it is
+    │   └── NoDataError       an unpacked bundle lacks a task's data or official settings
+    ├── FetchError            a source could not be fetched, or differs from the hub's description
     ├── BackendError          a model cannot be loaded, or a library is missing
-    ├── EndpointError         a model server is gone or refuses everybody: the run stops, nothing is marked as failed
-    ├── PromptError           one prompt cannot be made to fit; the sample fails, the run goes on
-    │   └── EmptyPromptError  truncation left nothing of it
+    ├── EndpointError         a model server is gone or refuses all requests: the run stops, no sample is marked failed
+    ├── PromptError           a prompt cannot be shortened to fit; the sample fails, the run continues
+    │   └── EmptyPromptError  truncation removed the whole prompt
     ├── StoreError            the results file cannot be opened, read or written
-    │   └── ConflictError     it holds what contradicts this; another results file (-o) can take it
+    │   └── ConflictError     its contents contradict the new rows; another results file (-o) can store them
     └── InterruptedByUserError  exit code 130 (Ctrl-C) or 143 (terminated): everything finished is safe
 
-Every error carries its cause, and where there is one, the fix and the next command. The command line
-prints the three as one paragraph; foreign exceptions are mapped once, ``raise XError(...) from exc``.
+Every error has a cause, and optionally a fix and the next command. The command line prints the three as one
+paragraph. Foreign exceptions are mapped once, by ``raise XError(...) from exc``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any
 
 
 class LbxError(Exception):
-    """Something went wrong that lbx understands.
+    """Base class of lbx's errors.
 
     Args:
-        cause: what happened, a sentence, naming the file, task or setting concerned.
-        fix: what to do about it, a sentence, or "" when the cause already says it.
-        command: the next command to type, of ``lbx.base.commands.as_command``, or "".
+        cause: a sentence on the problem that names the file, task or setting concerned.
+        fix: a sentence on the remedy, or "" if it is clear from the cause.
+        command: the next command to type, from ``lbx.base.commands.as_command``, or "".
     """
 
     exit_code = 1
@@ -48,7 +48,7 @@ class LbxError(Exception):
         return text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For the way from one process to another: keyword arguments are no part of ``args``."""
+        """Support pickling between processes: ``args`` does not contain the keyword arguments."""
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
@@ -59,7 +59,7 @@ def _rebuilt(kind: type[LbxError], arguments: tuple[object, ...], state: dict[st
 
 
 class UsageError(LbxError):
-    """The command line, a recipe or a model card asks for something that does not exist."""
+    """The command line, a recipe or a model card is wrong."""
 
     exit_code = 2
 
@@ -69,31 +69,31 @@ class BundleError(LbxError):
 
 
 class NoDataError(BundleError):
-    """An unpacked bundle does not hold the data of a task, or its official settings."""
+    """An unpacked bundle lacks a task's data or official settings."""
 
 
 class FetchError(LbxError):
-    """A source could not be fetched, or its content is not what the hub or the recipe says."""
+    """A source could not be fetched, or its content does not match the hub or the recipe."""
 
 
 class BackendError(LbxError):
-    """A model cannot be loaded or run, or the library that would do it is not installed."""
+    """A model cannot be loaded or run, or the library for it is not installed."""
 
 
 class DoesNotFitError(BackendError):
-    """A model or its cache needs more memory than there is, found out before it was taken."""
+    """A model or its KV cache needs more memory than is available. Raised before allocation."""
 
 
 class EndpointError(LbxError):
-    """A model server is gone, or refuses every request; what was being asked is asked again by the next run."""
+    """A model server is gone or refuses every request. The next run repeats the pending requests."""
 
 
 class PromptError(LbxError):
-    """One prompt cannot be made to fit the context window; its sample fails and the run goes on."""
+    """A prompt cannot be shortened to fit the context window. Its sample fails and the run continues."""
 
 
 class EmptyPromptError(PromptError):
-    """Truncation left nothing of a prompt."""
+    """Truncation removed a whole prompt."""
 
 
 class StoreError(LbxError):
@@ -101,11 +101,11 @@ class StoreError(LbxError):
 
 
 class ConflictError(StoreError):
-    """The results file holds what contradicts the rows to be written; another results file (-o) can take them."""
+    """The results file contradicts the rows to be written. Another results file (-o) can store them."""
 
 
 class InterruptedByUserError(LbxError):
-    """Stopped from outside; everything finished before is safe, and the same command goes on."""
+    """Stopped by a signal. Everything finished is safe, and the same command continues the work."""
 
     def __init__(self, cause: str, *, exit_code: int = 130) -> None:
         super().__init__(cause, fix="The same command continues.")

@@ -1,8 +1,8 @@
-"""Regular expressions that other people wrote, in time that grows with the text alone.
+"""Evaluation of untrusted regular expressions in linear time.
 
-They are RE2's, which DuckDB brings along: whatever an expression says, RE2 reads each character a bounded number of
-times, in bounded memory. Python's ``re`` would need a process that is killed after some seconds, so that a score would
-hang on the speed of a machine. What RE2 has no linear way for (lookahead, lookbehind, references to groups) it refuses.
+Uses RE2, which is part of DuckDB: for any expression it reads each character a bounded number of times, in bounded
+memory. Python's ``re`` would need a subprocess with a timeout, and scores would then depend on the speed of the
+machine. RE2 rejects constructs without a linear-time algorithm (lookahead, lookbehind, backreferences).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST = 1000
 
 
 def what_is_wrong(pattern: str) -> str:
-    """Why a text is no expression, a clause; "" where it is one."""
+    """Describe why an expression is invalid, as a clause; "" if it is valid."""
     import duckdb
 
     if len(pattern) > _LONGEST:
@@ -34,9 +34,9 @@ def what_is_wrong(pattern: str) -> str:
 
 
 def extract(pattern: str, text: str) -> str | None:
-    """What the first match holds in its first group, or as a whole where the expression has no group.
+    """Return the first group of the first match, or the whole match for an expression without groups.
 
-    None where nothing matches, nothing but white space is held, or the expression is none; never raises.
+    Returns None without a match, if it is only white space, or if the expression is invalid; never raises.
     """
     group = _group(pattern)
     if group is None:
@@ -48,13 +48,13 @@ def extract(pattern: str, text: str) -> str | None:
 
 @lru_cache(256)
 def _group(pattern: str) -> int | None:
-    """1, or 0 of an expression without a group; None where it is no expression."""
+    """Number of the group to extract: 1, or 0 for an expression without groups; None if it is invalid."""
     import duckdb
 
     if what_is_wrong(pattern):
         return None
     try:
-        # Two names need two groups: the one around it, and one of its own.
+        # Two names require two groups: the outer group added here, and one in the expression.
         _connection().execute("SELECT regexp_extract('', ?, ['all', 'first'])", [f"({encodable(pattern)})"])
     except duckdb.Error:
         return 0
@@ -62,7 +62,7 @@ def _group(pattern: str) -> int | None:
 
 
 def _connection() -> duckdb.DuckDBPyConnection:
-    """One a call: calls may come from several threads."""
+    """Open a cursor per call, because calls may come from several threads."""
     return _database(os.getpid()).cursor()
 
 

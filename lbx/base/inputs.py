@@ -1,6 +1,7 @@
-"""Files from outside, opened so that none of them can hold lbx up or fill its memory. Everything that lbx reads is
-opened here; ``tests/test_one_way.py`` holds the others to it, and says which few do so themselves, and why. Names of
-files that come from files are checked here, too.
+"""Safe reading of untrusted files, without blocking and with bounded memory.
+
+Every file that lbx reads is opened here; ``tests/test_one_way.py`` enforces it, and lists the few exceptions with
+their reasons. File names read from files are validated here, too.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ _HANDED = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/([0-9]{1,9})")
 _BLOCK = 1 << 16
 _MAGIC = slice(8, 12)
 _DEVICES = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)
-"""Devices on Windows, in every folder and with every ending."""
+"""Device names on Windows, reserved in every folder and with every extension."""
 _LONGEST_NAME = 255
 
 
 def open_input(path: Path, buffering: int = -1) -> BufferedReader:
-    """A regular file, for reading; a FIFO of its name is not waited for.
+    """Open a regular file for reading, without blocking if it is a FIFO.
 
     Raises:
-        OSError: it is missing, may not be read, or is something else.
+        OSError: the file is missing, not readable, or not a regular file.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -39,17 +40,17 @@ def open_input(path: Path, buffering: int = -1) -> BufferedReader:
 
 
 def read_input(path: Path, limit: int) -> bytes:
-    """A file's bytes.
+    """Read a file's bytes.
 
     Raises:
-        OSError: as ``open_input``; or there are more than ``limit``.
+        OSError: see ``open_input``; or the file has more than ``limit`` bytes.
     """
     with open_input(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
             raise too_large(path, limit)
         content = file.read(max(size, _BLOCK))
-        while len(content) <= limit and (more := file.read(_BLOCK)):  # it grows, or is the system's own and says 0
+        while len(content) <= limit and (more := file.read(_BLOCK)):  # it grows, or is in /proc with a size of 0
             content += more
     if len(content) > limit:
         raise too_large(path, limit)
@@ -57,12 +58,13 @@ def read_input(path: Path, limit: int) -> bytes:
 
 
 def read_handed(path: Path, limit: int) -> bytes:
-    """The bytes of what an option names: a file, or a pipe that lbx was started with (``/dev/stdin``, ``<(...)``).
+    """Read an option's file, or a pipe inherited by lbx (``/dev/stdin``, ``<(...)``).
 
-    Such a pipe is waited for, as whoever started lbx holds its other end. A FIFO in a folder is nobody's.
+    An inherited pipe is waited for, because the process that started lbx writes to it. A FIFO in a folder is rejected,
+    because it may have no writer.
 
     Raises:
-        OSError: as ``read_input``.
+        OSError: see ``read_input``.
     """
     handed = _HANDED.fullmatch(str(path))
     number = int(handed[1] or 0) if handed else -1
@@ -77,12 +79,12 @@ def read_handed(path: Path, limit: int) -> bytes:
 
 
 def is_database(start: bytes) -> bool:
-    """Whether a file that starts so is DuckDB's, as results files are."""
+    """Whether a file with these first bytes is a DuckDB database, the format of results files."""
     return start[_MAGIC] == b"DUCK"
 
 
 def is_results_file(path: Path) -> bool:
-    """Whether a file begins as DuckDB's do."""
+    """Whether a file is a DuckDB database, judged by its first bytes."""
     try:
         with open_input(path) as file:
             return is_database(file.read(_MAGIC.stop))
@@ -91,23 +93,23 @@ def is_results_file(path: Path) -> bool:
 
 
 def require_file(path: Path) -> None:
-    """For a file that a library opens itself. Raises OSError as ``open_input``."""
+    """Check a file that a library opens itself. Raises OSError like ``open_input``."""
     open_input(path).close()
 
 
 def too_large(path: Path, limit: int) -> OSError:
-    """The error for a file that has more bytes than it may have."""
+    """Create the error for a file larger than its limit in bytes."""
     return OSError(errno.EFBIG, f"it has more than {limit:,} bytes, too large for what it is", str(path))
 
 
 def inside(folder: Path, name: str) -> Path:
-    """``folder / name``, which lies in the folder.
+    """Return ``folder / name``, checked to be inside the folder.
 
     Args:
-        name: from a file; its parts are parted by "/".
+        name: untrusted relative path; its parts are separated by "/".
 
     Raises:
-        ValueError: it leads elsewhere, or is no name of a plain file on every system; says why, as "it ...".
+        ValueError: the path leads out of the folder, or is not a portable file name; the message starts with "it".
     """
     for part in name.split("/"):
         if problem := _name_problem(part):
@@ -116,7 +118,7 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def expanded(path: Path) -> Path:
-    """With the home folder for ``~``, and as it is where nobody has that name."""
+    """Expand ``~`` and ``~user``; leave the path unchanged if the user does not exist."""
     try:
         return path.expanduser()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Signals that wait: Ctrl-C in a commit would make DuckDB abandon it, and in a pass free what llama.cpp computes in."""
+"""Deferred signals: Ctrl-C would make DuckDB abandon a commit, and free llama.cpp's buffers during a forward pass."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 LOOK_S = 0.5
-"""Seconds after which a wait that may be long begins anew: a signal that comes just before a wait does not end it."""
+"""Seconds after which a long wait is restarted, because a signal that arrives just before a wait does not end it."""
 
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """SIGINT and SIGTERM that come during the block are delivered when it is over. May be nested."""
+    """Defer SIGINT and SIGTERM until the end of the block. May be nested."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals never reach other threads
         return

@@ -1,7 +1,7 @@
-"""Where things lie in an unpacked bundle. The bundle room writes by it; benchmarks and backends read by it.
+"""Layout of an unpacked bundle, used by ``lbx.bundle`` for writing and by benchmarks and backends for reading.
 
     ROOT/bagit.txt bag-info.txt manifest-sha256.txt tagmanifest-sha256.txt
-    ROOT/lbx/bundle.json                       every source, as it was fetched
+    ROOT/lbx/bundle.json                       all sources, as they were fetched
     ROOT/data/hub/datasets--org--name/refs/<revision>           text: the commit
     ROOT/data/hub/datasets--org--name/snapshots/<commit>/...    regular files only
     ROOT/data/hub/models--org--name/...
@@ -33,24 +33,24 @@ HUB = "data/hub"
 FILES = "data/files"
 IMAGES = "data/images"
 TAGS_LIMIT = 128 << 20
-"""Bytes of a bundle's own records, all files together."""
+"""Maximum total size in bytes of a bundle's tag files."""
 _COMMIT = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,200}")
 _REF_LIMIT = 4096
 
 
 def repo_folder(kind: str, repo: str) -> str:
-    """Name of a hub repository's folder: ("dataset", "THUDM/LongBench") -> "datasets--THUDM--LongBench"."""
+    """Return the folder name of a hub repository: ("dataset", "THUDM/LongBench") -> "datasets--THUDM--LongBench"."""
     return f"{kind}s--" + repo.replace("/", "--")
 
 
 class Bundle:
-    """An unpacked bundle, for reading.
+    """Read access to an unpacked bundle.
 
     Args:
-        root: the folder that ``lbx unpack`` made.
+        root: the folder created by ``lbx unpack``.
 
     Raises:
-        BundleError: the folder is missing, or no bundle (an unpacked one always has its tag manifest).
+        BundleError: the folder is missing, or is not a bundle (unpacked bundles always have their tag manifest).
     """
 
     def __init__(self, root: Path) -> None:
@@ -76,30 +76,30 @@ class Bundle:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the tag manifest, hex: it covers every other byte of the bundle."""
+        """SHA-256 of the tag manifest, hex, which covers every other byte of the bundle."""
         return hashlib.sha256(read_input(self.root / TAG_MANIFEST, TAGS_LIMIT)).hexdigest()
 
     @property
     def description(self) -> dict[str, Any]:
-        """bundle.json: name and sources."""
+        """Contents of bundle.json, such as name and sources."""
         loaded: dict[str, Any] = json.loads(read_input(self.root / BUNDLE_JSON, TAGS_LIMIT))
         return loaded
 
     @property
     def allowed(self) -> list[str]:
-        """Payload files of unsafe formats, and configurations naming code, that the recipe let through by name."""
+        """Payload files of unsafe formats, and configurations naming code, that the recipe allowed by name."""
         return sorted(path for source in self.description.get("sources", ()) for path in source.get("allowed", ()))
 
     def snapshot(self, kind: str, repo: str, revision: str | None = None) -> Path | None:
-        """Folder of a hub repository's files, or None where the bundle does not hold it.
+        """Find the folder of a hub repository's files; None if it is not in the bundle.
 
         Args:
             kind: "dataset" or "model".
             repo: "org/name".
-            revision: the revision the recipe asked for; None takes the only one, or "main" of several.
+            revision: the revision given in the recipe; None selects "main" if present, else the first by name.
 
         Raises:
-            BundleError: what names it leads out of the bundle.
+            BundleError: a path leads out of the bundle, or a ref contains no commit.
         """
         folder = self._inside(self.root / HUB / repo_folder(kind, repo))
         refs = folder / "refs"
@@ -121,12 +121,12 @@ class Bundle:
         return path if path.is_dir() else None
 
     def file(self, to: str) -> Path | None:
-        """A file of an https or path source by its place under data/files, or None where it is not there."""
+        """Find a file of an https or path source by its path under data/files; None if it is missing."""
         path = self._inside(self.root / FILES / to)
         return path if path.exists() else None
 
     def _inside(self, path: Path) -> Path:
-        """The path, which a file or a card has named: it must not lead out of the bundle, by ``..`` or by a link."""
+        """Check that an untrusted path from a file or a card does not leave the bundle by ``..`` or a link."""
         if not path.resolve().is_relative_to(self.root.resolve()):
             raise BundleError(
                 f"{path} leads out of the bundle {self.root}; the bundle's digest does not cover it.",

@@ -1,6 +1,6 @@
-"""The limits on what comes from outside, where they are not another program's or the pages' (``lbx.web.limits``).
+"""Limits on untrusted input, other than those of external programs and of the web pages (``lbx.web.limits``).
 
-Each is far above what real use needs and far below what a machine can hold. A value is checked where it enters.
+Each is far above the needs of real use and far below the capacity of a machine. Values are checked on input.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 # Files, in bytes
 
 SMALL = 1 << 26
-"""A file that is read as one piece and holds settings, a list, a page of text."""
+"""A file that is read whole and contains settings, a list or a page of text."""
 LARGE = 1 << 32
-"""A file that is read as one piece and holds a whole run's answers."""
+"""A file that is read whole and contains all answers of a run."""
 TABLE_BYTES = 16 << 20
-"""A TOML file, or a text that one names."""
+"""A TOML file, or a text file referenced by it."""
 RECORD_BYTES = 1 << 26
-"""A line of a data file; the longest of any benchmark has a fifth of that."""
+"""A line of a data file; the longest line of any benchmark has a fifth of this size."""
 TOKENIZER_BYTES = 1 << 28
-"""A tokenizer.json; Gemma 3's has an eighth of that."""
+"""A tokenizer.json; Gemma 3's has an eighth of this size."""
 JOURNAL_BYTES = 1 << 28
 """A journal of ratings."""
 EDITS_BYTES = 1 << 30
@@ -25,7 +25,7 @@ EDITS_BYTES = 1 << 30
 # Values of a spec
 
 WHOLE_NUMBER = 2**63 - 1
-"""Any whole number: databases and slices hold no more."""
+"""Any whole number: the maximum of databases and slices."""
 WORKERS = 1024
 """Worker processes."""
 ITERATIONS = 10_000
@@ -42,21 +42,21 @@ SAMPLE_IDS = 1_000_000
 TEMPLATE_CHARACTERS = 1 << 20
 """A chat template; the longest in use have 30,000."""
 TEMPLATE_GROWTH = 4
-"""Times the length of template and messages that a rendered prompt may have."""
+"""Maximum ratio of a rendered prompt's length to that of its template and messages."""
 TEMPLATE_SECONDS = 5
-"""CPU time of one rendering."""
+"""CPU time of a rendering."""
 TEMPLATE_BYTES = 1 << 30
-"""Address space of the process that renders, libraries included; a prompt of a million tokens takes some 20 MB."""
+"""Address space of the rendering process, libraries included; a prompt of a million tokens takes about 20 MB."""
 TOKENIZER_GROWTH = 32
-"""Times its length that a tokenizer may make a text before it cuts it into tokens; Unicode's own longest is 18."""
+"""Maximum factor by which a tokenizer may lengthen a text before splitting it; Unicode normalization reaches 18."""
 TOKENIZER_TEXT_CHARACTERS = 1000
-"""A text that a tokenizer inserts."""
+"""A text inserted by a tokenizer."""
 
 # A person's own queries
 
 QUERY_SECONDS = 60
-"""Time of a query, without that of whoever reads its answer."""
+"""Time of a query, excluding the time in which its result is consumed."""
 QUERY_MIB = 2048
-"""Memory of a query and its answer, beyond that of lbx itself."""
+"""Memory of a query and its result, in addition to lbx's own."""
 PIVOT_COLUMNS = 10_000
-"""Columns that PIVOT may make of values; the time to plan a query grows with their square."""
+"""Columns created by a PIVOT; the time to plan a query grows with their square."""

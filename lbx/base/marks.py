@@ -1,4 +1,4 @@
-"""What may spoil an answer or its score: one table; views, reports, pages and lists of answers loop over it."""
+"""Warning marks of answers and scores. Views, reports, pages and lists of answers iterate over the same table."""
 
 from __future__ import annotations
 
@@ -6,26 +6,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 BLANK = r"[\s\x0B\x1C-\x1F\x85\p{Z}]*"
-"""Pattern in SQL of the texts that ``str.strip`` empties."""
+"""SQL pattern of the white space that ``str.strip`` removes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One thing that may spoil a score.
+    """A condition that may make a score unreliable.
 
     Attributes:
-        name: its column in the view ``guards``.
-        words: beside an answer or a score.
-        heading: above its share of a task's answers.
-        sentence, plural: "the prompt was cut" of one answer, "prompts were cut" of many.
-        test: SQL of a row {g} of ``generations``, or of the headline's in ``scores``; NULL where it is not known.
-        rank: how soon its share is left out where a table is too wide; the least are the worst.
-        of_score: whether its test is of a score.
-        severity: "fault": one is worth a sentence; "usual": no reason to read an answer.
-        on_answer: the test of a single answer, where two marks share what is counted once.
-        known: SQL that is not NULL where the count of a task is known; the test where it is empty.
-        listed: what lists of answers call it, which are chosen by it; "" where they leave it out.
-        of_answer: of a single answer that is shown whole, with its columns put in; "" where it is not said.
+        name: column in the view ``guards``.
+        words: label next to an answer or a score.
+        heading: heading of the column with its share of a task's answers.
+        sentence, plural: "the prompt was cut" for one answer, "prompts were cut" for many.
+        test: SQL condition on a row {g} of ``generations``, or on the headline metric's row of ``scores``; NULL if
+            unknown.
+        rank: priority of its column; tables that are too wide drop high ranks first, and low ranks are the most severe.
+        of_score: whether ``test`` applies to ``scores``.
+        severity: "fault": even a single case is reported in a sentence; "usual": no reason to inspect an answer.
+        on_answer: test of a single answer, if ``test`` excludes rows of another mark so that they are counted once; ""
+            means ``test``.
+        known: SQL expression that is not NULL if the count is known; "" means that ``test`` serves for this.
+        listed: label and filter in lists of answers; "" if they omit the mark.
+        of_answer: text on the page of a single answer, formatted with its columns; "" if it is not shown.
     """
 
     name: str
@@ -43,11 +45,11 @@ class Mark:
     of_answer: str = ""
 
     def of(self, row: str) -> str:
-        """The test of a single answer, by its row's name in SQL."""
+        """SQL test of a single answer, given the alias of its row."""
         return f"({(self.on_answer or self.test).format(g=row)})"
 
     def count(self, row: str) -> str:
-        """How many rows it is true of; NULL where it is known of none."""
+        """SQL expression for the number of marked rows; NULL if unknown for all rows."""
         known, test = ((text or self.test).format(g=row) for text in (self.known, self.test))
         return f"CASE WHEN count({known}) > 0 THEN count(*) FILTER (WHERE {test}) END"
 

@@ -1,4 +1,4 @@
-"""Identity of a number, apart from its value. Text is made of it in ``lbx.report.labels``, and never read back."""
+"""Identity of a reported number, separate from its value. ``lbx.report.labels`` formats it; it is never parsed."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Literal
 Kind = Literal["task", "group", "length", "mean", "opinion"]
 
 ALL = "all"
-"""The group of a grouping that has but one, as "overall"; the questions of an opinion about all of them."""
+"""Name of the only group of a grouping such as "overall"; the questions of an opinion that covers all questions."""
 OVERALL = "overall"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberKey:
-    """Identity of a number of a run; without ``run``, of the same number of any run.
+    """Identity of a number in a run; without ``run``, of that number in any run.
 
     Attributes:
-        kind: of a task, of a group of samples across tasks, of a length, a benchmark's mean, or an opinion of judges or
-            raters.
-        grouping, group: "domain" and "Law"; the group ``ALL`` where the grouping has but one.
-        metric: "" for a task's headline. A part of the headline ("f1/0-4k") goes by the name of that part.
+        kind: number of a task, of a group of samples across tasks, or of a length, mean of a benchmark, or opinion of
+            judges or raters.
+        grouping, group: e.g. "domain" and "Law"; the group is ``ALL`` if it is the only one.
+        metric: "" for a task's headline. A part of the headline is identified by its name ("f1/0-4k").
         judge: a judge's run, or a set of ratings.
-        against: the run whose answers were compared with.
+        against: the other run in a comparison of answers.
         questions: "all", or the mark of the judged questions.
-        length_up_to: longest length that counts.
-        version: of the metric.
+        length_up_to: upper bound of the length.
+        version: version of the metric.
     """
 
     run: str = ""
@@ -43,12 +43,12 @@ class NumberKey:
 
     @property
     def name(self) -> str:
-        """The task, or the group, as tables call it."""
+        """Name of the task or group in tables."""
         return self.task or (OVERALL if self.group == ALL else self.group)
 
 
 def task_number(task: str, metric: str = "") -> NumberKey:
-    """Key of a task's number in any run; of its headline without a metric."""
+    """Key of a task's number in any run; without a metric, its headline."""
     return NumberKey(kind="task", task=task, metric=metric)
 
 

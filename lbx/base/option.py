@@ -1,7 +1,7 @@
-"""An option of a spec's field. The command line, its help and the checks of values are made of it.
+"""Options of spec fields, from which the command line, its help and the checks of values are derived.
 
-A module of such fields does without ``from __future__ import annotations``: made texts, they would have to be compiled
-at each start.
+Modules with such fields omit ``from __future__ import annotations``: as strings, the annotations would have to be
+compiled at each start.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from lbx.base.errors import UsageError
 from lbx.base.limits import LIST_ITEMS, TEXT_CHARACTERS, WHOLE_NUMBER
 
 _HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-"""Surrogates but for those by which Python spells bytes of file names that are not UTF-8."""
+"""Surrogates, except those that Python uses for undecodable bytes of file names (``surrogateescape``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Stands in the annotation of a field: ``Annotated[int, Option("How it runs", "Worker processes.", "N")] = 0``.
+    """Command-line metadata in a field's annotation.
+
+    Example: ``Annotated[int, Option("How it runs", "Worker processes.", "N")] = 0``.
 
     Attributes:
-        panel: of ``--help``, in which the option stands.
-        help: its documentation.
-        metavar: its value in the help; None of a switch.
-        names: on the command line, where they are not made from the field's name.
-        path: the value names a file or folder, which a shell completes.
-        judges: True: ``lbx judge`` takes it, too; False: a judge's spec refuses it; None: neither.
-        lengthens: it bears on how long answers are.
-        most: the largest number, or the most texts of a list.
-        label: in the views' column ``mode``, where the value is not the default; a number or text follows it.
+        panel: panel of ``--help`` that contains the option.
+        metavar: placeholder of the value in the help; None for a switch.
+        names: names on the command line; by default derived from the field's name.
+        path: whether the value is the path of a file or folder, for shell completion.
+        judges: True: ``lbx judge`` also accepts it; False: a judge's spec rejects it; None: neither.
+        lengthens: whether it affects the length of answers.
+        most: maximum of a number, or maximum number of texts in a list.
+        label: label of a non-default value in the views' column ``mode``, followed by the number or text.
     """
 
     panel: str
@@ -47,7 +48,7 @@ class Option:
 
 
 class Field(NamedTuple):
-    """A field of a spec with its type, its default (``MISSING`` where there is none), and its option if it has one."""
+    """A field of a spec, with its type, default (``MISSING`` if required) and option (None without one)."""
 
     name: str
     kind: Any
@@ -56,14 +57,14 @@ class Field(NamedTuple):
 
     @property
     def spelled(self) -> str:
-        """Its name in messages: the first on the command line."""
+        """Name in messages: the first of the command-line names."""
         if self.option and self.option.names:
             return self.option.names[0].partition("/")[0]
         return f"--{self.name.replace('_', '-')}"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its names on the command line; a switch that is not off by default can be turned off."""
+        """Names on the command line, including a ``--no-`` form for switches that are not off by default."""
         if self.option and self.option.names:
             return self.option.names
         return (
@@ -76,7 +77,7 @@ class Field(NamedTuple):
 
     @property
     def least(self) -> int | None:
-        """Smallest value; None for what is no number. An optional number is None, not 0, if it is not given."""
+        """Smallest value; None for other types. It is 1 for optional numbers, which use None instead of 0."""
         return 0 if self.kind is int else 1 if int in get_args(self.kind) else None
 
     def check(self, value: object) -> None:
@@ -105,7 +106,7 @@ class Field(NamedTuple):
 
 
 def fields_of(spec: type) -> Mapping[str, Field]:
-    """{name: field} of a spec's class, in the order of its help."""
+    """Return {name: field} of a spec class, in the order of its help."""
     return {field.name: _field(field.name, field.type, field.default) for field in fields(spec)}
 
 
@@ -119,7 +120,7 @@ def _fits(value: object, kind: Any) -> bool:
         return any(_fits(value, one) for one in get_args(kind))
     if get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
-    if kind is str or get_origin(kind) is Literal:  # which of the words is left to who knows them
+    if kind is str or get_origin(kind) is Literal:  # callers check the words of a Literal
         return isinstance(value, str)
     return type(value) is kind
 
@@ -133,10 +134,13 @@ def _described(kind: Any) -> str:
 
 
 def key_values(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """{KEY: VALUE} of texts KEY=VALUE, without white space around either.
+    """Parse texts of the form KEY=VALUE into {KEY: VALUE}, stripping white space around both.
+
+    Args:
+        option: name of the option, for the error message.
 
     Raises:
-        UsageError: one has no key or no "="; ``option`` names where it was given.
+        UsageError: a text has no key or no "=".
     """
     pairs = [(text, *map(str.strip, text.partition("=")[::2])) for text in texts]
     for text, key, _ in pairs:

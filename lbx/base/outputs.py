@@ -1,8 +1,8 @@
-"""Files that lbx writes: whole or not there, and never through a link that somebody else has planted. Everything that
-lbx writes is opened here; ``tests/test_one_way.py`` holds the others to it.
+"""Atomic writing of files, safe against links planted by other users.
 
-A file is made in a folder of its own beside its place, which nobody else may write to, and moved there when it is
-whole. The folder is held open and named by its descriptor, so that nobody can put another one in its stead.
+Every file that lbx writes is opened here; ``tests/test_one_way.py`` enforces it. A file is written in a private
+temporary folder next to its destination and moved there when complete. The folder is kept open and addressed by its
+descriptor, so that other users cannot replace it.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _LONG_AGO_S = 7 * 86_400
 
 @contextmanager
 def whole_file(path: Path, *, mode: int = 0o666, sync: bool = False) -> Iterator[BinaryIO]:
-    """A new file, which takes the place of what lies at ``path`` when the block ends without an error.
+    """Write a new file that replaces ``path`` when the block ends without an error.
 
     Args:
-        path: a link there is replaced, not followed.
-        mode: its permissions, before the umask.
-        sync: have it on the disk before it gets its name, and its name afterwards.
+        path: a link is replaced, not followed.
+        mode: permissions, before the umask.
+        sync: flush the file to the disk before the rename, and the folder after it.
 
     Raises:
-        OSError: it cannot be written; what lay there is as it was then.
+        OSError: the file cannot be written; ``path`` is then unchanged.
     """
     with whole_place(path, sync=sync) as place, new_file(place, mode) as file:
         yield file
@@ -51,13 +51,13 @@ def whole_file(path: Path, *, mode: int = 0o666, sync: bool = False) -> Iterator
 
 
 def new_file(path: Path, mode: int = 0o666) -> BinaryIO:
-    """A file that is not there yet, for writing, in a folder that nobody else may write to. Raises OSError."""
+    """Create a file for writing, in a folder that other users cannot write to. Raises OSError if it exists."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode), "wb")
 
 
 @contextmanager
 def whole_place(path: Path, *, sync: bool = False) -> Iterator[Path]:
-    """Where a library writes a new file that takes the place of what lies at ``path``, as ``whole_file``."""
+    """Yield a path for a library to write to; the file then replaces ``path``, like ``whole_file``."""
     place = None
     try:
         with passing_folder(path) as (_, handle):
@@ -68,20 +68,20 @@ def whole_place(path: Path, *, sync: bool = False) -> Iterator[Path]:
                 sync_folder(path.parent)
     except OSError as exc:
         if exc.filename == str(place) or _PASSING in str(exc.filename):
-            exc.filename = str(path)  # the name that a person knows
+            exc.filename = str(path)  # the name that the user gave
         raise
 
 
 def write_whole(path: Path, content: str | bytes, *, sync: bool = False) -> None:
-    """A file with this content, text as UTF-8. Raises OSError as ``whole_file``."""
+    """Write a file, text as UTF-8. Raises OSError like ``whole_file``."""
     with whole_file(path, sync=sync) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 def write_all(contents: Mapping[Path, Iterable[bytes]]) -> None:
-    """Several files, all or none: each is written beside its place first, and moved there when all are whole.
+    """Write several files, all or none: they are moved to their destinations only when all are complete.
 
-    Folders are made as needed. Raises OSError as ``whole_file``.
+    Missing folders are created. Raises OSError like ``whole_file``.
     """
     with ExitStack() as stack:
         handles: dict[Path, int] = {}
@@ -100,7 +100,11 @@ def write_all(contents: Mapping[Path, Iterable[bytes]]) -> None:
 
 
 def link_files(folder: Path, targets: Mapping[Path | str, Path]) -> None:
-    """Make links below a folder, by their places in it, to files."""
+    """Create symbolic links below a folder.
+
+    Args:
+        targets: {path of the link relative to ``folder``: target}.
+    """
     for place, target in targets.items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).symlink_to(target.resolve())
@@ -108,12 +112,12 @@ def link_files(folder: Path, targets: Mapping[Path | str, Path]) -> None:
 
 @contextmanager
 def answer_file(path: Path) -> Iterator[BinaryIO]:
-    """What ``-o`` names: a whole file; or what lbx was started with (``/dev/stdout``), a device, a pipe that is read.
+    """Open the output given by ``-o``: a file, an inherited descriptor (``/dev/stdout``), a device or a pipe.
 
-    A link of this user's, or the system's, stays and leads to the file; another's is refused.
+    A file is written atomically. A link owned by this user or root is followed; other users' links are refused.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the output cannot be written.
     """
     with ExitStack() as stack:
         path = _followed(path)
@@ -124,13 +128,13 @@ def answer_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def appended_file(path: Path, *, made: bool = True) -> BinaryIO:
-    """What ``--log`` names, for writing at its end; as ``answer_file``, but that a file grows.
+    """Open the output given by ``--log`` for appending. Accepts the same outputs and links as ``answer_file``.
 
     Args:
-        made: whether it may be a file, which is made where it is missing.
+        made: whether regular files are accepted, and created if missing.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the output cannot be written.
     """
     path = _followed(path)
     if handed := _HANDED.fullmatch(str(path)):
@@ -145,7 +149,7 @@ def appended_file(path: Path, *, made: bool = True) -> BinaryIO:
     if not made and stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EEXIST, "it was replaced in the meantime", str(path))
-    os.set_blocking(handle, not made)  # nobody waits for who reads a log
+    os.set_blocking(handle, not made)  # a slow reader of the log must not block lbx
     return os.fdopen(handle, "ab")
 
 
@@ -157,25 +161,25 @@ def _followed(path: Path) -> Path:
 
 
 def refuse_foreign_link(path: Path) -> None:
-    """Raise OSError where a person names a link for what is written that is neither theirs nor the system's."""
+    """Raise OSError if ``path`` is a link owned by neither this user nor root."""
     if path.is_symlink() and path.lstat().st_uid not in (os.geteuid(), 0):
         raise OSError(errno.ELOOP, "it is a link that belongs to another user", str(path))
 
 
 def is_plain(path: Path) -> bool:
-    """Whether there is a file, or nothing."""
+    """Whether the path is a regular file or does not exist."""
     return not path.is_symlink() and (path.is_file() or not path.exists())
 
 
 def open_kept(path: Path, flags: int, mode: int = 0o666, *, limit: int = sys.maxsize) -> int:
-    """The descriptor of a file that stays and grows: a log, a lock; made where it is missing.
+    """Open a file that is kept and extended (a log, a lock), creating it if missing, and return its descriptor.
 
     Args:
-        flags: of ``os.open``: how it is written.
-        limit: bytes that it may have where it is to be read, too.
+        flags: access flags of ``os.open``.
+        limit: maximum size in bytes, for files that are also read.
 
     Raises:
-        OSError: it is a link, a pipe or a device, too large, or cannot be written.
+        OSError: the file is a link, a pipe or a device, is too large, or cannot be written.
     """
     handle = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     status = os.fstat(handle)
@@ -188,12 +192,12 @@ def open_kept(path: Path, flags: int, mode: int = 0o666, *, limit: int = sys.max
 
 
 def open_folder(folder: Path) -> int:
-    """The descriptor of a folder, to lock or to flush; a link is none. Raises OSError."""
+    """Open a folder, to lock or flush it, and return its descriptor. Raises OSError, also for a link."""
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder's list of names to the disk. Raises OSError."""
+    """Flush a folder's directory entries to the disk. Raises OSError."""
     handle = open_folder(folder.resolve())
     try:
         os.fsync(handle)
@@ -203,9 +207,9 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def passing_folder(to: Path) -> Iterator[tuple[Path, int]]:
-    """A locked folder beside ``to`` that nobody else may write to, and its descriptor; gone in the end.
+    """Create a private, locked folder next to ``to``; yield it with its descriptor and remove it afterwards.
 
-    What killed processes have left of theirs is removed first. Raises OSError.
+    Folders left by killed processes are removed first. Raises OSError.
     """
     sweep(to)
     folder, handle = _locked_folder(to)
@@ -219,7 +223,7 @@ def passing_folder(to: Path) -> Iterator[tuple[Path, int]]:
 def _locked_folder(to: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"{_prefix(to)}{os.getpid()}-", dir=to.parent))
-        # Until it is locked, a sweep from another container may take it away, or be about to.
+        # Until it is locked, a sweep from another container may remove it.
         with suppress(FileNotFoundError):
             handle = open_folder(folder)
             if lock(handle) is not False and os.fstat(handle).st_nlink:
@@ -228,10 +232,10 @@ def _locked_folder(to: Path) -> tuple[Path, int]:
 
 
 def sweep(to: Path) -> list[Path]:
-    """Remove passing folders beside ``to`` whose process is gone and whose lock is free; says which. Raises OSError."""
+    """Remove unlocked temporary folders of ``to`` left by dead processes, and return them. Raises OSError."""
     removed: list[Path] = []
     pattern = re.compile(re.escape(_prefix(to)) + r"(\d+)-.*")
-    if not os.access(to.parent, os.R_OK):  # one may write to a folder and not see what is in it
+    if not os.access(to.parent, os.R_OK):  # a folder can be writable without being readable
         return removed
     for path in sorted(to.parent.iterdir()):
         match = pattern.fullmatch(path.name)
@@ -239,7 +243,8 @@ def sweep(to: Path) -> list[Path]:
             continue
         with suppress(OSError):
             handle = open_folder(path)
-            # In another container the process may live unseen; its lock is seen everywhere, but where none can be.
+            # A process in another container has no visible PID here; its lock is visible, unless the file system
+            # does not support locks.
             free = lock(handle)
             if free or (free is None and time.time() - path.stat().st_mtime > _LONG_AGO_S):
                 shutil.rmtree(path, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""How lbx starts other programs: the one place for it, so that nothing in the working folder is ever executed.
+"""Start of other programs. All go through this module, so that files in the working folder are never executed.
 
-A Python process looks for modules where this one does, and never in the folder that it is started in (``safepath``).
-Other programs are looked for in the absolute folders of PATH alone.
+A Python subprocess searches the same folders for modules as this process, and never its working folder (``safepath``).
+Other programs are searched only in the absolute folders of PATH.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _SAFE = {"PYTHONSAFEPATH": "1"}
 
 
 def python_command(*arguments: str) -> list[str]:
-    """This Python, for a program that finds no module in the working folder or beside its own file."""
+    """Command of this Python, with the working folder and the script's folder left out of ``sys.path``."""
     return [sys.executable, "-P", *arguments]
 
 
 def start_python(
     program: str, *arguments: str, env: Mapping[str, str] = os.environ, **options: Any
 ) -> subprocess.Popen[bytes]:
-    """A process that runs a text of Python and finds the modules that this one finds.
+    """Start a process that runs Python source code with this process's module search path.
 
     Args:
-        program: its text; ``sys.argv[1:]`` there are ``arguments``.
-        env: its environment.
-        options: as of ``subprocess.Popen``.
+        program: the source code.
+        arguments: ``sys.argv[1:]`` of the program.
+        options: keyword arguments of ``subprocess.Popen``.
     """
     path = [entry for entry in sys.path if os.path.isabs(entry)]
     command = python_command("-c", f"import sys; sys.path[:] = {path!r}\n{program}", *arguments)
@@ -52,12 +52,12 @@ def start_python(
 
 
 def worker_pool(processes: int, *, preload: Sequence[str], initializer: Callable[[], None]) -> ProcessPoolExecutor:
-    """Processes that call this one's functions, forked from a server that has nothing of this one.
+    """Create a process pool, forked from a fork server instead of this process.
 
     A fork of this process would inherit DuckDB's locks without its threads.
 
     Args:
-        preload: modules that the server imports once for all.
+        preload: modules that the server imports once for all workers.
     """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
@@ -69,15 +69,15 @@ def worker_pool(processes: int, *, preload: Sequence[str], initializer: Callable
 
 
 def run_tool(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[Any]:
-    """Run a program of this machine to its end.
+    """Run an installed program to completion.
 
     Args:
-        command: its name and arguments.
-        options: as of ``subprocess.run``.
+        command: name and arguments of the program.
+        options: keyword arguments of ``subprocess.run``.
 
     Raises:
-        FileNotFoundError: there is none of that name.
-        OSError, subprocess.SubprocessError: as ``subprocess.run``.
+        FileNotFoundError: the program is not in PATH.
+        OSError, subprocess.SubprocessError: see ``subprocess.run``.
     """
     program = find_tool(command[0])
     if program is None:
@@ -86,10 +86,13 @@ def run_tool(command: Sequence[str], **options: Any) -> subprocess.CompletedProc
 
 
 def lock(descriptor: int, *, shared: bool = False) -> bool | None:
-    """Lock an open file or folder until it is closed; False where another process has it, None where none can.
+    """Lock an open file or folder until it is closed.
 
     Args:
-        shared: beside others that lock it so.
+        shared: allow other shared locks at the same time.
+
+    Returns:
+        False if another process has locked it, None if the file system does not support locks.
     """
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -101,12 +104,12 @@ def lock(descriptor: int, *, shared: bool = False) -> bool | None:
 
 
 def try_lock(descriptor: int) -> bool:
-    """``lock``; True, too, on a file system without locks."""
+    """Lock a file like ``lock``, and also return True on a file system without locks."""
     return lock(descriptor) is not False
 
 
 def process_began(process: int | None) -> datetime | None:
-    """When a process of this machine was started; None where that is not known."""
+    """Return the start time of a process on this machine; None if unknown."""
     try:
         text = read_input(Path(f"/proc/{process}/stat"), SMALL)
         ticks = int(text.rpartition(b")")[2].split()[19])
@@ -117,6 +120,6 @@ def process_began(process: int | None) -> datetime | None:
 
 
 def find_tool(name: str) -> str | None:
-    """The program of that name in an absolute folder of PATH, or None. A path stays as it is."""
+    """Find a program in the absolute folders of PATH; None if missing. A path is returned unchanged."""
     folders = [folder for folder in os.get_exec_path() if os.path.isabs(folder)]
     return shutil.which(name, path=os.pathsep.join(folders))

@@ -1,4 +1,4 @@
-"""The values that travel between rooms: frozen, plain, and free of behaviour that needs a library."""
+"""Frozen value types shared by all packages. Their behaviour needs no third-party library."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def sha256_text(text: str) -> str:
-    """SHA-256 of the text's UTF-8 bytes, hex. A lone surrogate, which UTF-8 has no form for, is kept as its code."""
+    """SHA-256 of the text's UTF-8 bytes, hex. Lone surrogates, invalid in UTF-8, are encoded as their code points."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def encodable(text: str) -> str:
-    """The text with lone surrogates replaced by U+FFFD: they have no UTF-8 form, and tokenizers fail on them.
+    """Replace lone surrogates by U+FFFD: they have no UTF-8 form, and tokenizers fail on them.
 
-    A high and a low surrogate that stand together become the character they mean.
+    A high surrogate followed by a low one becomes the character that the pair encodes.
     """
     if text.isascii():
         return text
@@ -31,7 +31,7 @@ def encodable(text: str) -> str:
 
 
 class SampleKey(NamedTuple):
-    """What names one generation inside a run; the primary key of ``generations`` without ``run_id``."""
+    """Identity of a generation within a run: the primary key of ``generations`` without ``run_id``."""
 
     benchmark: str
     task: str
@@ -44,11 +44,11 @@ class SampleKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One row of ``lbx tasks``: something that ``--tasks`` can name.
+    """A task as listed by ``lbx tasks`` and selected by ``--tasks``.
 
     Attributes:
         metrics: names of the per-sample metrics; the first is the headline.
-        unscored: how many of them are asked for judges and people alone: no metric gives them anything.
+        unscored: number of samples that no metric can score; only judges and raters can.
     """
 
     benchmark: str
@@ -65,14 +65,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One question about one document, as the benchmark's data file holds it.
+    """A question about a document, from the benchmark's data file.
 
     Attributes:
-        sample_id: unique inside (benchmark, task) and stable between runs.
-        context: the long document; "" where the benchmark's mode shows none.
-        references: the accepted answers, in the data's order.
-        length: the document's length in ``length_unit`` ("words", "characters", "tokens").
-        meta: what else the metric or the report needs (JSON values only).
+        sample_id: unique within (benchmark, task) and stable between runs.
+        context: the long document; "" if the benchmark's mode omits it.
+        references: accepted answers, in the data's order.
+        length: length of the document in ``length_unit`` ("words", "characters", "tokens").
+        meta: further data for the metric or the report (JSON values only).
     """
 
     benchmark: str
@@ -92,15 +92,15 @@ class Sample:
 
 
 class Truncation(StrEnum):
-    """What to do with a prompt that is longer than its limit. Tokens, not characters, are counted.
+    """Rule for shortening a prompt that exceeds its limit. Limits are in tokens, not characters.
 
     MIDDLE: keep int(limit/2) tokens of each end of the whole prompt (LongBench v1, LV-Eval).
     MIDDLE_FLOOR: keep ids[:limit//2] + ids[-limit//2:] (LongBench v2 and Pro: an odd limit keeps one more at the end).
-    DOCUMENT_MIDDLE, DOCUMENT_END: cut that part of the document, and never the question (benchmarks of one's own).
-    WORDS_END: keep as many of the document's first words as its limit has tokens, then 250 fewer each time, until its
+    DOCUMENT_MIDDLE, DOCUMENT_END: cut that part of the document, and never the question (custom benchmarks).
+    WORDS_END: with a limit of n tokens, keep the document's first n words, then 250 fewer each time, until its
         tokens are within the limit and the whole prompt fits; the question is never cut (L-Eval).
-    WORDS_START: the same with its last words (L-Eval's codeU).
-    REFUSE: never cut; the sample fails (needle, where a cut could remove what is asked for).
+    WORDS_START: keep the last words instead (L-Eval's codeU).
+    REFUSE: never cut; the sample fails (needle tasks, since a cut could remove the needle).
     """
 
     MIDDLE = "middle"
@@ -114,14 +114,14 @@ class Truncation(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Mode(PromptOptions):
-    """The options of a run as benchmarks take them. The defaults are every benchmark's plain way.
+    """Options of a run that benchmarks read. The defaults select each benchmark's standard prompts.
 
     Attributes:
-        thinking: the model is to reason first: prompts and budgets for that, where the benchmark has its own.
-        thinking_tokens: a reasoning budget apart from the answer's; 0 means that one budget serves both.
-        context_window: of the model, in tokens; 0 where there is no model.
-        reasoning_block: whether the model reasons in a block of its own, whatever the prompt says; LongBench Pro
-            asks such a model the plain question.
+        thinking: whether the model should reason first; selects the benchmark's reasoning prompts and budgets, if any.
+        thinking_tokens: separate budget for reasoning; 0 means that reasoning and answer share one budget.
+        context_window: context window of the model in tokens; 0 without a model.
+        reasoning_block: whether the model always writes a separate reasoning block, regardless of the prompt; LongBench
+            Pro uses its plain question for such models.
     """
 
     thinking: bool = False
@@ -135,30 +135,29 @@ PLAIN = Mode()
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as text, before tokens; the user's message is ``before + document + after``.
+    """A prompt as text, before tokenization; the user's message is ``before + document + after``.
 
     Attributes:
         max_new_tokens: the answer's budget in tokens.
         budget_for_both: the authors meant max_new_tokens for reasoning and answer together, so that no default
             reasoning budget is added.
-        truncation: the benchmark's own rule for a prompt that is too long.
-        chat: False where the benchmark feeds the bare text even to chat models (few-shot and code tasks).
-        system: the system message: a message of its own where the model's chat template takes one, else it precedes
-            the text.
-        system_gap: what separates the system message from the text it precedes.
-        turns: messages behind the text, the assistant's and the user's by turns, the last the user's: of a model's chat
-            template messages of their own, else they stand behind the text, a blank line before each.
+        truncation: the benchmark's rule for a prompt that is too long.
+        chat: False if the benchmark feeds the bare text even to chat models (few-shot and code tasks).
+        system: the system message: a separate message if the model's chat template supports it, else text before the
+            prompt.
+        system_gap: separator between the system message and the text if it is put before the prompt.
+        turns: further messages after the text, alternately the assistant's and the user's, ending with the user's:
+            separate messages in the model's chat template, else appended to the text, a blank line before each.
         stop: strings that end the answer; they are not part of it.
-        stop_tokens: texts whose token ends the answer, as an end of sequence does; longer tokens that hold such a
-            text end nothing (LongBench's samsum: the line break's token).
+        stop_tokens: texts that end the answer, like an end of sequence, if generated as exactly one token; longer
+            tokens that contain the text do not (LongBench's samsum: the line break's token).
         min_new_tokens: tokens before which neither end-of-sequence nor a stop ends the answer.
-        temperature: the benchmark's own sampling temperature; None means greedy.
-        model_sampling: the benchmark samples as the model's makers recommend, and at temperature 1 where they say
-            nothing (LongBench Pro); ``temperature`` is then of no account.
-        limits: the prompt's limit in tokens by the model's context window, where the authors fixed one,
-            e.g. {4096: 3500}; any other window gets all that the answer's budget leaves. By the WORDS rules it is
-            the document's limit.
-        source: where the text came from, e.g. the file in the bundle ("lbx" when it is lbx's own).
+        temperature: the benchmark's sampling temperature; None means greedy.
+        model_sampling: the benchmark uses the sampling settings recommended by the model's makers, and temperature 1
+            without a recommendation (LongBench Pro); ``temperature`` is then ignored.
+        limits: {context window: limit of the prompt in tokens} if the authors fixed it, e.g. {4096: 3500}; with any
+            other window the prompt may fill all but the answer's budget. For the WORDS rules it limits the document.
+        source: origin of the text, e.g. the file in the bundle ("lbx" for lbx's own texts).
     """
 
     before: str
@@ -185,20 +184,20 @@ class Prompt:
 
     @property
     def system_in_text(self) -> Prompt:
-        """The same with its system message in the text."""
+        """Copy of the prompt with its system message in the text."""
         if not self.system:
             return self
         return replace(self, system="", before=self.system + self.system_gap + self.before)
 
     @property
     def in_one_message(self) -> Prompt:
-        """The same with its turns in the text."""
+        """Copy of the prompt with its turns in the text."""
         return replace(self, turns=(), after="\n\n".join((self.after, *self.turns))) if self.turns else self
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen. temperature 0 is greedy, and then nothing else matters.
+    """Sampling settings. With temperature 0 decoding is greedy and the other settings have no effect.
 
     Attributes:
         temperature: >= 0.
@@ -217,23 +216,25 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt as the model will read it.
+    """A tokenized prompt for the model.
 
     Attributes:
         token_ids: the whole prompt, BOS included.
-        original_tokens: tokens of the untruncated prompt, chat wrapping not counted where truncation precedes it.
-        tokens_cut: tokens of the untruncated prompt that were cut away.
-        kept: what was left of the prompt's text by truncation; "" where nothing was cut.
-        bos_tokens: how many BOS tokens ``token_ids`` begins with; more than one is a fault.
-        prompt_sha256: of the text the model reads, chat wrapping included.
+        original_tokens: tokens of the untruncated prompt, without the chat template if truncation precedes it.
+        tokens_cut: number of tokens removed from the untruncated prompt.
+        kept: the prompt's text after truncation; "" if it was not cut.
+        bos_tokens: number of BOS tokens at the start of ``token_ids``; more than one is a fault.
+        prompt_sha256: SHA-256 of the text that the model reads, chat template included.
         opens_reasoning: the prompt itself ends in an opening mark such as "<think>", so the answer begins inside the
             reasoning.
-        thinking_tokens: a budget for the reasoning, apart from max_new_tokens, which then is the answer's alone;
-            0 means that max_new_tokens is for both.
-        system: the system message that ``token_ids`` begin with where a server wraps prompts: it travels apart.
-        turns: of ``Prompt.turns``, where a server wraps prompts: ``token_ids`` end with them, and they travel apart.
-        system_place: where the prompt's system message stands: in a "message" of its own, or before the user's
-            "text"; None where there is none.
+        thinking_tokens: budget for the reasoning, in addition to max_new_tokens for the answer; 0 means that
+            max_new_tokens covers both.
+        system: if a server applies the chat template, the system message at the start of ``token_ids``, to send it
+            separately.
+        turns: if a server applies the chat template, ``Prompt.turns`` at the end of ``token_ids``, to send them
+            separately.
+        system_place: position of the system message: "message" (a separate message) or "text" (before the user's
+            text); None without a system message.
     """
 
     key: SampleKey
@@ -263,20 +264,20 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What the model said.
+    """The model's output for a request.
 
     Attributes:
         text: the answer: the decoded new tokens, control tokens and reasoning left out, stop string removed.
-        output_tokens: how many new tokens were made, reasoning included, the ending token not counted.
+        output_tokens: number of generated tokens, reasoning included, the ending token not counted.
         finish_reason: "stop" (end of sequence or a stop string) or "length" (a budget ran out).
-        reasoning: what stood in the reasoning block, without its marks; None where there was none.
-        reasoning_tokens: how many of output_tokens were reasoning, marks included.
-        reasoning_closed: whether the block was closed; None where there was none. An open one leaves ``text`` "".
-        stop_in_reasoning: a stop string stood inside the reasoning, where it ends nothing.
-        cached_tokens: prompt tokens that were not computed again, because the previous prompt shared them.
-        prompt_tokens: how many tokens the prompt had where the model counted them itself; None: those of the request.
-        output_ids: every token as it came: reasoning and its marks, those of a stop string, and the ending token
-            included; None where the backend does not show them.
+        reasoning: content of the reasoning block, without its marks; None without a block.
+        reasoning_tokens: number of output_tokens in the reasoning block, marks included.
+        reasoning_closed: whether the block was closed; None without a block. If it is not closed, ``text`` is "".
+        stop_in_reasoning: whether a stop string occurred inside the reasoning; it does not end generation there.
+        cached_tokens: prompt tokens reused from the previous prompt's KV cache.
+        prompt_tokens: number of prompt tokens if the backend counted them itself; None means those in the request.
+        output_ids: all generated tokens, including reasoning and its marks, stop strings and the ending token; None if
+            the backend does not expose them.
     """
 
     text: str
@@ -295,13 +296,13 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One metric of one generation.
+    """Value of a metric for a generation.
 
     Attributes:
-        extracted: what the metric took for the answer; "" where it looked for one and found none, None where it takes
-            the whole output.
-        error: why the official script would stop on this sample, and its whole run with it; the score is 0 then.
-        partial: what the score lacks, e.g. "no embedding model: ROUGE-L alone"; None for a whole one.
+        extracted: the answer that the metric extracted; "" if extraction failed, None if the metric uses the whole
+            output.
+        error: reason why the official script would stop at this sample, aborting its run; the score is then 0.
+        partial: the missing part of the score, e.g. "no embedding model: ROUGE-L alone"; None if complete.
     """
 
     metric: str
@@ -313,11 +314,11 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class ScoredSample:
-    """A sample beside its metrics' values {metric: score}, as ``aggregate`` and ``groups`` take them.
+    """A sample with its scores {metric: score}, for ``aggregate`` and ``groups``.
 
     Attributes:
-        cluster: what its questions share, as the hash of a document; "" where nobody knows.
-        reasoned: whether the model wrote a block of reasoning, which is not part of the answer.
+        cluster: key shared by related questions, such as the hash of their document; "" if unknown.
+        reasoned: whether the model wrote a reasoning block, which is not part of the answer.
     """
 
     sample: Sample
@@ -330,12 +331,12 @@ class ScoredSample:
 
 @dataclass(frozen=True, slots=True)
 class TaskScore:
-    """One number of a task.
+    """Aggregate score of a task.
 
     Attributes:
         score: in 0..1.
-        official: as the benchmark's own script prints it; None where that has no such number, or not from these rows.
-        estimate: the samples' part in ``score``, which its interval is made of.
+        official: the number that the benchmark's own script prints; None if it prints none, or none for these rows.
+        estimate: the samples' contributions to ``score``, from which its interval is computed.
     """
 
     metric: str
@@ -348,12 +349,12 @@ class TaskScore:
 
 @dataclass(frozen=True, slots=True)
 class GroupScore:
-    """One number over several tasks, or over a part of the samples across tasks.
+    """Aggregate score over several tasks, or over a subset of the samples across tasks.
 
     Attributes:
-        grouping: what the groups go by: "overall", "category", "length", "language", "domain" ...
+        grouping: the criterion: "overall", "category", "length", "language", "domain" ...
         name: the group: "single-document QA", "8k", "en"; "all" under "overall".
-        metric: which number of the group: "average", "accuracy", "pass@3" ...
+        metric: the statistic: "average", "accuracy", "pass@3" ...
     """
 
     grouping: str
@@ -368,11 +369,11 @@ class GroupScore:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A retrieved piece of a document, as it takes the document's place in a prompt.
+    """A retrieved piece of a document, used in the prompt instead of the document.
 
     Attributes:
-        index, rank: its places among the document's chunks and by score, from 0.
-        score: by the retriever; scores of different retrievers cannot be compared.
+        index, rank: position among the document's chunks, and rank by score, both from 0.
+        score: the retriever's score; scores of different retrievers cannot be compared.
     """
 
     index: int
@@ -382,12 +383,12 @@ class Chunk:
 
 
 class Compared(NamedTuple):
-    """Texts whose likeness a metric needs from an embedding model: one against each of several."""
+    """A text and references for a metric that compares their embeddings."""
 
     text: str
     references: tuple[str, ...]
 
 
 def canonical_json(value: object) -> str:
-    """JSON with sorted keys and no spaces: the same value always gives the same text."""
+    """Serialize to JSON with sorted keys and no spaces: the same value always gives the same text."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

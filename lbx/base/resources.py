@@ -1,8 +1,8 @@
-"""CPUs and memory that this process may use: by affinity, its control groups, the job's scheduler and ``ulimit -d``.
+"""CPUs and memory available to this process, by affinity, control groups, job scheduler and ``ulimit -d``.
 
-Containers, Kubernetes and Slurm set limits by control groups. Both versions are read, at the process's own group and at
-each group above it, since every limit on the way binds. Described in the kernel's
-Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
+Containers, Kubernetes and Slurm set limits by control groups. Both versions are read, for the process's group and all
+its ancestors, since each of their limits applies. See the kernel's Documentation/admin-guide/cgroup-v2.rst and
+cgroup-v1/memory.rst.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNLIMITED = 1 << 60  # version 1 writes "none" as a number near 2**63
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """A group's limit, and what its processes have taken without the page cache that the kernel gives back; bytes."""
+    """Memory limit and usage of a control group in bytes, without the reclaimable page cache."""
 
     limit: int
     used: int
@@ -34,10 +34,10 @@ class MemoryLimit:
 
 
 def memory_limit(system: Path = Path("/")) -> MemoryLimit | None:
-    """The limit that leaves the least memory free; None if no group has a limit.
+    """Return the limit that leaves the least memory free; None if no group has a limit.
 
     Args:
-        system: the folder that holds proc and sys, for tests.
+        system: parent folder of proc and sys, for tests.
     """
     limits = [_memory_v2(group) for group in _groups(system, "")]
     limits += [_memory_v1(group) for group in _groups(system, "memory")]
@@ -46,7 +46,7 @@ def memory_limit(system: Path = Path("/")) -> MemoryLimit | None:
 
 @cache
 def cpu_quota(system: Path = Path("/")) -> float | None:
-    """CPUs' worth of time that the groups grant, e.g. 1.5; None if no group has a quota."""
+    """Return the control groups' smallest quota of CPU time in CPUs, e.g. 1.5; None if no group has a quota."""
     quotas = [_quota(_words(group / "cpu.max")) for group in _groups(system, "")]
     for group in _groups(system, "cpu"):
         quotas.append(_quota(_words(group / "cpu.cfs_quota_us") + _words(group / "cpu.cfs_period_us")))
@@ -74,16 +74,16 @@ def _taken(group: Path, usage: str, cached: str) -> int:
 
 
 def _quota(words: list[str]) -> float | None:
-    """CPUs of "150000 100000": microseconds of time in each period of as many; "max" and -1 mean no quota."""
+    """Parse "150000 100000", CPU time and period in microseconds, into CPUs; "max" and -1 mean no quota."""
     if len(words) != 2 or not all(word.isdecimal() and int(word) for word in words):
         return None
     return int(words[0]) / int(words[1])
 
 
 def _groups(system: Path, controller: str) -> Iterator[Path]:
-    """Folders of this process's group in a hierarchy and of those above it; "" is version 2's only one.
+    """Yield the folders of this process's group in a hierarchy and of its ancestors; "" is the only one of version 2.
 
-    A container may see no more than a part of the hierarchy, mounted as if it were all of it.
+    A container may see only a part of the hierarchy, mounted as its root.
     """
     own = _own_group(system, controller)
     mount = _mount(system, controller)
@@ -106,7 +106,7 @@ def _own_group(system: Path, controller: str) -> str | None:
 
 
 def _mount(system: Path, controller: str) -> tuple[str, str] | None:
-    """Which part of the hierarchy is mounted, and where."""
+    """Return the mounted part of the hierarchy and its mount point."""
     kind = "cgroup" if controller else "cgroup2"
     for line in _text(system / "proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
@@ -135,16 +135,16 @@ def _text(path: Path) -> str:
 
 
 CPU_COUNT = "LBX_CPU_COUNT"
-"""Environment variable by which a worker process learns its share of the CPUs."""
+"""Environment variable with a worker process's share of the CPUs."""
 
 
 def bound_cpus() -> list[int]:
-    """Numbers of the CPUs that this process may run on; all of them where the system has no affinities."""
+    """Return the numbers of the CPUs that this process may run on; all CPUs on systems without affinities."""
     return sorted(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
 
 def cpu_limits() -> Mapping[str, float]:
-    """{cause: CPUs} of every limit on this process. A quota may be fractional."""
+    """Return {cause: CPUs} of every limit on this process. A quota may be fractional."""
     limits: dict[str, float] = {"affinity": len(bound_cpus())}
     if quota := cpu_quota():
         limits["CPU quota of its control group"] = quota
@@ -156,13 +156,13 @@ def cpu_limits() -> Mapping[str, float]:
 
 
 def usable_cpu_count() -> int:
-    """Number of CPUs to compute on: the smallest limit, rounded up."""
+    """Return the number of CPUs to compute on: the smallest limit, rounded up."""
     return math.ceil(min(cpu_limits().values()))
 
 
 @contextmanager
 def limited_data(more_bytes: int) -> Iterator[None]:
-    """Let this process take so much memory more, for a block, unless a lower limit holds already."""
+    """Limit this process's further memory allocation to ``more_bytes`` within a block, unless a lower limit applies."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     known = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min([_data_bytes() + more_bytes, *known]), hard))
@@ -173,13 +173,13 @@ def limited_data(more_bytes: int) -> Iterator[None]:
 
 
 def data_left_bytes() -> int | None:
-    """Memory that this process may still take; None without a limit."""
+    """Return the memory that this process may still allocate; None without a limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
     return None if soft == resource.RLIM_INFINITY else max(0, soft - _data_bytes())
 
 
 def _data_bytes() -> int:
-    """What counts towards the limit: memory that is private and writable."""
+    """Return the memory counted by RLIMIT_DATA: private and writable."""
     try:
         lines = read_input(Path("/proc/self/status"), SMALL).splitlines()
     except OSError:

@@ -1,12 +1,12 @@
-"""Keeps the working folder from being searched for Python modules. Imports nothing that could be found there.
+"""Removal of the working folder from Python's module search path.
 
-``python -m`` puts the folder that it is started in first on ``sys.path``, and an empty or relative entry of PYTHONPATH
-means it, too: a file ``signal.py`` that somebody left there would run instead of Python's own. What Python imports
-before the first line of lbx runs is out of reach here: ``lbx`` and ``python -P -m lbx`` are safe from it, ``python -m
-lbx`` is not.
+``python -m`` puts the working folder first on ``sys.path``, and an empty or relative entry of PYTHONPATH refers to it,
+too: a file ``signal.py`` planted there would run instead of Python's own. This module only imports modules that are
+already loaded. Modules that Python imports before the first line of lbx cannot be protected here: ``lbx`` and
+``python -P -m lbx`` are safe, ``python -m lbx`` is not.
 
-What the installation brings (``.pth`` files, a user's packages) and absolute folders in PYTHONPATH are the user's own
-word and stay.
+Entries added by the installation (``.pth`` files, a user's packages) and absolute folders in PYTHONPATH are the user's
+choice and remain.
 """
 
 import os
@@ -14,7 +14,7 @@ import sys
 
 
 def leave_out_working_folder() -> None:
-    """Take the working folder off ``sys.path``, for this process and every Python that it starts."""
+    """Remove the working folder from ``sys.path``, for this process and every Python that it starts."""
     try:
         here = os.getcwd()
     except OSError:  # it has been removed
@@ -28,6 +28,6 @@ def leave_out_working_folder() -> None:
                 sys.path.remove(place)
         os.environ["PYTHONPATH"] = os.pathsep.join(entry for entry in entries if os.path.isabs(entry))
     own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    if own not in sys.path:  # a checkout that is not installed: last, where it shadows nothing
+    if own not in sys.path:  # a checkout that is not installed: last, so that it shadows no other module
         sys.path.append(own)
     os.environ["PYTHONSAFEPATH"] = "1"

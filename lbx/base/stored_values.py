@@ -1,7 +1,7 @@
-"""Errors of Python that values in a results file may have caused, and the message about them.
+"""Python errors that may be caused by values in a results file, and their message.
 
-A results file may come from anyone. Its columns have their types (``lbx.store.contents``), but the JSON in them is read
-by whichever code needs it, and may have any form.
+Results files are untrusted. The types of their columns are checked (``lbx.store.contents``), but the JSON in them is
+parsed by the code that needs it, and may have any form.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, Ty
 _JSON_TYPES = (dict, list, str, int, float, type(None))
 
 files_read: set[Path] = set()
-"""Results files that this process has read; empty again when a command begins."""
+"""Results files read by this process; cleared when a command begins."""
 
 
 def stored_value_error(error: BaseException) -> LbxError | None:
-    """The message for an error that stored values may have caused; None for others, which are bugs of lbx."""
+    """Convert an error that stored values may have caused; None for other errors, which are bugs of lbx."""
     if not files_read or not isinstance(error, VALUE_ERRORS) or not _may_come_from_stored_values(error):
         return None
     return StoreError(
@@ -29,12 +29,12 @@ def stored_value_error(error: BaseException) -> LbxError | None:
 
 
 def unreadable_values() -> str:
-    """The message without the error's own text, which may quote values that its reader is not to see."""
+    """Return the message without the text of the error, which may quote confidential values."""
     return f"Values in {', '.join(sorted(map(str, files_read)))} cannot be read."
 
 
 def _may_come_from_stored_values(error: BaseException) -> bool:
     if isinstance(error, AttributeError) and not isinstance(error.obj, _JSON_TYPES):
         return False
-    frames = traceback.walk_tb(error.__traceback__)  # models are given prompts, not stored JSON
+    frames = traceback.walk_tb(error.__traceback__)  # backends receive prompts, not stored JSON
     return not any(str(frame.f_globals.get("__name__")).startswith("lbx.backends.") for frame, _ in frames)

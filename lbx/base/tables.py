@@ -1,9 +1,9 @@
-"""TOML that people write, and tables of answers: read, and held strictly to the keys and types that there are.
+"""Strict parsing of TOML files written by users, and of tables of answers, with known keys and types.
 
-Whatever is wrong is one ``UsageError`` that names the file, the table and the key, with the nearest right one.
+Every problem is a ``UsageError`` that names the file, the table and the key, and suggests the nearest valid key.
 
-This is neither pydantic nor msgspec. Their import alone adds 61 and 12 ms of CPU time to the 104 ms that reading a card
-takes, and these sentences, most of what stands here, would have to be made from their errors all the same.
+Pydantic and msgspec are not used: their imports add 61 and 12 ms of CPU time to the 104 ms for reading a card, and the
+error messages, most of this module, would still have to be composed from their errors.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _NAMES: dict[type, str] = {
 
 
 def read_table(path: Path, what: str = "") -> tuple[dict[str, Any], str]:
-    """A TOML file's table, and the SHA-256 of its bytes.
+    """Read a TOML file; return its table and the SHA-256 of its bytes.
 
     Args:
-        what: what a message calls the file, before its path.
+        what: description of the file for messages, put before its path.
 
     Raises:
-        UsageError: it cannot be read, or is not TOML; names file and line.
+        UsageError: the file cannot be read or is not TOML; the message names file and line.
     """
     name = f"{what} {path}".strip()
     try:
@@ -58,15 +58,15 @@ def read_table(path: Path, what: str = "") -> tuple[dict[str, Any], str]:
 
 
 def is_name(name: str) -> bool:
-    """Whether a benchmark, a task or a rubric can be called so."""
+    """Whether ``name`` is a valid name of a benchmark, a task or a rubric."""
     return bool(_NAME.fullmatch(name))
 
 
 def nearest(name: str, choices: Iterable[str], *, cutoff: float = 0.5) -> str:
-    """A sentence that names what was probably meant, or else all there is; "" when there is nothing.
+    """Compose a sentence that suggests similar names, or else lists all choices; "" without choices.
 
     Args:
-        cutoff: how alike names must be, 0 to 1.
+        cutoff: minimum similarity of names, 0 to 1.
     """
     known = sorted(choices)
     close = difflib.get_close_matches(name, known, n=3, cutoff=cutoff)
@@ -76,10 +76,10 @@ def nearest(name: str, choices: Iterable[str], *, cutoff: float = 0.5) -> str:
 
 
 def check_keys(table: Mapping[str, Any], known: Collection[str], where: str, needed: Collection[str] = ()) -> None:
-    """Raise UsageError for the first key of the table that is not known, or that it lacks.
+    """Raise UsageError for the first unknown or missing key of the table.
 
     Args:
-        where: what a message begins with; a key or a verb follows it ("The model card m.toml:").
+        where: beginning of the message, followed by a key or a verb ("The model card m.toml:").
     """
     subject = where.removesuffix(":")
     for key in table:
@@ -91,15 +91,15 @@ def check_keys(table: Mapping[str, Any], known: Collection[str], where: str, nee
 
 
 def check_table(table: Mapping[str, Any], known: Mapping[str, type], where: str, needed: Collection[str] = ()) -> None:
-    """Raise UsageError as ``check_keys``, and for a value of another type than ``known`` gives for its key."""
+    """Raise UsageError for an unknown or missing key, or a value that does not have its type in ``known``."""
     check_keys(table, known, where, needed)
     for key, value in table.items():
         typed(value, known[key], f"{where} {key}")
 
 
 def typed(value: object, wanted: type[T], where: str) -> T:
-    """The value, if it has the wanted type; a whole number also counts as float, but a bool never counts as int."""
-    if wanted is float and type(value) is int and abs(value) < 1 << 1023:  # a float holds no more
+    """Check the type of a value and return it; an int is converted to float if wanted, but a bool is no int."""
+    if wanted is float and type(value) is int and abs(value) < 1 << 1023:  # larger numbers may overflow a float
         return wanted(value)  # type: ignore[call-arg]
     if type(value) is not wanted:
         raise UsageError(f"{where} must be {_NAMES[wanted]}, not {value!r}.")
@@ -107,17 +107,17 @@ def typed(value: object, wanted: type[T], where: str) -> T:
 
 
 def texts(value: object, where: str) -> tuple[str, ...]:
-    """A list of texts. Raises UsageError for anything else."""
+    """Check that a value is a list of texts and return it as a tuple. Raises UsageError otherwise."""
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise UsageError(f"{where} must be a list of texts, not {value!r}.")
     return tuple(value)
 
 
 def from_table(cls: type[T], table: Mapping[str, Any], where: str) -> T:
-    """An instance of the dataclass from a table whose keys are its fields.
+    """Create an instance of a dataclass from a table with its fields as keys.
 
     Raises:
-        UsageError: an unknown key, a value of another type, or one the dataclass refuses.
+        UsageError: a key is unknown or missing, a value has the wrong type, or the dataclass rejects a value.
     """
     hints = get_type_hints(cls)
     known = fields(cls)  # type: ignore[arg-type]
@@ -131,11 +131,11 @@ def from_table(cls: type[T], table: Mapping[str, Any], where: str) -> T:
 
 
 def _kind(hint: Any) -> Any:
-    """What a value's type must be; what may also be None can only be left out of a table."""
+    """Return the required type of a value; None in a union only means that the key may be omitted."""
     kinds = [part for part in get_args(hint) if part is not NoneType] if get_origin(hint) is UnionType else [hint]
     return get_origin(kinds[0]) or kinds[0]
 
 
 def wrong(where: object, what: str, fix: str = "") -> UsageError:
-    """The error for what a table says."""
+    """Create the error for an invalid entry of a table."""
     return UsageError(f"{where}: {what}.", fix=fix)

@@ -1,4 +1,4 @@
-"""Templates of pages: every text is escaped and shown as ``base.visible`` has it; a name that has no value fails."""
+"""Jinja templates of pages. All text is escaped, after ``base.visible``; undefined names raise an error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lbx.base.visible import one_line, visible
 
 
 class MissingValueError(UndefinedError, LookupError):
-    """A template asks for a value that there is not, perhaps of JSON in a results file (``base.stored_values``)."""
+    """A value used in a template is missing, perhaps in the JSON of a results file (``base.stored_values``)."""
 
 
 class _Missing(StrictUndefined):
@@ -21,10 +21,10 @@ class _Missing(StrictUndefined):
 
 
 def templates(folder: Path, shown: Callable[[str], str] = visible) -> Environment:
-    """The templates of a folder.
+    """Create the template environment of a folder.
 
     Args:
-        shown: what becomes of each text before it is escaped. A subclass of ``str`` says itself what is to be shown.
+        shown: function applied to each text before escaping, but not to instances of subclasses of ``str``.
     """
     made = Environment(
         loader=FileSystemLoader(folder),

@@ -16,11 +16,11 @@ _BEFORE_TOKENS, _BEHIND_TOKENS = ("normalizer", "pre_tokenizer"), ("decoder",)
 
 
 def read_tokenizer_file(path: Path) -> bytes:
-    """The bytes of a tokenizer.json whose steps cannot make a text much longer.
+    """Read a tokenizer.json and check that its steps cannot lengthen a text too much.
 
     Raises:
-        OSError: it cannot be read, or is too large.
-        ValueError: it is no JSON object, or its steps make a text too long; says which part.
+        OSError: the file cannot be read, or is too large.
+        ValueError: the file is not a JSON object, or its steps lengthen texts too much; the message names the part.
     """
     content = read_input(path, TOKENIZER_BYTES)
     try:
@@ -41,7 +41,7 @@ def read_tokenizer_file(path: Path) -> bytes:
 
 
 def _steps(value: Any) -> Iterator[dict[str, Any]]:
-    """Every object with a type, those inside sequences, too."""
+    """Yield every object with a type, also inside sequences."""
     if isinstance(value, dict):
         if "type" in value:
             yield value
@@ -53,7 +53,7 @@ def _steps(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _growth(step: dict[str, Any]) -> float:
-    """How many times its length a step may make a text. Raises ValueError for a long text that it inserts."""
+    """Return the factor by which a step may lengthen a text. Raises ValueError if it inserts a long text."""
     texts = [text for key, text in step.items() if isinstance(text, str) and key != _CHARSMAP]
     if (inserted := max(map(len, texts), default=0)) > TOKENIZER_TEXT_CHARACTERS:
         raise ValueError(f"its {step['type']} inserts a text of {inserted:,} characters")
@@ -68,9 +68,9 @@ def _growth(step: dict[str, Any]) -> float:
 
 
 def _longest_of(charsmap: Any) -> float:
-    """Characters of the longest text that a map of characters puts in place of one.
+    """Return the length in characters of the longest replacement in a character map.
 
-    It is a trie, its size first, then texts that end in NUL.
+    The map consists of the size of a trie (4 bytes, little-endian), the trie, and texts that end in NUL.
     """
     data = base64.b64decode(charsmap) if isinstance(charsmap, str) else b""
     texts = data[4 + int.from_bytes(data[:4], "little") :].split(b"\0")

@@ -1,4 +1,4 @@
-"""Counts, seconds and bytes in words."""
+"""Formatting of counts, durations, sizes and line numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
 def duration(seconds: float) -> str:
-    """As in "40 s", "12 min", "3 h 20 min", "2 d 4 h"."""
+    """Format seconds as "40 s", "12 min", "3 h 20 min" or "2 d 4 h"."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 2 * _MINUTE:
@@ -23,7 +23,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int | None) -> str:
-    """Bytes, in binary units."""
+    """Format bytes in binary units."""
     if count is None:
         return "unknown"
     value = float(count)
@@ -35,12 +35,12 @@ def size(count: int | None) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """As in "1 question" and "1,204 questions"; ``many`` where it is not ``one`` with an s."""
+    """Format a count with its noun: "1 question", "1,204 questions". ``many`` is the plural if it is irregular."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def line_spans(numbers: Sequence[int], most: int = 5) -> str:
-    """Line numbers, in order: "line 3", "lines 6-10, 12", with the rest left out behind ``most`` spans."""
+    """Format sorted line numbers as "line 3" or "lines 6-10, 12", with "..." after ``most`` spans."""
     spans: list[list[int]] = []
     for number in numbers:
         if spans and number == spans[-1][1] + 1:

@@ -1,3 +1,3 @@
-"""The version, for what must not load more than that."""
+"""Version of lbx, in a module without imports."""
 
 __version__ = "0.1.0"

@@ -1,8 +1,9 @@
-"""Recipe to snapshot to archive; verify; unpack. The only room that imports huggingface_hub, and only to fetch.
+"""Bundles of data sets and models: create archives from recipes, verify and unpack them.
 
-An archive is a BagIt bag (RFC 8493) in a plain, deterministic tar; its payload is a Hugging Face hub cache
-without links. ``sha256sum`` and ``tar`` alone can check and unpack it. What makes archives is not imported where one is
-read, nor either where a run only looks at its bundle.
+An archive is a BagIt bag (RFC 8493) in a plain, deterministic tar; its payload is a Hugging Face hub cache without
+links. It can be checked and unpacked with just ``sha256sum`` and ``tar``. Modules are imported lazily: code for
+creating archives is not loaded to read them, and neither is loaded if a run only reads its unpacked bundle. This is the
+only package that imports huggingface_hub, and only to fetch.
 """
 
 from __future__ import annotations

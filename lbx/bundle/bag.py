@@ -1,16 +1,16 @@
-"""The BagIt part of a bundle (RFC 8493): its tag files, written and read back.
+"""Tag files of a bundle (BagIt, RFC 8493): rendering and parsing.
 
-    bagit.txt, bag-info.txt     what it is
-    manifest-sha256.txt         the sum of every payload file (``data/...``)
-    tagmanifest-sha256.txt      the sum of every other tag file; its own sum is the bundle's digest
-    tagmanifest-sha256.txt.sig  where the bundle is signed: an SSH signature of the tag manifest
+    bagit.txt, bag-info.txt     BagIt declaration and metadata
+    manifest-sha256.txt         SHA-256 of every payload file (``data/...``)
+    tagmanifest-sha256.txt      SHA-256 of every other tag file; its own SHA-256 is the bundle's digest
+    tagmanifest-sha256.txt.sig  if the bundle is signed: an SSH signature of the tag manifest
     lbx/bundle.json             {"format", "name", "description", "sources": [{..., "files": [{path, size, sha256}]}]}
-    lbx/sbom.cdx.json           the bill of materials; no other tag file may be there
+    lbx/sbom.cdx.json           the bill of materials; further tag files are not allowed
     fetch.txt                   only in a delta, which has "base": {"name", "digest"} in bundle.json: the payload files
                                 that are not in the tar but in the base, "lbx-base://BASE/PATH-THERE size path-here"
 
-Every payload file belongs to exactly one source, so bundle.json gives each one's size. A delta lists the
-files of its base like its own; the same content may lie elsewhere in the base, so fetch.txt gives both paths.
+Every payload file belongs to exactly one source, so that bundle.json contains its size. A delta also lists the files
+taken from its base; their paths in the base may differ, so fetch.txt gives both paths.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OXUM = re.compile(r"^Payload-Oxum: (\d{1,20})\.(\d{1,12})$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """One payload file: its path inside the bag (``data/...``), its size in bytes, its SHA-256 in hex."""
+    """A payload file: path inside the bag (``data/...``), size in bytes, SHA-256 in hex."""
 
     path: str
     size: int
@@ -52,14 +52,14 @@ class ManifestEntry:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a bundle says it holds, after its tag files have been checked against each other.
+    """Contents of a bundle according to its tag files, which have been checked against each other.
 
     Attributes:
         digest: SHA-256 of the tag manifest, hex; equals ``lbx.base.layout.Bundle.digest``.
-        entries: every payload file by its path.
-        sources: bundle.json's sources, as they are.
-        base: of a delta, the name and digest of the bundle that it needs.
-        fetched: of a delta, the payload files that the base holds: path here -> path there.
+        entries: all payload files by path.
+        sources: unmodified sources of bundle.json.
+        base: name and digest of the bundle that a delta requires; empty for other bundles.
+        fetched: a delta's payload files in the base: path here -> path in the base.
     """
 
     name: str
@@ -85,14 +85,14 @@ def render_tags(
     base: Mapping[str, str] | None = None,
     held: Mapping[str, str] | None = None,
 ) -> dict[str, bytes]:
-    """The tag files of a bag, by path, sorted; a function of its arguments alone.
+    """Render the tag files of a bag as {path: content}, sorted by path. The result depends only on the arguments.
 
     Args:
-        sources: as in bundle.json, each with its ``files``.
-        epoch: seconds since 1970 that stand for "now", so that the same inputs give the same bytes.
+        sources: sources for bundle.json, each with its ``files``.
+        epoch: creation time in seconds since 1970, passed in so that the same inputs give the same bytes.
         extra: further tag files.
-        base: of a delta: name and digest of the bundle that it builds on.
-        held: of a delta: payload path here -> payload path in the base, of every file that is not packed.
+        base: for a delta, name and digest of its base.
+        held: for a delta, payload path here -> payload path in the base, for every file that is not packed.
     """
     files = sorted((file for source in sources for file in source["files"]), key=lambda file: file["path"])
     described: dict[str, Any] = {"format": FORMAT, "name": name, "description": description, "sources": list(sources)}
@@ -129,7 +129,7 @@ def _render_fetch(files: Iterable[Mapping[str, Any]], base: str, held: Mapping[s
 
 
 def refuse_foreign_tag(path: str, where: str) -> None:
-    """Raise BundleError for a file outside ``data/`` that no bundle has: format rules hold only inside."""
+    """Raise BundleError for an unknown file outside ``data/``, where the rules on file formats do not apply."""
     if path not in _TAGS:
         raise BundleError(
             f"{where} is refused: it holds {path}, and a bundle has nothing outside {PAYLOAD} but its own records.",
@@ -138,14 +138,15 @@ def refuse_foreign_tag(path: str, where: str) -> None:
 
 
 def parse_tags(tags: Mapping[str, bytes], where: str) -> Contents:
-    """Check the tag files against each other and say what the bundle holds.
+    """Check the tag files against each other and return the bundle's contents.
 
     Args:
         tags: every file outside ``data/``, by path.
         where: the archive or folder, for messages.
 
     Raises:
-        BundleError: one is missing, changed, unlisted or unknown, or a payload name is unsafe; names the file.
+        BundleError: a tag file is missing, changed, unlisted or unknown, or a payload name is unsafe; the message
+            names the file.
     """
     for path in tags:
         refuse_foreign_tag(path, where)
@@ -186,7 +187,7 @@ def _base(described: Mapping[str, Any], where: str) -> dict[str, str]:
 def _parse_fetch(
     content: bytes | None, base: Mapping[str, str], entries: Mapping[str, ManifestEntry], where: str
 ) -> dict[str, str]:
-    """Paths here -> paths in the base; each must be listed in the manifest with the same size."""
+    """Parse fetch.txt into {path here: path in the base}; each path must be in the manifest with the same size."""
     fetched: dict[str, str] = {}
     if content is None:
         return fetched
@@ -261,7 +262,7 @@ def _parse_description(content: bytes, where: str) -> dict[str, Any]:
 
 
 def _entries(described: Mapping[str, Any], sums: Mapping[str, str], where: str) -> dict[str, ManifestEntry]:
-    """The payload as bundle.json and the manifest both give it; they must agree on every file."""
+    """Build the payload entries from bundle.json and the manifest, which must agree on every file."""
     entries: dict[str, ManifestEntry] = {}
     for file in _listed_files(described, where):
         if file.path in entries or not file.path.startswith(PAYLOAD) or sums.get(file.path) != file.sha256:
@@ -295,8 +296,8 @@ def _check_oxum(info: bytes, entries: Mapping[str, ManifestEntry], where: str) -
 
 @dataclass(frozen=True)
 class Evidence:
-    """A result whose fields are also a JSON object."""
+    """Base class of results that can be serialized to JSON."""
 
     def to_json(self) -> str:
-        """All fields as one JSON object; paths as text."""
+        """Serialize all fields to a JSON object, with paths as text."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False, default=str)

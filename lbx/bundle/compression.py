@@ -1,7 +1,8 @@
-"""zstd for slow links (``lbx bundle --zstd``): the whole tar as one frame, checked by its own sums like any archive.
+"""zstd compression for slow links (``lbx bundle --zstd``): the tar as a single frame, with the usual checksums.
 
-It is in the standard library from Python 3.14 on; before that the same module comes as the package backports.zstd.
-Weights gain at most a fifth and parquet nothing, so it is an option, and its package is optional, too.
+zstd is in the standard library from Python 3.14 on; earlier versions need the same module in the package
+backports.zstd. Compression shrinks weights by at most a fifth and parquet files not at all, so it is optional, and so
+is the package.
 """
 
 from __future__ import annotations
@@ -17,30 +18,30 @@ if TYPE_CHECKING:
 
 SUFFIX = ".zst"
 _LEVEL = 10
-_WINDOW_LOG = 27  # what `zstd -d` takes without being told: 128 MiB
+_WINDOW_LOG = 27  # default limit of `zstd -d`: 128 MiB
 
 
 class Writable(Protocol):
-    """What bytes can be written to."""
+    """Target for bytes."""
 
     def write(self, data: bytes, /) -> object: ...
 
 
 class Readable(Protocol):
-    """What gives at most ``size`` bytes, and none only at its end."""
+    """Source of bytes. ``read`` returns at most ``size`` bytes, and b"" only at the end."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 def require() -> None:
-    """Raise UsageError where zstd is missing, before any work is done."""
+    """Raise UsageError if zstd is not installed, to fail before any work is done."""
     _zstd()
 
 
 class Compressor:
-    """Writes what it is given to ``out``, compressed. ``close`` ends the frame; ``out`` stays open.
+    """Compress data and write it to ``out``. ``close`` ends the frame; ``out`` stays open.
 
-    The bytes depend on the version of the zstd library: the same inputs give the same bytes only with the same one.
+    Output is reproducible only with the same version of the zstd library.
 
     Raises:
         UsageError: zstd is missing.
@@ -61,14 +62,15 @@ class Compressor:
 
 
 class Decompressor:
-    """Reads what ``stream`` holds, decompressed, never more at once than it is asked for.
+    """Decompress ``stream``, never more at once than requested.
 
     Args:
-        archive: how messages call it.
+        archive: path of the archive, for messages.
 
     Raises:
         UsageError: zstd is missing.
-        BundleError (while reading): damaged, cut short, or made with a window that takes too much memory.
+        BundleError (while reading): the archive is damaged, cut short, or compressed with a window of more than
+            128 MiB.
     """
 
     def __init__(self, stream: Readable, archive: Path) -> None:

@@ -1,4 +1,4 @@
-"""Making sure that what was written survives a power cut, and reading ahead of whoever hashes."""
+"""Durable writing of large files, and reading them ahead for hashing."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pathlib import Path
 from lbx.base.inputs import open_input
 
 BLOCK = 1 << 20
-"""Bytes that are read, hashed and written at once."""
+"""Block size in bytes for reading, hashing and writing."""
 
 _EVERY = 64 << 20
 _AHEAD = 4 << 20
 
 
 def read_ahead(handle: int, offset: int) -> None:
-    """Have the disk bring what comes after ``offset`` while what came before is hashed."""
+    """Ask the kernel to load the data after ``offset`` while earlier data is hashed."""
     os.posix_fadvise(handle, offset, _AHEAD, os.POSIX_FADV_WILLNEED)
 
 
 class Flusher:
-    """Brings a file to the disk while it is still being written, so that the fsync at its end has little left to do.
+    """Flush a file to the disk while it is being written, so that the final fsync is short.
 
-    ``close`` must be called before that fsync and not left out: the kernel reports a failed write once, and it may
-    have told it here.
+    ``close`` must always be called before that fsync: the kernel reports a failed write only once, and may have
+    reported it to this flusher.
 
     Args:
-        handle: the file's descriptor; open until ``close`` has returned.
+        handle: the file's descriptor; must stay open until ``close`` has returned.
     """
 
     def __init__(self, handle: int) -> None:
@@ -38,7 +38,7 @@ class Flusher:
         self._since = 0
 
     def wrote(self, count: int) -> None:
-        """``count`` more bytes were written. Raises OSError for those before."""
+        """Record that ``count`` more bytes were written. Raises OSError if flushing earlier bytes failed."""
         self._since += count
         if self._since < _EVERY or (self._last is not None and not self._last.done()):
             return
@@ -48,7 +48,7 @@ class Flusher:
         self._since = 0
 
     def close(self) -> None:
-        """Wait for what is under way. Raises OSError."""
+        """Wait for a flush in progress. Raises OSError if it failed."""
         if self._thread is not None:
             self._thread.shutdown()
             self._result()
@@ -59,7 +59,7 @@ class Flusher:
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
-    """A file's bytes in blocks of 1 MiB."""
+    """Yield a file's bytes in blocks of 1 MiB."""
     with open_input(path) as file:
         end = BLOCK
         while True:

@@ -1,7 +1,7 @@
-"""A second hash of the same bytes, on another core.
+"""SHA-256 in a background thread, to hash the same bytes twice in parallel.
 
-Without a processor's SHA instructions SHA-256 runs at 0.2 to 0.4 GB/s, slower than any disk; hashlib lets other
-threads run while it works, so the archive's own sum costs no time beside its files' sums.
+Without a processor's SHA instructions SHA-256 runs at 0.2 to 0.4 GB/s, slower than any disk. Since hashlib releases the
+GIL, the archive's checksum takes no time in addition to its files' checksums.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _SMALL = 1 << 16
 
 
 class Checkpoints:
-    """How far SHA-256 had come at points of what it was fed, so that a piece read again can be held against them.
+    """SHA-256 states at several positions of a file, to verify pieces of it when they are read again.
 
-    A file that others can write may change between two readings; what this proves is what was hashed.
+    A file that others can write to may change between two reads; a verified piece equals the bytes that were hashed.
 
     Args:
-        limit: bytes behind which nothing is noted any more. A point takes about half a kilobyte.
+        limit: position in bytes after which no further checkpoints are stored. Each takes about half a kilobyte.
     """
 
     def __init__(self, limit: int = sys.maxsize) -> None:
@@ -32,18 +32,18 @@ class Checkpoints:
         self._states = [hashlib.sha256()]
 
     def note(self, size: int, state: hashlib._Hash) -> None:
-        """``size`` more bytes have been fed, which brought it to ``state``."""
+        """Store ``state`` as the checkpoint after ``size`` more bytes."""
         if self._points[-1] < self._limit and size:
             self._points.append(self._points[-1] + size)
             self._states.append(state.copy())
 
     def piece(self, offset: int) -> tuple[int, int]:
-        """Begin and end of the piece that holds ``offset``; (offset, offset) where none does."""
+        """Return begin and end of the piece that contains ``offset``; (offset, offset) if it is after the last."""
         number = bisect_right(self._points, offset)
         return (self._points[number - 1], self._points[number]) if number < len(self._points) else (offset, offset)
 
     def proves(self, begin: int, data: bytes) -> bool:
-        """Whether ``data`` is the whole piece that begins at ``begin``."""
+        """Whether ``data`` equals the whole piece that begins at ``begin``."""
         number = bisect_right(self._points, begin)
         if number >= len(self._points) or self._points[number] - begin != len(data):
             return False
@@ -53,14 +53,14 @@ class Checkpoints:
 
 
 class BackgroundSha256:
-    """SHA-256 of what it is fed, at most one block behind. ``hexdigest`` ends it.
+    """SHA-256 computed in a background thread, with a lag of at most one block. ``hexdigest`` ends the thread.
 
-    Its thread begins with the second megabyte: most files are smaller, and are hashed before it would have started.
-    Small pieces (a tar's headers) wait for the next block, because handing one over costs more than hashing it.
+    The thread starts with the second megabyte: most files are smaller, and are hashed faster than a thread starts.
+    Small pieces (a tar's headers) are buffered until the next block, because passing them on costs more than hashing.
 
     Args:
-        threaded: False where all processors have such work already; then it hashes at once.
-        checkpoints: are told after each piece.
+        threaded: False hashes synchronously, for when all processors are already hashing.
+        checkpoints: updated after each piece.
     """
 
     def __init__(self, *, threaded: bool = True, checkpoints: Checkpoints | None = None) -> None:
@@ -73,7 +73,7 @@ class BackgroundSha256:
         self._small = bytearray()
 
     def update(self, data: bytes | memoryview) -> None:
-        """``data`` must not change any more."""
+        """Hash further data, which the caller must not modify afterwards."""
         if not self._threaded or self._here < _BEGIN:
             self._here += len(data)
             self._feed(data)
@@ -94,7 +94,7 @@ class BackgroundSha256:
         return self._sha256.hexdigest()
 
     def close(self) -> None:
-        """End the thread; for those who do not want the sum any more."""
+        """End the thread, also if the digest is no longer needed."""
         if self._thread is not None:
             self._thread.shutdown()
 

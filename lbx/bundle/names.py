@@ -1,11 +1,11 @@
-"""Names and formats of files that may stand in a bundle.
+"""Rules on the names and formats of files in a bundle.
 
-Names are plain, portable, and impossible to mistake for one another. The same rules hold when a bundle is made and
-when it is read, so that nothing can be packed that would be refused on the other side.
+Names must be portable and visually distinct. The same rules apply to creating and reading bundles, so that every packed
+file is accepted by the recipient.
 
-Files hold data and weights, never something that runs when it is loaded: a pickle runs code as it is opened, and a
+Files contain data and weights, never code that runs on loading: a pickle runs code when it is opened, and a
 configuration with ``auto_map`` makes transformers import code from the repository. Both are refused unless the recipe
-allows the file by name, and then recorded. A zip that would unpack to far more than any text does is always refused.
+allows the file by name, and then recorded. Zip bombs are always refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lbx.benchmarks.base.files import is_zip_bomb
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 _ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\\%:\u2028\u2029\ud800-\udfff]")
-# What is not drawn, so that two names look alike: beside Unicode's format characters (Cf) its other ignorable ones.
+# Invisible characters, which make different names look alike: Unicode's ignorable characters other than category Cf.
 _UNSEEN = re.compile(r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]")
 _DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(\..*)?", re.IGNORECASE)
 _NAMED = 10
@@ -33,20 +33,20 @@ _BUNDLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
 def first_names(names: Sequence[str]) -> str:
-    """For a message: "a, b and 3 more", ten at most by their names."""
+    """Format names for a message as "a, b and 3 more", with at most ten names."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 
 
 def is_bundle_name(name: str) -> bool:
-    """Whether ``name`` can name an archive and the folder at its top."""
+    """Whether ``name`` is valid as the name of an archive and of its top-level folder."""
     return _BUNDLE_NAME.fullmatch(name) is not None
 
 
 def why_unsafe(path: str) -> str:
-    """Why ``path`` may not stand in a bundle, as the end of a sentence ("it ..."), or "" when it may.
+    """Describe why ``path`` is not allowed in a bundle, as the end of a sentence ("it ..."); "" if it is allowed.
 
-    Backslash and percent are refused because sha256sum and BagIt each spell them another way in a manifest.
+    Backslash and percent are refused because sha256sum and BagIt escape them differently in a manifest.
     """
     parts = path.split("/")
     sizes = [len(part.encode("utf-8", "surrogatepass")) for part in parts]
@@ -70,7 +70,7 @@ def _has_format_character(path: str) -> bool:
 
 
 class PathSet:
-    """Paths that can lie side by side on any file system: no duplicate, no case twin, no file that is also a folder."""
+    """Paths that can coexist on any file system: no duplicates, case variants, or files that are also folders."""
 
     def __init__(self) -> None:
         self._spelled: dict[str, str] = {}
@@ -78,7 +78,7 @@ class PathSet:
         self._folders: set[str] = set()
 
     def why_not(self, path: str) -> str:
-        """Add ``path``; why it cannot stand beside those added before, or "" when it can."""
+        """Add ``path`` and return "", or describe its conflict with the paths added before."""
         if path in self._files:
             return "it appears twice"
         parts = path.split("/")
@@ -110,11 +110,11 @@ _CONFIG_LIMIT = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Unsafe:
-    """What is wrong with a file's content.
+    """Reason why a file's content is unsafe.
 
     Attributes:
-        reason: as the end of a sentence ("it ...").
-        may_be_allowed: whether a recipe can let it through by name.
+        reason: the end of a sentence ("it ...").
+        may_be_allowed: whether a recipe can allow the file by name.
     """
 
     reason: str
@@ -126,26 +126,27 @@ _OPAQUE = Unsafe("it is too large or too deeply nested to be looked through")
 
 
 def why_refused(name: str) -> str:
-    """What makes a file of this name unsafe ("a pickle", "code" ...), or "" when nothing does."""
+    """Return the unsafe format that a file name implies ("a pickle", "code" ...), or "" if it is safe."""
     return REFUSED.get(Path(name).suffix.lower(), "")
 
 
 def wants_look(name: str) -> bool:
-    """Whether ``unsafe_inside`` has to see the content of a file of this name."""
+    """Whether the content of a file of this name must be checked by ``unsafe_inside``."""
     return name.lower().endswith(("config.json", ".zip"))
 
 
 def unsafe_inside(name: str, size: int, file: IO[bytes]) -> Unsafe | None:
-    """What the content makes unsafe of a file whose name ``wants_look``; None where nothing does.
+    """Check the content of a file selected by ``wants_look``; None if it is safe.
 
     Args:
-        size: of ``file`` in bytes, which must be seekable.
+        size: size of ``file`` in bytes.
+        file: must be seekable.
     """
     if name.lower().endswith(".zip"):
         try:
             with zipfile.ZipFile(file) as archive:
                 declared = sum(info.file_size for info in archive.infolist())
-        except Exception:  # whatever it is, it unpacks to nothing; who wants to read it will say what is wrong
+        except Exception:  # not a readable zip, so it cannot be a zip bomb; the code that reads it reports the error
             return None
         if not is_zip_bomb(declared, size):
             return None
@@ -164,6 +165,6 @@ def _unsafe_json(content: bytes) -> Unsafe | None:
         json.loads(content, object_pairs_hook=look)
     except RecursionError:
         return _OPAQUE
-    except ValueError:  # nobody reads that: whoever tries will say what is wrong
+    except ValueError:  # not JSON; the code that reads it reports the error
         return None
     return NAMES_CODE if found else None

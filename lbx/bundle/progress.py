@@ -1,4 +1,4 @@
-"""Progress of long work, and work on many files at once."""
+"""Progress of long tasks, and parallel work on many files."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from lbx.base.resources import usable_cpu_count
 Progress = Callable[[str, str, int, int], None]
 """Called as ``progress(stage, item, done_bytes, total_bytes)``.
 
-``stage`` is "read", "fetch", "pack", "sums", "verify", "unpack" or "base"; ``item`` is the file at hand; the bytes are
-those of the whole stage. ``done_bytes`` can go back when a download has to begin again.
+``stage`` is "read", "fetch", "pack", "sums", "verify", "unpack" or "base"; ``item`` is the current file. The bytes
+count the whole stage. ``done_bytes`` can decrease if a download has to be restarted.
 """
 
 
 def silent(stage: str, item: str, done_bytes: int, total_bytes: int) -> None:
-    """Progress that nobody watches."""
+    """Ignore progress."""
 
 
 class ByteMeter:
-    """The progress of one stage over many files.
+    """Progress of a stage over many files.
 
     Args:
         total: bytes of all files of the stage.
@@ -35,11 +35,11 @@ class ByteMeter:
         self._before = 0
 
     def at(self, item: str, here: int) -> None:
-        """``here`` bytes of the current file are done."""
+        """Report that ``here`` bytes of the current file are done."""
         self._progress(self._stage, item, self._before + here, self._total)
 
     def finish(self, item: str, size: int) -> None:
-        """The current file is done, all its ``size`` bytes."""
+        """Report that all ``size`` bytes of the current file are done."""
         self.at(item, size)
         self._before += size
 
@@ -51,7 +51,7 @@ R = TypeVar("R")
 
 
 class Tally:
-    """The progress of one stage that several threads work on.
+    """Thread-safe progress of a stage.
 
     Args:
         total: bytes of the whole stage.
@@ -64,7 +64,7 @@ class Tally:
         self.stopped = False
 
     def add(self, item: str, count: int) -> None:
-        """``count`` more bytes of ``item`` are done. Raises CancelledError where they are no longer wanted."""
+        """Report that ``count`` more bytes of ``item`` are done. Raises CancelledError if the stage was cancelled."""
         with self._lock:
             if self.stopped:
                 raise CancelledError
@@ -72,15 +72,17 @@ class Tally:
             self._progress(self._stage, item, self._done, self.total)
 
     def outweighs(self, size: int) -> bool:
-        """Whether one item of ``size`` bytes is more than a processor's share, so that others will stand idle."""
+        """Whether an item of ``size`` bytes exceeds a processor's share, so that other processors will be idle."""
         return size * usable_cpu_count() > self.total
 
 
 def in_parallel(work: Callable[[T], R], items: Sequence[T], tally: Tally) -> list[R]:
-    """``work`` of each item, in their order; where one fails, the others are given up and its exception is raised.
+    """Apply ``work`` to each item in threads and return the results in order.
+
+    If a call fails, the others are cancelled and its exception is raised.
 
     Args:
-        tally: which ``work`` adds to, so that it notices when it is given up.
+        tally: progress that ``work`` must add to, by which it is cancelled.
     """
     threads = min(usable_cpu_count(), 4, len(items))
     if threads <= 1 or tally.total < _LITTLE:  # starting threads would take longer
@@ -89,7 +91,7 @@ def in_parallel(work: Callable[[T], R], items: Sequence[T], tally: Tally) -> lis
     futures = [pool.submit(work, item) for item in items]
     try:
         wait(futures, return_when=FIRST_EXCEPTION)
-    finally:  # Ctrl-C, too, must not wait for a file of forty gigabytes
+    finally:  # cancels also on Ctrl-C, which must not wait for a file of forty gigabytes
         tally.stopped = not all(future.done() for future in futures)
         pool.shutdown(cancel_futures=True)
     errors = [future.exception() for future in futures if not future.cancelled()]

@@ -1,8 +1,8 @@
-"""Plain tar, written so that the same files give the same bytes, and read one block at a time.
+"""Deterministic writing and block-wise reading of plain tar archives.
 
-Reading does not use ``tarfile``: it takes a damaged header in the middle for the end of the archive, keeps
-what a header claims in memory, and knows a dozen kinds of entries of which a bundle has one. This reader
-knows regular files (ustar, with pax records for long names and sizes), and names everything else by what it is.
+Reading does not use ``tarfile``, because it treats a damaged header in the middle as the end of the archive, allocates
+memory as claimed by headers, and accepts a dozen entry types, while bundles only contain regular files. This reader
+supports regular files (ustar, with pax records for long names and sizes), and names the type of all other entries.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OTHER_FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One entry of a tar: its name, its size in bytes, where its content begins, what it is if no regular file."""
+    """An entry of a tar: name, size in bytes, offset of its content, and type if it is not a regular file."""
 
     name: str
     size: int
@@ -54,7 +54,7 @@ class Member:
 
 
 class ArchiveStream:
-    """A tar read once from start to end, counting its bytes. ``read`` gives all that is asked for, but at the end."""
+    """Sequential reader of a tar, with its position. ``read`` returns fewer bytes than requested only at the end."""
 
     def __init__(self, stream: Readable) -> None:
         self._stream = stream
@@ -69,7 +69,7 @@ class ArchiveStream:
         return data
 
     def skip(self, size: int) -> int:
-        """Pass over ``size`` bytes; how many there were."""
+        """Skip ``size`` bytes and return the number skipped, which is smaller at the end."""
         left = size
         while left and (data := self.read(min(left, BLOCK))):
             left -= len(data)
@@ -77,11 +77,11 @@ class ArchiveStream:
 
 
 class SeekableStream:
-    """A tar whose contents can be passed over without reading them.
+    """A tar that allows skipping contents without reading them.
 
     Args:
-        read_at: gives at most so many bytes from an offset on, none only at the end.
-        size: of the tar in bytes.
+        read_at: function (offset, size) that returns at most ``size`` bytes, and b"" only at the end.
+        size: size of the tar in bytes.
     """
 
     def __init__(self, read_at: Callable[[int, int], bytes], size: int) -> None:
@@ -104,14 +104,14 @@ class SeekableStream:
 
 
 class TarReader:
-    """The members of a tar in order; each one's ``blocks`` must be read, or ``skip`` called, before the next comes.
+    """Iterate over the members of a tar. For each, read ``blocks`` or call ``skip`` before the next.
 
     Args:
-        stream: the archive, read from its first byte to its last.
-        archive: how error messages call it.
+        stream: the archive, positioned at its first byte.
+        archive: path of the archive, for messages.
 
     Raises:
-        BundleError (while iterating): no tar, damaged, or cut short; names the place.
+        BundleError (while iterating): not a tar, damaged, or cut short; the message gives the position.
     """
 
     def __init__(self, stream: ArchiveStream | SeekableStream, archive: Path) -> None:
@@ -127,7 +127,7 @@ class TarReader:
         self._read_tail()
 
     def blocks(self) -> Iterator[bytes]:
-        """The current member's content in blocks of at most 1 MiB."""
+        """Yield the current member's content in blocks of at most 1 MiB."""
         assert self._member is not None
         left = self._member.size
         while left:
@@ -139,7 +139,7 @@ class TarReader:
         self._read_padding(self._member)
 
     def skip(self) -> None:
-        """Pass over the current member's content."""
+        """Skip the current member's content."""
         assert self._member is not None
         if (missing := self._member.size - self._stream.skip(self._member.size)) > 0:
             raise self._cut_in(self._member, missing)
@@ -154,7 +154,7 @@ class TarReader:
             raise self._damaged(f"the filling after {member.name} is not empty")
 
     def _header(self) -> tuple[str, int, str] | None:
-        """Name, size and other kind of the next member; None at the end mark."""
+        """Read name, size and ``other_kind`` of the next member; None at the end mark."""
         pax: dict[str, str] = {}
         while True:
             first = self._stream.position == 0
@@ -263,17 +263,16 @@ class TarReader:
 
 
 def _sum_fits(raw: bytes) -> bool:
-    """Whether a header's sum is right and spelled as tar spells it."""
+    """Whether a header's checksum is correct and in one of the formats that tar programs write."""
     total = sum(raw) - sum(raw[148:156]) + 8 * 0x20
     return raw[148:156] in (b"%06o\0 " % total, b"%06o \0" % total, b"%07o\0" % total)
 
 
 class TarWriter:
-    """Writes a tar whose bytes depend on nothing but names, contents and ``mtime``.
+    """Write a tar that depends only on names, contents and ``mtime``.
 
     Args:
-        stream: where to.
-        mtime: seconds since 1970, the same for every member.
+        mtime: modification time of all members, in seconds since 1970.
     """
 
     def __init__(self, stream: Writable, mtime: int) -> None:
@@ -282,10 +281,10 @@ class TarWriter:
         self._written = 0
 
     def add(self, name: str, size: int, blocks: Iterable[bytes]) -> None:
-        """One regular file, mode 0644, owner 0:0. ``blocks`` must give exactly ``size`` bytes.
+        """Add a regular file with mode 0644 and owner 0:0.
 
         Raises:
-            ValueError: they give more or fewer.
+            ValueError: ``blocks`` do not have exactly ``size`` bytes in total.
         """
         self._write(_header(name, size, self._mtime))
         start = self._written
@@ -312,6 +311,6 @@ def _header(name: str, size: int, mtime: int) -> bytes:
 
 
 def size_of_tar(sizes: Iterable[tuple[str, int]]) -> int:
-    """Bytes that a tar of these (name, size) takes."""
+    """Compute the size in bytes of a tar with files of these (name, size)."""
     total = 2 * _UNIT + sum(len(_header(name, size, 0)) + size + -size % _UNIT for name, size in sizes)
     return total + -total % _RECORD

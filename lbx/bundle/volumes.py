@@ -1,7 +1,7 @@
-"""An archive as a set of files on a disk: NAME.tar, or NAME.tar.001, NAME.tar.002 ... beside NAME.SHA256SUMS.
+"""Files of an archive: NAME.tar, or the volumes NAME.tar.001, NAME.tar.002 ..., with NAME.SHA256SUMS.
 
-A volume is a slice of the archive, so that `cat NAME.tar.0*` gives the whole; lbx never makes that copy. What may
-travel on FAT32 is at most 4,294,967,295 bytes long.
+Volumes are slices of the archive, so that `cat NAME.tar.0*` restores it; lbx itself reads the volumes directly. The
+maximum file size on FAT32 is 4,294,967,295 bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "KI": 1 << 10, "MI": 1 <
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """One file of an archive: its name, its SHA-256 in hex, its size in bytes."""
+    """A file of an archive: name, SHA-256 in hex, size in bytes."""
 
     name: str
     sha256: str
@@ -36,10 +36,10 @@ class Volume:
 
 
 def parse_volume_size(text: str) -> int:
-    """Bytes of "650M", "4GiB", "4294967295" ... (K, M and G are powers of 1000, Ki, Mi and Gi of 1024).
+    """Parse "650M", "4GiB", "4294967295" ... into bytes (K, M and G are powers of 1000, Ki, Mi and Gi of 1024).
 
     Raises:
-        UsageError: it is no size, or not between 64 KiB and what FAT32 can hold.
+        UsageError: the text is not a size, or not between 64 KiB and the maximum file size on FAT32.
     """
     match = re.fullmatch(r"(\d{1,15})\s*([KMG]?I?)B?", text.strip().upper())
     if match is None or match[2] not in _UNITS:
@@ -53,26 +53,29 @@ def parse_volume_size(text: str) -> int:
 
 
 def volume_name(archive: str, number: int) -> str:
-    """("demo.tar", 1) -> "demo.tar.001"."""
+    """Return the name of a volume: ("demo.tar", 1) -> "demo.tar.001"."""
     return f"{archive}.{number:03}"
 
 
 def split_name(file: str) -> tuple[str, int] | None:
-    """("demo.tar.001") -> ("demo.tar", 1), ("demo.tar") -> ("demo.tar", 0); None for no part of an archive."""
+    """Split a file name into archive and volume number; None if it is not part of an archive.
+
+    "demo.tar.001" -> ("demo.tar", 1), "demo.tar" -> ("demo.tar", 0).
+    """
     match = _VOLUME.fullmatch(file)
     return (match["archive"], int(match["number"] or 0)) if match else None
 
 
 class VolumeWriter:
-    """Takes an archive's bytes and cuts them into volumes, each hashed while it is written and flushed to the disk.
+    """Write an archive as volumes, hashing each during writing and flushing it to the disk.
 
-    What an earlier, killed run left of the same archive in ``folder`` is removed first. One volume alone gets the
-    archive's own name, so that small bundles stay one NAME.tar.
+    Files of the same archive left in ``folder`` by a killed run are removed first. A single volume gets the name of the
+    archive, so that small bundles consist of just NAME.tar.
 
     Args:
-        folder: where the drafts go; a hidden folder on the disk of the later place.
+        folder: hidden folder for the unfinished volumes, on the same disk as the destination.
         archive: "NAME.tar" or "NAME.tar.zst".
-        volume_size: bytes of each volume but the last.
+        volume_size: size in bytes of each volume except the last.
     """
 
     def __init__(self, folder: Path, archive: str, volume_size: int = MAX_VOLUME) -> None:
@@ -87,7 +90,7 @@ class VolumeWriter:
         _remove_parts(folder, (archive,), keep=())
 
     def write(self, data: bytes, /) -> int:
-        """Add ``data`` to the archive. Raises OSError."""
+        """Append ``data`` to the archive. Raises OSError."""
         view = memoryview(data)
         while view:
             if self._out is None or self._size == self._volume_size:
@@ -103,7 +106,7 @@ class VolumeWriter:
         return len(data)
 
     def close(self) -> list[Volume]:
-        """End the last volume; all of them in order."""
+        """Finish the last volume and return all volumes in order."""
         if self._out is None:
             self._next()
         self._finish()
@@ -114,9 +117,9 @@ class VolumeWriter:
         return self._done
 
     def abort(self) -> None:
-        """Close what is open and remove every volume written so far."""
+        """Close the open volume and remove all volumes written so far."""
         if self._out is not None and self._flusher is not None:
-            with suppress(OSError):  # whatever went wrong has been said
+            with suppress(OSError):  # the original error has already been reported
                 self._flusher.close()
             with suppress(OSError):
                 self._out.close()
@@ -144,23 +147,26 @@ class VolumeWriter:
 
 
 def render_sums(volumes: Iterable[Volume]) -> bytes:
-    """The text of NAME.SHA256SUMS, as ``sha256sum -c`` reads it."""
+    """Render NAME.SHA256SUMS in the format of ``sha256sum -c``."""
     return "".join(f"{volume.sha256}  {volume.name}\n" for volume in volumes).encode()
 
 
 def publish(
     folder: Path, out_dir: Path, name: str, volumes: Sequence[Volume], signature: bytes | None = None
 ) -> tuple[list[Path], Path]:
-    """Move the volumes from ``folder`` to ``out_dir``, and write NAME.SHA256SUMS (and .sig) last.
+    """Move the volumes from ``folder`` to ``out_dir``, then write NAME.SHA256SUMS.sig (if signed) and NAME.SHA256SUMS.
 
-    The old sums go first, and with them every volume of an older archive of this name: a kill in between leaves an
-    archive without sums, never one with the sums of another.
+    The checksum file and all volumes of an older archive of this name are removed first: if the process is killed in
+    between, the archive has no checksum file rather than that of another archive.
 
     Args:
-        signature: what ``signature.sign(render_sums(volumes), key)`` gave.
+        signature: result of ``signature.sign(render_sums(volumes), key)``.
 
     Returns:
-        The volumes in order, and the file of sums. Raises OSError.
+        The volumes in order, and the checksum file.
+
+    Raises:
+        OSError: a file cannot be moved, removed or written.
     """
     sums = out_dir / f"{name}{SUMS}"
     signed = sums.with_name(f"{sums.name}.sig")

@@ -73,7 +73,7 @@ def resolve(name: str) -> Any:
 
 
 class PlainTypes(CommandWithHelp):
-    """Mixin that drops redundant types from the help: <bool> of flags, <path> of FILE."""
+    """Mixin that drops redundant types from the help, <bool> of flags and <path> of FILE, and keeps its order."""
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         params = super().get_params(ctx)
@@ -83,6 +83,11 @@ class PlainTypes(CommandWithHelp):
             elif getattr(one, "is_flag", False) and one.metavar is None:
                 one.metavar = ""
         return params
+
+    def get_help_option_names(self, ctx: Context) -> list[str]:
+        """Keep the declared order: Click takes names that a parameter has out of a set, whose order is not stable."""
+        taken = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
+        return [name for name in ctx.help_option_names if name not in taken]
 
 
 def _no_type(ctx: Context) -> None:

@@ -112,6 +112,13 @@ def test_every_command_has_the_help_of_everything(lbx: Lbx, command: tuple[str, 
     assert done.returncode == 0 and "Usage: lbx" in done.stdout, done.stderr
 
 
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_options_of_help_are_in_one_order(lbx: Lbx, seed: str) -> None:
+    """Click keeps their names in a set, whose order follows the seed of Python's hashes."""
+    done = lbx.process("submit", "--help", environment={**os.environ, "PYTHONHASHSEED": seed})
+    assert "--help,--help-all" in done.stdout
+
+
 def test_tasks_are_named_alike(lbx: Lbx, results: Path) -> None:
     def samples(*tasks: str) -> set[str]:
         done = lbx("show", results, "--json", *(word for task in tasks for word in ("--tasks", task)))

@@ -24,8 +24,6 @@ class NumberKey:
         judge: a judge's run, or a set of ratings.
         against: the other run in a comparison of answers.
         questions: "all", or the mark of the judged questions.
-        length_up_to: upper bound of the length.
-        version: version of the metric.
     """
 
     run: str = ""
@@ -38,8 +36,6 @@ class NumberKey:
     judge: str = ""
     against: str = ""
     questions: str = ""
-    length_up_to: int | None = None
-    version: int | None = None
 
     @property
     def name(self) -> str:

@@ -110,7 +110,7 @@ def _compared(
     same = np.bincount(here.task[equal], minlength=len(both)).tolist()
     caution = cautions.get((run_a, run_b, benchmark), "")
     for a, b in _numbers_on_both(first, second):
-        # A group's own counts are unknown: only totals over all tasks apply.
+        # Equal answers are counted by task. Of a group only the totals over all tasks are known, so it has no count.
         at = both.index(a.name) if a.level == "task" else None
         of_these, alike = (sum(every) if at is None else every[at] for every in (counts, same))
         count = None if a.level == "group" else alike

@@ -93,5 +93,5 @@ def _design(samples: Codes, clusters: Codes) -> Design:
 
 @cache
 def _nowhere(documents: int) -> tuple[float, float]:
-    """Interval of a share of 0, as computed by ``interval``."""
+    """Interval of a share of 0 in answers on this many documents, as computed by ``interval``."""
     return wilson(0.0, documents)

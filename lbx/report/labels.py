@@ -114,7 +114,7 @@ def _label(row: Row, *what: str | None) -> str:
 
 
 def labelled(store: Store, table: Table, among: Collection[str] = ()) -> Table:
-    """Add labels to a report's rows, also as ``run`` if there is such a column.
+    """Add labels to a report's rows; a column ``run`` gets them with the run's coverage, if that is partial.
 
     Args:
         among: runs shown together with these, such as those of a page.
@@ -161,7 +161,7 @@ def _with(table: Table, rows: Sequence[Row], more: Sequence[str]) -> Table:
 def progress(store: Store, runs: Collection[str] = ()) -> str:
     """Progress of running runs, such as "running, 212 of 643", or "" if none is running.
 
-    It includes labels if the file has several runs.
+    It includes labels unless exactly one run is selected.
 
     Args:
         runs: runs to include; () for all.

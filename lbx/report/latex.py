@@ -104,7 +104,7 @@ class _Column:
         return ("\\bfseries " if bold else "") + score[1].replace(",", "") + after
 
     def _text(self, text: str) -> str:
-        """Brace text in S columns that is not a number."""
+        """Brace text in S columns that is not a number, and text that LaTeX would read as an option."""
         return f"{{{escaped(text)}}}" if text and (self._numeric or _STEERS.match(text)) else escaped(text)
 
 

@@ -35,7 +35,7 @@ def key_of(row: Mapping[str, Any]) -> NumberKey:
 
 
 def replace(connection: duckdb.DuckDBPyConnection, rows: Sequence[NumberRow]) -> None:
-    """Replace all numbers of the same kinds and tasks (or benchmarks), of which there may have been more."""
+    """Replace all numbers of the same kinds and tasks (or benchmarks), including those without a new row."""
     for kind in (*_OF_TASKS, *_OVER_TASKS):
         columns = TASK if kind in _OF_TASKS else _BENCHMARK
         keys = {tuple(getattr(row, name) for name in columns) for row in rows if row.kind == kind}

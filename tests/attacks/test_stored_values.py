@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -149,13 +150,14 @@ def test_an_error_in_a_backend_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None
     assert "r.duckdb" in str(stored_values.stored_value_error(ValueError("no shape")))
 
 
-def test_a_page_of_odd_values_names_the_file(whole: bytes, tmp_path: Path) -> None:
+def test_a_page_of_odd_values_names_the_file_and_quotes_no_value(whole: bytes, tmp_path: Path) -> None:
     path = tmp_path / "got.duckdb"
     path.write_bytes(whole)
     changed(path, "UPDATE generations SET steps = '[7]'")
     with site_of(BrowsingPages(path).routes) as site:
         answer = client_of(site, raise_server_exceptions=False).get("/answer?at=1")
     assert answer.status_code == 500 and path.name in answer.text and "did not expect" not in answer.text
+    assert not re.search("[A-Z][a-z]+Error", answer.text), "an error's text may hold what raters are not to see"
 
 
 def test_brackets_and_digits_in_texts_are_texts(whole: bytes, tmp_path: Path) -> None:

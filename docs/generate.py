@@ -227,7 +227,7 @@ def command_table(name: str) -> str:
         panel = getattr(option, "rich_help_panel", None) or "Options"
         panels.setdefault(panel, []).append(f"| {spelled}{value} | {cell(text)} |")
     return "\n\n".join(
-        f"**{panel}**\n\n" + "\n".join(["| option | what it does |", "|---|---|", *rows])
+        f"**{panel}**\n\n" + "\n".join(["| option | description |", "|---|---|", *rows])
         for panel, rows in panels.items()
     )
 

@@ -42,7 +42,7 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     assert "gpt-4: 10 rounds about ours-7b-leval_judge-" in said
     assert "win rate of ours-7b = 0.6111111111111112" in said and "gpt-4-2: 10 rounds" in said
     screen = lbx("report", out).stdout  # no metric scores what is judged: no place on a leaderboard
-    assert "What judges say" in screen and "Leaderboard" not in screen
+    assert "Judge results" in screen and "Leaderboard" not in screen
     board = lbx("report", out, "leaderboard").stdout
     assert "No answer has a score yet" in board and "judge_results" in board and "answered" not in board
     fails(

@@ -36,4 +36,4 @@ def test_one_in_an_unpacked_folder_is_named(tmp_path: Path) -> None:
     assert {path for path in files(root) if path.startswith("data/")} == set(FILES)
     (root / "signal.py").write_bytes(b"x" * (1 << 20))
     refused(main("verify", root, "--allow-unsigned"), "it contains signal.py")
-    refused(main("tasks", "--bundle", root / "signal.py"), "There is no bundle folder")
+    refused(main("tasks", "--bundle", root / "signal.py"), "is a file, not a bundle folder")

@@ -154,7 +154,7 @@ def test_an_interruption_is_one_line_and_the_same_command_goes_on(
         finally:
             process.kill()
     assert process.returncode == status, told
-    assert "The same command continues." in told[1]
+    assert "Run the same command again to continue." in told[1]
     assert "Traceback" not in told[1]
     assert [path.name for path in out.iterdir()] == [".demo.partial"]
     faults.stall = ""

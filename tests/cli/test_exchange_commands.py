@@ -160,8 +160,8 @@ def test_what_people_say_of_a_run_is_kept_beside_it(lbx: Lbx, folder: Path, tmp_
     fails(lbx("metadata", out, "--run", "none", "a=1"), 2, "There is no run 'none'")
     assert lbx("import", "longbench", folder, "-m", "m", "-o", out, "--name", "second").returncode == 0
     fails(lbx("metadata", out, "PE=yes"), 2, "holds several runs", "--run", "second")
-    fails(lbx("metadata", out, "--run", "r", "a"), 2, "takes KEY=VALUE, not 'a'")
-    fails(lbx("import", "longbench", folder, "-m", "m", "-o", out, "--metadata", "=1"), 2, "takes KEY=VALUE")
+    fails(lbx("metadata", out, "--run", "r", "a"), 2, "must be KEY=VALUE, not 'a'")
+    fails(lbx("import", "longbench", folder, "-m", "m", "-o", out, "--metadata", "=1"), 2, "must be KEY=VALUE")
     fails(lbx("metadata", tmp_path / "none.duckdb", "--run", "r", "a=1"), 1, "none.duckdb")
     assert not (tmp_path / "none.duckdb").exists()
 

@@ -226,7 +226,7 @@ def test_other_types_are_refused_by_name_before_they_are_loaded(kind, number, tm
     with pytest.raises(BackendError) as caught:
         load(resolve_model(str(path))) if kind == "text" else load_embedder(resolve_embedder(str(path)))
     assert caught.value.cause == f"{path} stores output.weight as {NOT_READ[number]}."
-    assert re.search(r"Take (the|its) .*file", caught.value.fix)
+    assert re.search(r"Use (a|its) .*file", caught.value.fix)
     assert "truncated" not in str(caught.value)
 
 

@@ -62,7 +62,7 @@ def choose_device(torch: Any, wanted: str) -> Any:
     device = torch.device(wanted)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise BackendError(
-            f"The GPU {wanted} does not exist: torch finds {torch.cuda.device_count()}.",
+            f"The GPU {wanted} does not exist: torch finds {torch.cuda.device_count()} GPUs.",
             fix="Set device = 'cpu' or 'auto' in the card, or start the container with its GPUs.",
             command="lbx doctor",
         )

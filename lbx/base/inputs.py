@@ -99,7 +99,7 @@ def require_file(path: Path) -> None:
 
 def too_large(path: Path, limit: int) -> OSError:
     """Create the error for a file larger than its limit in bytes."""
-    return OSError(errno.EFBIG, f"it has more than {limit:,} bytes, the limit for a file of this kind", str(path))
+    return OSError(errno.EFBIG, f"it has more than {limit:,} bytes, too large for a file of this kind", str(path))
 
 
 def inside(folder: Path, name: str) -> Path:

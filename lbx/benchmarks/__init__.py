@@ -53,7 +53,7 @@ class _Benchmarks(Mapping[str, Benchmark]):
 BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
     Needle(), LongBench(), LongBenchV2(), LongBenchPro(), LVEval(), LEval()
 )
-"""Every benchmark by its name. This is the only place where a family is registered."""
+"""Every benchmark by its name. Families are registered only here."""
 
 
 def unit_of(name: str | None) -> float:
@@ -86,13 +86,13 @@ def select(bundle: Bundle, names: Sequence[str]) -> list[Task]:
     if not chosen and not names:
         raise UsageError(
             "No tasks given.",
-            fix="Give some with --tasks, or all: --tasks all.",
+            fix="Pass task names with --tasks, or --tasks all.",
             command=as_command("lbx", "tasks", "--bundle", bundle.root),
         )
     if not chosen:
         raise UsageError(
-            f"The bundle at {bundle.root} holds no benchmark's data.",
-            fix="Bundle some on a connected machine, or use the built-in needle, which needs none: --tasks needle.",
+            f"The bundle at {bundle.root} has no benchmark data.",
+            fix="Bundle a benchmark on a connected machine, or use the built-in needle without data: --tasks needle.",
         )
     return list(chosen.values())
 
@@ -134,7 +134,7 @@ def _there(bundle: Bundle) -> list[Benchmark]:
 
 def reserved_names() -> dict[str, str]:
     """Return {reserved name for ``--tasks``: its meaning}; no custom benchmark can have these names."""
-    names = {"all": "everything that is in the bundle", Judging.name: "what `lbx judge` asks"}
+    names = {"all": "everything in the bundle", Judging.name: "the prompts of `lbx judge`"}
     for name, family in BENCHMARKS.items():
         names |= dict.fromkeys((name, *family.catalogue.selections), "a built-in benchmark")
     return names
@@ -162,8 +162,8 @@ def _meant(bundle: Bundle, name: str) -> list[Task]:
 
 def _not_held(bundle: Bundle, family: Benchmark, name: str) -> UsageError:
     return UsageError(
-        f"The bundle at {bundle.root} does not hold the data of {name}.",
-        fix="Bundle it on a connected machine.",
+        f"The bundle at {bundle.root} does not contain the data of {name}.",
+        fix="Bundle the data on a connected machine.",
         command=as_command("lbx", "bundle", family.data.recipe),
     )
 

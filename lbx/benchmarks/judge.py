@@ -209,7 +209,7 @@ class Judging(Benchmark):
 
 def _wrong_document(bundle: Bundle, round_: Round) -> BundleError:
     return BundleError(
-        f"The bundle at {bundle.root} does not hold the document that {round_.benchmark}/{round_.task}/"
-        f"{round_.sample_id} was answered about, and the rubric shows it to the judge.",
-        fix="Give the bundle that the answers were made with, or a rubric without {document}.",
+        f"The bundle at {bundle.root} lacks the document of {round_.benchmark}/{round_.task}/{round_.sample_id}, and "
+        "the rubric shows it to the judge.",
+        fix="Pass the bundle of the original run, or a rubric without {document}.",
     )

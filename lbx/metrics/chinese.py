@@ -41,8 +41,8 @@ def _tokenizer() -> Any:
         tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
     except (ImportError, OSError, ValueError) as exc:
         raise LbxError(
-            f"Chinese text cannot be cut into words: {exc}.",
-            fix="lbx needs the package jieba 0.42.1.",
+            f"Cannot split Chinese text into words: {exc}.",
+            fix="Install jieba 0.42.1.",
             command="pip install jieba==0.42.1",
         ) from exc
     tokenizer.initialized = True

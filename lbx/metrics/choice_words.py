@@ -63,7 +63,7 @@ NOT = Words(
     r"غير|لا|خاطئة?|نیست|غلط|לא|אינ\w*|שגוי\w*|नहीं|गलत|না|নয়|ভুল|không|sai|bukan|salah|tidak|tak",
     "[不非没沒无無错錯誤误否除]|ない|ません|안 |아니|아닙|틀|ไม่|ผิด|如果|若|もし",
 )
-"""Words that negate, exclude or suppose what their sentence states."""
+"""Words that negate, exclude or suppose the statement of their sentence."""
 NOT_AFTER = Words(
     r"değil|नहीं|না|নয়|নয়|(?:is|are|was) (?:not|wrong|incorrect|false)|isn['’]t",
     "では?な|じゃな|では?ありません|아니|아닙|不|错|錯",

@@ -131,7 +131,7 @@ def why_unscorable(metric: str, reference: str, asked: Asked) -> str:
     if metric in _LATIN_ONLY and 2 * sum(sign.isascii() for sign in letters) < len(letters):
         return "it reads only the letters a to z, and digits"
     if not METRICS[metric](reference, asked._replace(references=(reference,))).value:
-        return "it gives 0 to an answer that equals it"
+        return "an answer equal to the reference scores 0"
     return ""
 
 

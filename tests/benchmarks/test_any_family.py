@@ -136,7 +136,7 @@ def test_a_bundle_without_data_or_prompts(family: str, make_bundle: MakeBundle) 
     data, benchmark = DATA[family], BENCHMARKS[family]
     empty = make_bundle({"files/other": b""})
     assert benchmark.tasks(empty) == []
-    with pytest.raises(NoDataError, match=f"does not hold {data.missing}") as caught:
+    with pytest.raises(NoDataError, match=f"does not contain {data.missing}") as caught:
         list(benchmark.samples(empty, data.task))
     assert caught.value.command == f"lbx bundle {benchmark.data.recipe}"
     (sample,) = benchmark.samples(with_rows(make_bundle, family, data.row), data.task)
@@ -161,16 +161,16 @@ MISSING = object()
         ("lveval", {"length": "16k"}, "the field 'length' is str, not int"),
         ("longbench_v2", {"context": MISSING}, "the field 'context' is missing"),
         ("longbench_v2", {"answer": 3}, "the field 'answer' is int, not str"),
-        ("leval", {"outputs": ["c", "d"]}, "instructions and outputs should be lists of as many texts"),
-        ("leval", {"instructions": [3]}, "instructions and outputs should be lists of as many texts"),
+        ("leval", {"outputs": ["c", "d"]}, "instructions and outputs must be lists of texts with equal lengths"),
+        ("leval", {"instructions": [3]}, "instructions and outputs must be lists of texts with equal lengths"),
         ("leval", {"evaluation": MISSING}, "the field 'evaluation' is missing"),
         ("longbench_pro", {"context": MISSING}, "the field 'context' is missing"),
         ("longbench_pro", {"question_thinking": MISSING}, "the field 'question_thinking' is missing"),
         ("longbench_pro", {"secondary_task": MISSING}, "the field 'secondary_task' is missing"),
         ("longbench_pro", {"id": MISSING}, "the field 'id' is missing"),
-        ("longbench_pro", {"id": True}, "the field 'id' should be a text"),
+        ("longbench_pro", {"id": True}, "the field 'id' must be text"),
         ("longbench_pro", {"language": "French"}, "the language 'French'"),
-        ("longbench_pro", {"answer": None}, "the field 'answer' should be a list"),
+        ("longbench_pro", {"answer": None}, "the field 'answer' must be a list"),
         ("longbench_pro", {"token_length": "long"}, "the field 'token_length' is 'long'"),
         ("longbench_pro", {"difficulty": 3}, "the field 'difficulty' is int, not str"),
         ("longbench_pro", {"secondary_task": 7}, "the field 'secondary_task' is int, not str"),

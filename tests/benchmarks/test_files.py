@@ -38,18 +38,18 @@ def test_an_array_read_in_pieces(
 @pytest.mark.parametrize(
     ("text", "where", "what"),
     [
-        ('{"a": 1}', "line 1", "begin with"),
+        ('{"a": 1}', "line 1", "must start with"),
         ('[{"a": 1}\n{"a": 2}]', "line 2", "should follow"),
         ('[\n{"a": 1},\n{"a": ?}]', "line 3", "Expecting value"),
         ('[\n{"a": 1},\n{"a":', "line 3", "Expecting value"),
         ('[\n{"a": 1}\n', "line 3", "too early"),
-        ('[\n{"a": 1}\n]\n[{"a": 2}]', "line 4", "more follows the array"),
-        ('[]\n[{"a": 2}]', "line 2", "more follows the array"),
-        ('[{"a": 1}] {"a": 2}', "line 1", "more follows the array"),
-        ('[{"a": 1}]]', "line 1", "more follows the array"),
+        ('[\n{"a": 1}\n]\n[{"a": 2}]', "line 4", "text follows the array"),
+        ('[]\n[{"a": 2}]', "line 2", "text follows the array"),
+        ('[{"a": 1}] {"a": 2}', "line 1", "text follows the array"),
+        ('[{"a": 1}]]', "line 1", "text follows the array"),
         ('[{"a": 1},\n{"a": {"b": 1, "b": 2}}]', "line 2", "the field 'b' appears twice in one object"),
         ("[\n1]", "line 2", "JSON int"),
-        ("", "line 1", "begin with"),
+        ("", "line 1", "must start with"),
         (b"[\xff]", "", "UTF-8"),
     ],
 )
@@ -206,13 +206,13 @@ def test_a_small_file_that_is_large_is_refused(tmp_path: Path, low: int) -> None
     with path.open("r+b") as file:
         file.truncate(1 << 34)
     for read in (lambda: files.read_json(path), lambda: files.read_text(path)):
-        refused(read, "dataset2prompt.json", "17,179,869,184 bytes", f"{low:,} is the most")
+        refused(read, "dataset2prompt.json", "17,179,869,184 bytes", f"limit for such a file is {low:,}")
 
 
 @pytest.mark.parametrize("value", ["9" * 5000, "[" * 200_000], ids=["digits", "brackets"])
 def test_json_that_python_will_not_read_is_refused(tmp_path: Path, value: str) -> None:
     path = tmp_path / "data.json"
     path.write_text(f'[{{"a": {value}')
-    refused(lambda: list(files.read_json_array(path)), "data.json", "its JSON cannot be read")
+    refused(lambda: list(files.read_json_array(path)), "data.json", "cannot parse its JSON")
     path.write_text(f'{{"a": {value}')
-    refused(lambda: list(files.read_jsonl(path)), "data.json", "its JSON cannot be read")
+    refused(lambda: list(files.read_jsonl(path)), "data.json", "cannot parse its JSON")

@@ -218,7 +218,7 @@ def test_a_document_that_the_rubric_shows_comes_from_the_bundle(make_bundle: Mak
     prompt = judging.prompt(bundle, samples[0])
     assert (prompt.before, prompt.document, prompt.truncation) == ("", "first text", Truncation.DOCUMENT_MIDDLE)
     for wrong in (replace(rounds[0], document_sha256="0"), replace(rounds[0], sample_id="9")):
-        with pytest.raises(BundleError, match=r"does not hold the document that leval/tpo/[29]"):
+        with pytest.raises(BundleError, match=r"lacks the document of leval/tpo/[29]"):
             list(Judging(rubric, [wrong], documents).samples(bundle, "ours"))
 
 

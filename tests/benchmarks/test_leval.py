@@ -221,10 +221,13 @@ def test_a_bundle_without_the_retrieval_files(make_bundle: MakeBundle) -> None:
     [
         (retrieval_files(closed="5"), "four texts to message"),
         (retrieval_files(closed='f" {out}"'), "four texts to message"),
-        (retrieval_files(closed="("), "it is not Python"),
-        (retrieval_files(stuffed="prompt_template = 7"), "is no text"),
-        (retrieval_files(stuffed="other = 7"), "gives no value to prompt_template"),
-        (retrieval_files(stuffed="prompt_template = '{context} {more}'"), "cannot be filled in: 'more'"),
+        (retrieval_files(closed="("), "it is not valid Python"),
+        (retrieval_files(stuffed="prompt_template = 7"), "is not text"),
+        (retrieval_files(stuffed="other = 7"), "assigns no value to prompt_template"),
+        (
+            retrieval_files(stuffed="prompt_template = '{context} {more}'"),
+            "Cannot fill in the prompt template in .*: 'more'",
+        ),
     ],
 )
 def test_damaged_retrieval_files(make_bundle: MakeBundle, files: dict[str, bytes | Path], message: str) -> None:

@@ -158,7 +158,7 @@ def test_behind_a_document_without_a_question_there_is_no_white_space(make_bundl
     [
         (b"", "damaged"),
         (b"[", r"line 1"),
-        (b"oops", r"longbench_pro\.json, line 1 is damaged: it should begin with"),
+        (b"oops", r"longbench_pro\.json, line 1 is damaged: it must start with"),
         (as_array(ROWS)[:-40], r"longbench_pro\.json, line \d+"),
         (as_lines(ROWS)[:-40], r"longbench_pro\.json, line 11 is damaged"),
         (

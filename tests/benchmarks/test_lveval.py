@@ -110,7 +110,7 @@ def test_samples(make_bundle: MakeBundle) -> None:
     assert LVEval().evidence(first) == ("in Paris", "Paris")
     (chinese,) = LVEval().samples(bundle, "cmrc_mixup_16k")
     assert (chinese.length_unit, chinese.language) == ("characters", "zh")
-    with pytest.raises(BundleError, match="does not hold Infinigence/LVEval, cmrc_mixup_32k"):
+    with pytest.raises(BundleError, match="does not contain Infinigence/LVEval, cmrc_mixup_32k"):
         list(LVEval().samples(bundle, "cmrc_mixup_32k"))
 
 
@@ -130,11 +130,11 @@ def test_prompts(make_bundle: MakeBundle, dataset: str) -> None:
 @pytest.mark.parametrize(
     ("config", "what"),
     [
-        ("DATASET_PROMPT = {", r"config\.py, line 1 is damaged: it is not Python \('\{' was never closed\)"),
-        ("x = 1\0", "it is not Python"),
-        ("(" * 300, "it is not Python"),
-        ("DATASET_MAXGEN = {}", "it gives no value to DATASET_PROMPT"),
-        ("DATASET_PROMPT = {}\nif 1:\n    DATASET_MAXGEN = {}", "it gives no value to DATASET_MAXGEN"),
+        ("DATASET_PROMPT = {", r"config\.py, line 1 is damaged: it is not valid Python \('\{' was never closed\)"),
+        ("x = 1\0", "it is not valid Python"),
+        ("(" * 300, "it is not valid Python"),
+        ("DATASET_MAXGEN = {}", "it assigns no value to DATASET_PROMPT"),
+        ("DATASET_PROMPT = {}\nif 1:\n    DATASET_MAXGEN = {}", "it assigns no value to DATASET_MAXGEN"),
         (
             "DATASET_MAXGEN = {}\n\nDATASET_PROMPT = dict(a=1)",
             r"line 3 is damaged: the value of DATASET_PROMPT is not a",
@@ -143,9 +143,9 @@ def test_prompts(make_bundle: MakeBundle, dataset: str) -> None:
         ("DATASET_MAXGEN = {}\nDATASET_PROMPT = {[]: 1}", "line 2 .* not a literal"),
         ("DATASET_PROMPT = DATASET_MAXGEN = []", "DATASET_PROMPT has no entry for factrecall_en"),
         ("DATASET_PROMPT = DATASET_MAXGEN = {'lic_mixup': ''}", "DATASET_PROMPT has no entry for factrecall_en"),
-        ("DATASET_PROMPT = DATASET_MAXGEN = {'factrecall_en': 16}", "DATASET_PROMPT should be text for factrecall_en"),
-        ("DATASET_PROMPT = DATASET_MAXGEN = {'factrecall_en': ''}", "DATASET_MAXGEN should be a whole number over 0"),
-        ("DATASET_MAXGEN: dict = {}\nDATASET_PROMPT = {'factrecall_en': '{x}'}", "cannot be filled in"),
+        ("DATASET_PROMPT = DATASET_MAXGEN = {'factrecall_en': 16}", "DATASET_PROMPT must be text for factrecall_en"),
+        ("DATASET_PROMPT = DATASET_MAXGEN = {'factrecall_en': ''}", "DATASET_MAXGEN must be a whole number above 0"),
+        ("DATASET_MAXGEN: dict = {}\nDATASET_PROMPT = {'factrecall_en': '{x}'}", "Cannot fill in"),
     ],
 )
 def test_damaged_config(make_bundle: MakeBundle, config: str, what: str) -> None:

@@ -62,7 +62,7 @@ def test_a_bundled_needle_is_one_of_all(make_bundle: MakeBundle) -> None:
 
 def test_a_bundle_without_any_benchmark(make_bundle: MakeBundle) -> None:
     bundle = make_bundle({"files/models/notes.txt": b"x"})
-    with pytest.raises(UsageError, match=r"holds no benchmark's data.*--tasks needle"):
+    with pytest.raises(UsageError, match=r"has no benchmark data.*--tasks needle"):
         select(bundle, ["all"])
     assert len(names(bundle, "needle")) == 6
 
@@ -92,7 +92,7 @@ def re_words(text: str, near: str) -> bool:
 
 def test_only_what_the_bundle_holds_is_offered(make_bundle: MakeBundle) -> None:
     bundle = make_bundle({"files/needle/needle.toml": b'languages = ["en"]'})
-    with pytest.raises(UsageError, match=r"does not hold the data of longbench/qasper.*bundle/longbench\.toml"):
+    with pytest.raises(UsageError, match=r"does not contain the data of longbench/qasper.*bundle/longbench\.toml"):
         select(bundle, ["qasper"])
     for name in ("longbench/qaspar", "levle", "gov_reprt"):
         with pytest.raises(UsageError, match=f'no task "{name}"') as caught:
@@ -109,7 +109,7 @@ def test_only_what_the_bundle_holds_is_offered(make_bundle: MakeBundle) -> None:
     ],
 )
 def test_a_task_that_is_not_in_the_bundle(small: Bundle, name: str, recipe: str) -> None:
-    with pytest.raises(UsageError, match=f"does not hold the data of {name}.*lbx bundle {recipe}"):
+    with pytest.raises(UsageError, match=f"does not contain the data of {name}.*lbx bundle {recipe}"):
         select(small, [name])
 
 

@@ -31,8 +31,8 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     out = tmp_path / "results.duckdb"
     answers = tmp_path / "tpo.pred.jsonl"
     answers.write_text(json.dumps({"query": "?", "gt": "A", "m_pred": "A", "evaluation": "exam"}))
-    fails(lbx("import", "leval_judge", answers, "-o", out), 2, "tpo.pred.jsonl holds no judge's verdicts",
-          "To import a model's answers, name their benchmark")  # fmt: skip
+    fails(lbx("import", "leval_judge", answers, "-o", out), 2, "tpo.pred.jsonl contains no judge's verdicts",
+          "To import a model's answers, pass their benchmark")  # fmt: skip
     for form in ("leval", "longbench"):
         fails(lbx("import", form, golden, "--model", "m", "-o", out), 2, "holds a judge's verdicts, not a model's",
               f"try: lbx import leval_judge {golden}")  # fmt: skip

@@ -97,7 +97,7 @@ def test_patterns(lbx: Lbx, pro: Path, model: Path, names: str, held: list[str])
         (["--embedding", "none.toml"], ["There is no file none.toml"]),
         (["--embedding", DEMO / "config.json"], ["is not an embedding model"]),
         (["--tasks", "longbench_pro/t44*"], ['There is no task "longbench_pro/t44*"', "lbx tasks"]),
-        (["--tasks", "longbench_pro/t10.*"], ["does not hold the data", "bundle/longbench_pro.toml"]),
+        (["--tasks", "longbench_pro/t10.*"], ["does not contain the data", "bundle/longbench_pro.toml"]),
     ],
 )
 def test_what_does_not_go_together_is_refused_before_the_run(

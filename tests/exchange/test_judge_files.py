@@ -201,7 +201,7 @@ def test_a_winner_that_the_judgement_does_not_name_is_told(store: Store, write_l
     (done,) = import_judgements(store, write_lines("ours.pred.judge.jsonl", changed))
     assert done.numbers == PRINTED[0]
     (note,) = done.notes
-    assert "line 1: 'g2_winner' is 'tie', but its judgement says otherwise, and that counts." in note
+    assert "line 1: 'g2_winner' is 'tie', but its judgement names another winner, which counts." in note
 
 
 def test_a_model_that_never_wins_is_called_as_its_file(store: Store, write_lines: Callable) -> None:
@@ -218,16 +218,16 @@ CHANGED = TWO_ROWS[1]
 @pytest.mark.parametrize(
     ("second", "why"),
     [
-        ({**CHANGED, "g1_judgment": 7}, "line 2: 'g1_judgment' should be text and is the number 7"),
-        ({**CHANGED, "judge": None}, "line 2: 'judge' should be text and is null"),
+        ({**CHANGED, "g1_judgment": 7}, "line 2: 'g1_judgment' must be text, not the number 7"),
+        ({**CHANGED, "judge": None}, "line 2: 'judge' must be text, not null"),
         ({**CHANGED, "judge": " "}, "line 2: 'judge' is blank"),
         ({**CHANGED, "judge": "x" * 201}, "line 2: 'judge' is longer than 200"),
         ({**CHANGED, "judge": "gpt-3"}, "several judges, gpt-4 and gpt-3"),
-        ({**CHANGED, "g1_winner": "x"}, "line 2: 'x' wins where 'ours-7b' does in line 1"),
+        ({**CHANGED, "g1_winner": "x"}, "line 2: the winner is 'x', but 'ours-7b' in line 1"),
         ({key: value for key, value in CHANGED.items() if key != "g2_user_prompt"}, "line 2: the key 'g2_user_prompt'"),
-        ([], "line 2: it holds a list"),
-        ("n_draws = 1", r"line 2: it is not JSON \(Expecting value at column 1\)"),
-        ('{"g1_winner": "x"', "line 2: it is not JSON"),
+        ([], "line 2: it contains a list"),
+        ("n_draws = 1", r"line 2: it is not valid JSON \(Expecting value at column 1\)"),
+        ('{"g1_winner": "x"', "line 2: it is not valid JSON"),
     ],
 )
 def test_a_damaged_file_is_refused_whole(second: Any, why: str, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_damaged_file_is_refused_whole(second: Any, why: str, tmp_path: Path) 
 def test_a_file_of_numbers_alone_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "m.pred.judge.jsonl"
     file.write_text("n_draws = 1 n_error = 0\n")
-    with pytest.raises(UsageError, match="it holds no judgement"):
+    with pytest.raises(UsageError, match="it contains no judgements"):
         read_judgements(file)
 
 

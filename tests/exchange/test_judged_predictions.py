@@ -140,14 +140,14 @@ def test_what_the_judge_would_be_given_for_no_text(store: Store, write_lines: Ca
     ).rows
     assert found == [("7", "None", "Ann"), ("None", "Who?", "2.0"), ("Bob", "Who?", "Ann")]
     first, second, third = done.notes
-    assert "line 1: the answer is no text; as officially" in first and "line 2: the answer is no text" in second
-    assert "line 3: 'other_pred' beside 'm_pred', whose answer is taken" in third
+    assert "line 1: the answer is not text; its Python" in first and "line 2: the answer is not text" in second
+    assert "line 3: 'other_pred' ignored: 'm_pred' has the answer" in third
 
 
 def test_a_row_that_metrics_score_has_no_place_between_those_for_a_judge(store: Store, write_lines: Callable) -> None:
     for changes, why in (
-        ({"evaluation": "f1"}, "line 2: the row is marked 'f1'; a file that no task names holds rows for a judge"),
-        ({"evaluation": None}, "line 2: 'evaluation' should be text and is null"),
+        ({"evaluation": "f1"}, "line 2: 'evaluation' is 'f1'; a file without a task name has rows for a judge"),
+        ({"evaluation": None}, "line 2: 'evaluation' must be text, not null"),
         ({"evaluation": "human", "gt": ...}, "line 2: the key 'gt' is missing"),
         ({"m_pred": ..., "n_pred": "x"}, "line 2: the key 'm_pred' is missing"),
     ):

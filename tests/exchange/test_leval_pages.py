@@ -126,7 +126,7 @@ def test_a_text_that_holds_the_separator_gets_no_second_one() -> None:
             '{"input": "d", "source": "s", "evaluation": "human", "instructions #0": 1}',
             "should be text",
         ),
-        ("0_evaled.json", '{"input": "d"', "line 1: it is not JSON"),
+        ("0_evaled.json", '{"input": "d"', "line 1: it is not valid JSON"),
         ("results_from_a.jsonl", "{}", "not for which answer"),
         ("files_from_a.jsonl", "", "empty"),
     ],

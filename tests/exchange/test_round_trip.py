@@ -290,7 +290,7 @@ def test_a_file_without_one_row_of_the_bundle_is_refused(store: Store, tmp_path:
             UsageError,
             "line 1: no question of the bundle matches it; no other row matches one of the bundle at",
         ),
-        ("lcc", BundleError, "does not hold THUDM/LongBench, lcc.*Without --bundle"),
+        ("lcc", BundleError, "does not contain THUDM/LongBench, lcc.*Without --bundle"),
     ):
         folder = write_lines(f"{task}/{task}.jsonl", [{**V1_ROW, "answers": ["Bern"]}] * 2).parent
         with pytest.raises(kind, match=words):

@@ -56,13 +56,21 @@ def test_the_official_rubric_is_read_out_of_its_script(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "old, new, said",
     [
-        (b'"output_format": "[[A]]"', b'"output_format": "A"', "verdicts are read as 'A'"),
-        (b'"system_prompt"', b'"system"', "gives no dict with texts under system_prompt, prompt_template"),
-        (b'"Weigh', b'args.x + "Weigh', "gives no dict"),
-        (b"{answer_b}", b"{answer_c}", "other fields than question, ref_answer, answer_a, answer_b"),
-        (b"{{end}}", b"{{end}", "is no template"),
-        (b"judge_prompts = ", b"prompts = ", "gives no dict"),
-        (b"if __name__", b"if if", "is not Python"),
+        (b'"output_format": "[[A]]"', b'"output_format": "A"', "verdict format is 'A'"),
+        (
+            b'"system_prompt"',
+            b'"system"',
+            "assigns judge_prompts no dict with text under system_prompt, prompt_template",
+        ),
+        (b'"Weigh', b'args.x + "Weigh', "no dict with text"),
+        (
+            b"{answer_b}",
+            b"{answer_c}",
+            "fields of its judge's prompt differ from question, ref_answer, answer_a, answer_b",
+        ),
+        (b"{{end}}", b"{{end}", "is not a valid template"),
+        (b"judge_prompts = ", b"prompts = ", "no dict with text"),
+        (b"if __name__", b"if if", "is not valid Python"),
     ],
 )
 def test_another_script_is_not_taken_for_it(tmp_path: Path, old: bytes, new: bytes, said: str) -> None:
@@ -88,7 +96,7 @@ def test_a_pair_of_ones_own(tmp_path: Path) -> None:
 
 def test_marks_that_differ_in_case_alone_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, PAIR.replace('"SAME"', '"Second."'))
-    with pytest.raises(UsageError, match=r"'Second\.' of verdicts stands in 'SECOND'|'SECOND' of verdicts stands in"):
+    with pytest.raises(UsageError, match=r"'Second\.' of verdicts is part of 'SECOND'|'SECOND' of verdicts is part of"):
         read_rubric(path)
 
 
@@ -102,7 +110,7 @@ def test_a_rating_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "base, old, new, said",
     [
-        (PAIR, '"pair"', '"pairs"', "kind should be 'pair' or 'score', not 'pairs'"),
+        (PAIR, '"pair"', '"pairs"', "kind must be 'pair' or 'score', not 'pairs'"),
         (PAIR, 'kind = "pair"', "", "not 'None'"),
         (PAIR, 'kind = "pair"', "kind = [1]", r"not '\[1\]'"),
         (PAIR, 'system = "Compare."', "system = 1", "system must be text in quotes, not 1"),
@@ -110,23 +118,23 @@ def test_a_rating_of_ones_own(tmp_path: Path) -> None:
         (PAIR, "64", "0", "from 1 to"),
         (PAIR, "64", "true", "must be a whole number, not True"),
         (PAIR, '"faithful"', '"leval"', "the official rubric"),
-        (PAIR, '"faithful"', '"a/b"', "cannot name a rubric"),
-        (PAIR, "2 {b}", "", r"does not name \{b\}"),
-        (PAIR, "{question}", "{query}", r"names \{query\}, and for kind = 'pair' there is only \{a\}, \{b\}"),
-        (PAIR, "{question}", "{question", "cannot be filled in"),
-        (PAIR, "{question}", "{question!r}", "asks for a conversion"),
-        (PAIR, "{document} Q", "{question} {document}", "once, and before everything else"),
-        (PAIR, "Q {question}", "{document}", "once, and before everything else"),
-        (PAIR, '["SAME", "tie"]', '["SAME", "draw"]', "a mark, and first, second or tie"),
-        (PAIR, '["SAME", "tie"]', '"SAME"', "a mark, and first, second or tie"),
-        (PAIR, '["SAME", "tie"]', '["", "tie"]', "should be a text of 1 to"),
-        (PAIR, '["SAME", "tie"]', '["SECONDS", "tie"]', "'SECOND' of verdicts stands in 'SECONDS'"),
-        (PAIR, '["SAME", "tie"]', '["FIRST", "tie"]', "'FIRST' of verdicts stands in 'FIRST'"),
+        (PAIR, '"faithful"', '"a/b"', "is not a valid rubric name"),
+        (PAIR, "2 {b}", "", r"does not contain \{b\}"),
+        (PAIR, "{question}", "{query}", r"contains \{query\}, but kind = 'pair' has only \{a\}, \{b\}"),
+        (PAIR, "{question}", "{question", "cannot fill in user"),
+        (PAIR, "{question}", "{question!r}", "has a conversion"),
+        (PAIR, "{document} Q", "{question} {document}", "only once, before the other fields"),
+        (PAIR, "Q {question}", "{document}", "only once, before the other fields"),
+        (PAIR, '["SAME", "tie"]', '["SAME", "draw"]', "a mark, then first, second or tie"),
+        (PAIR, '["SAME", "tie"]', '"SAME"', "a mark, then first, second or tie"),
+        (PAIR, '["SAME", "tie"]', '["", "tie"]', "must be text of 1 to"),
+        (PAIR, '["SAME", "tie"]', '["SECONDS", "tie"]', "'SECOND' of verdicts is part of 'SECONDS'"),
+        (PAIR, '["SAME", "tie"]', '["FIRST", "tie"]', "'FIRST' of verdicts is part of 'FIRST'"),
         (PAIR, '["FIRST", "first"], ', "", "no mark for first"),
         (PAIR, "verdicts = ", "marks = ", "no setting 'marks'"),
-        (RATING, "{answer}", "{a}", r"names \{a\}, and for kind = 'score'"),
-        (RATING, "Rating: {rating}", "Rating", "should be a short text with"),
-        (RATING, "high = 10", "high = 1", "should be a scale such as"),
+        (RATING, "{answer}", "{a}", r"contains \{a\}, but kind = 'score'"),
+        (RATING, "Rating: {rating}", "Rating", "must be a short text with"),
+        (RATING, "high = 10", "high = 1", "must be a scale such as"),
         (RATING, "high = 10", "high = '10'", "high must be a whole number"),
         (RATING, "low = 1", "", "lacks low"),
     ],

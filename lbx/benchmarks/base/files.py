@@ -34,7 +34,7 @@ _LIMIT = RECORD_BYTES
 _ZIP_RATIO = 200
 _ZIP_SLACK = 1 << 20
 _TOO_MUCH = f"more than {_ZIP_RATIO} times its size"
-_FIX = "It is not what was bundled, or the source has changed: check the archive and unpack it again."
+_FIX = "The file has changed since it was bundled, or its source has changed: check the archive and unpack it again."
 _COMMAND = "lbx verify NAME.tar"
 _SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -62,7 +62,7 @@ class DataRow(NamedTuple):
         """Return a row's name: text or a whole number. Raises BundleError."""
         value = self.get(name, object)
         if isinstance(value, bool) or not isinstance(value, str | int):
-            raise damaged(self.where, f"the field {name!r} should be a text or a whole number")
+            raise damaged(self.where, f"the field {name!r} must be text or a whole number")
         return str(value)
 
 
@@ -83,7 +83,7 @@ def _reading(where: str) -> Iterator[None]:
     except json.JSONDecodeError as exc:
         raise damaged(f"{where}, line {exc.lineno}", f"{exc.msg} at column {exc.colno}") from exc
     except (ValueError, RecursionError) as exc:  # a number of thousands of digits, brackets within brackets
-        raise damaged(where, f"its JSON cannot be read ({exc})") from exc
+        raise damaged(where, f"cannot parse its JSON ({exc})") from exc
 
 
 def while_unchanged(read: Callable[[Path, *More], T]) -> Callable[[Path, *More], T]:
@@ -170,12 +170,12 @@ def read_csv(path: Path) -> Iterator[DataRow]:
                     columns = _columns(cells, here)
                 elif any(cell.strip() for cell in cells):
                     if len(cells) < len(columns) or any(cell.strip() for cell in cells[len(columns) :]):
-                        raise damaged(here, f"it has {len(cells)} cells, and the first line {len(columns)} columns")
+                        raise damaged(here, f"it has {len(cells)} cells, but the first line has {len(columns)} columns")
                     values = {name: cell for name, cell in zip(columns, cells, strict=False) if cell.strip()}
                     yield DataRow(here, values)
                 number += 1
         except csv.Error as exc:
-            raise damaged(place(before + 1), f"it is no CSV ({exc})") from exc
+            raise damaged(place(before + 1), f"it is not valid CSV ({exc})") from exc
 
 
 _SEPARATOR_LINE = re.compile(r'"?sep=([^\w\s"]|\t)"?', re.IGNORECASE)
@@ -189,7 +189,8 @@ def _delimiter(header: str, place: str) -> str:
     if len(found) > 1:
         names = " or ".join(repr(sign) for sign in found)
         raise damaged(
-            place, f'its columns may be separated by {names}: put names that hold one in quotes, or begin with "sep=;"'
+            place,
+            f'the column separator may be {names}: quote names with a separator, or start the file with "sep=;"',
         )
     return found[0] if found else ","
 
@@ -199,7 +200,7 @@ def _columns(names: list[str], place: str) -> list[str]:
     while names and not names[-1]:
         names.pop()
     if not all(names) or len(set(names)) < len(names):
-        raise damaged(place, "it should name every column, and none twice")
+        raise damaged(place, "every column must have a name, and no two columns the same")
     return names
 
 
@@ -252,7 +253,7 @@ def _small(path: Path) -> str:
     """Return the text of a file that is read at once. Raises BundleError if it is too large for that."""
     size = path.stat().st_size
     if size > _LIMIT:
-        raise damaged(str(path), f"it has {size:,} bytes; {_LIMIT:,} is the most that is read of such a file")
+        raise damaged(str(path), f"it has {size:,} bytes; the limit for such a file is {_LIMIT:,}")
     return read_input(path, _LIMIT).decode("utf-8")
 
 
@@ -306,7 +307,7 @@ def _rows(file: Iterable[bytes], where: str) -> Iterator[DataRow]:
         except json.JSONDecodeError as exc:
             raise damaged(place, f"{exc.msg} at column {exc.colno}") from exc
         except (ValueError, RecursionError) as exc:
-            raise damaged(place, f"its JSON cannot be read ({exc})") from exc
+            raise damaged(place, f"cannot parse its JSON ({exc})") from exc
         yield _row(place, values)
 
 
@@ -325,7 +326,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 def _row(place: str, values: object) -> DataRow:
     if not isinstance(values, dict):
-        raise damaged(place, f"it holds a JSON {type(values).__name__} where an object should be")
+        raise damaged(place, f"it contains a JSON {type(values).__name__} instead of an object")
     return DataRow(place, values)
 
 
@@ -343,7 +344,7 @@ class _Array:
 
     def rows(self) -> Iterator[DataRow]:
         if self._sign() != "[":
-            raise self._damaged("it should begin with '[': one array of objects. JSON lines are named *.jsonl")
+            raise self._damaged("it must start with '[' and be one array of objects; name JSON lines files *.jsonl")
         self._at += 1
         sign = ","
         if self._sign() == "]":
@@ -357,7 +358,7 @@ class _Array:
             if sign not in ("]", ","):
                 raise self._damaged("it ends too early" if not sign else "',' or ']' should follow an object")
         if self._sign():
-            raise self._damaged("more follows the array, and would not be read: put all objects into one array")
+            raise self._damaged("text follows the array and would be ignored: put all objects into one array")
 
     def _sign(self) -> str:
         """Return the next character that is not white space, "" at the end, without consuming it."""
@@ -379,7 +380,7 @@ class _Array:
                 line = self._line + self._text.count("\n", self._at, exc.pos)
                 raise damaged(f"{self._where}, line {line}", exc.msg) from exc
             except (ValueError, RecursionError) as exc:
-                raise self._damaged(f"its JSON cannot be read ({exc})") from exc
+                raise self._damaged(f"cannot parse its JSON ({exc})") from exc
             self._line += self._text.count("\n", self._at, end)
             self._at = end
             return value

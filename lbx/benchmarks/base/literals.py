@@ -29,7 +29,7 @@ def _read_literals(text: str, where: str, names: tuple[str, ...]) -> dict[str, A
     nodes = {name: node for name, node in _assignments(text, where) if name in names}
     for name in names:
         if name not in nodes:
-            raise damaged(where, f"it gives no value to {name}")
+            raise damaged(where, f"it assigns no value to {name}")
     return {name: _value(nodes[name], name, where) for name in names}
 
 
@@ -67,7 +67,7 @@ def texts_of_keys(text: str, where: str, name: str, keys: tuple[str, ...]) -> di
             values = {key: content for key, content in pairs if key in keys and content is not None}
             if len(values) == len(keys):
                 return {key: values[key] for key in keys}
-    raise damaged(where, f"it gives no dict with texts under {', '.join(keys)} to {name}")
+    raise damaged(where, f"it assigns {name} no dict with text under {', '.join(keys)}")
 
 
 def text_of(node: ast.expr) -> str | None:
@@ -113,7 +113,7 @@ def parse_python(text: str, where: str) -> ast.Module:
     except _FAULTS as exc:
         line = f", line {exc.lineno}" if isinstance(exc, SyntaxError) and exc.lineno else ""
         reason = exc.msg if isinstance(exc, SyntaxError) else str(exc) or type(exc).__name__
-        raise damaged(where + line, f"it is not Python ({reason})") from exc
+        raise damaged(where + line, f"it is not valid Python ({reason})") from exc
 
 
 def _assignments(text: str, where: str) -> list[tuple[str, ast.expr]]:

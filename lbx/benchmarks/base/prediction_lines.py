@@ -48,7 +48,7 @@ class PredictionLine:
         """Return a required text field. Raises UsageError."""
         value = self.need(name)
         if not isinstance(value, str):
-            raise wrong(self.where, f"{name!r} should be text and is {_kind(value)}")
+            raise wrong(self.where, f"{name!r} must be text, not {_kind(value)}")
         return value
 
     def optional_text(self, name: str) -> str:
@@ -77,32 +77,34 @@ def row_length(line: PredictionLine, *, needed_by: str = "") -> int:
     if isinstance(value, int | float) and not isinstance(value, bool) and -_LONGEST < value < _LONGEST:
         return int(value)
     if needed_by:
-        raise wrong(line.where, f"'length' should be a number: {needed_by} is scored by it")
+        raise wrong(line.where, f"'length' must be a number: the score of {needed_by} depends on it")
     return 0
 
 
 def wrong(where: str, what: str) -> UsageError:
     """Return the error for a prediction file that cannot be imported."""
     return UsageError(
-        f"{where}: {what}.", fix="Nothing was imported; correct the file, or leave it out, and try again."
+        f"{where}: {what}.", fix="No rows were imported. Correct the file or leave it out, and try again."
     )
 
 
 def read_bytes(path: Path) -> bytes:
     """Read a file. Raises UsageError: missing, a folder, unreadable, empty or packed."""
     if path.is_dir():
-        raise UsageError(f"{path} is a folder, and this format is one file.", fix="Give the file in it.")
+        raise UsageError(f"{path} is a folder, but this format is a single file.", fix="Pass the file in the folder.")
     try:
         data = read_input(path, LARGE)
     except OSError as exc:
         raise UsageError(f"{path} cannot be read: {exc.strerror or exc}.", fix="Check the path.") from exc
     if is_database(data):
         raise UsageError(
-            f"{path} is a results file; `lbx import` reads what other programs wrote.",
-            fix="Results files are joined by `lbx merge`.",
+            f"{path} is a results file; `lbx import` reads files of other programs.",
+            fix="Use `lbx merge` to join results files.",
         )
     if data.startswith(_GZIP):
-        raise UsageError(f"{path} is packed with gzip.", fix="Unpack it first.", command=as_command("gunzip", path))
+        raise UsageError(
+            f"{path} is compressed with gzip.", fix="Decompress it first.", command=as_command("gunzip", path)
+        )
     if not data.strip():
         raise wrong(str(path), "the file is empty")
     return data
@@ -126,8 +128,8 @@ def split(
         if array:
             return Content(list(_elements(path, text)), final_newline=False, separator="")
         raise UsageError(
-            f"{path} is one JSON array, and this format has one object on each line.",
-            fix="Write it line by line first.",
+            f"{path} is one JSON array, but this format has one object per line.",
+            fix="Convert it to one object per line first.",
             command=f"{as_command('jq', '-c', '.[]', path)} > {as_command(Path(f'{path.stem}.jsonl'))}",
         )
     # No string in JSON contains a bare carriage return, so a single one can only end a line, as in Python.
@@ -151,7 +153,9 @@ def _elements(path: Path, text: str) -> Iterator[PredictionLine]:
         elif text[at : at + 1] != "]":
             break
     if text[at:].strip(" \t\r\n") != "]":
-        raise wrong(f"{path}, line {text.count(chr(10), 0, at) + 1}", "it is not JSON (the array does not go on here)")
+        raise wrong(
+            f"{path}, line {text.count(chr(10), 0, at) + 1}", "it is not valid JSON (the array breaks off here)"
+        )
     if not spans:
         raise wrong(str(path), "the array is empty")
     begin = 0
@@ -179,14 +183,14 @@ def _json(where: str) -> Iterator[None]:
     try:
         yield
     except json.JSONDecodeError as exc:
-        raise wrong(where, f"it is not JSON ({exc.msg} at column {exc.colno})") from exc
+        raise wrong(where, f"it is not valid JSON ({exc.msg} at column {exc.colno})") from exc
     except (ValueError, RecursionError) as exc:
-        raise wrong(where, f"it is not JSON that can be read ({exc})") from exc
+        raise wrong(where, f"cannot parse its JSON ({exc})") from exc
 
 
 def _object(where: str, values: object) -> dict[str, Any]:
     if not isinstance(values, dict):
-        raise wrong(where, f"it holds {_kind(values)} where an object should be")
+        raise wrong(where, f"it contains {_kind(values)} instead of an object")
     return values
 
 
@@ -232,6 +236,6 @@ def _kind(value: object) -> str:
             return "text"
         case list():
             bad = next((item for item in value if not isinstance(item, str)), None)
-            return f"a list that holds {_kind(bad)}" if bad is not None or None in value else "a list"
+            return f"a list with {_kind(bad)} in it" if bad is not None or None in value else "a list"
         case _:
             return "an object"

@@ -37,7 +37,7 @@ class Rubric:
         kind: "pair" or "score".
         system, user: the messages; ``user`` is a ``str.format`` template of {question}, {reference}, {document}, and
             {a} and {b}, or {answer} if a single answer is rated. Both "" if a file was imported without them.
-        verdicts: for a pair, (mark, "first" | "second" | "tie") in the order in which marks are looked for.
+        verdicts: for a pair, (mark, "first" | "second" | "tie") in order of priority.
         pattern: for a rating, the text around its number, "[[{rating}]]".
         low, high: the scale of ratings.
         source: file of the texts.
@@ -88,7 +88,7 @@ class Rubric:
 
 
 def winners_in(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
-    """Return winners by the marks in a text, in the order in which marks are looked for.
+    """Return winners by the marks in a text, in order of priority.
 
     Officially the first one counts, wherever it is in the text. Without any, marks on lines of their own are read, and
     the winner that counts comes first.

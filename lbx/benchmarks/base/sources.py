@@ -122,7 +122,8 @@ class DataSource:
         folders = {name: path for name in self.repositories if (path := bundle.snapshot("dataset", name))}
         if len(folders) > 1:
             raise BundleError(
-                f"The bundle holds one dataset under several names: {' and '.join(folders)}.", fix="Bundle one of them."
+                f"The bundle has the same dataset under several names: {' and '.join(folders)}.",
+                fix="Bundle only one of them.",
             )
         return next(iter(folders.values()), None)
 
@@ -130,14 +131,14 @@ class DataSource:
         """Return a file with official prompts or settings. Raises NoDataError if it is missing."""
         path = bundle.file(place)
         if path is None:
-            raise self.missing(bundle, f"data/files/{place}, which has official settings")
+            raise self.missing(bundle, f"data/files/{place} with the official settings")
         return path
 
     def missing(self, bundle: Bundle, what: str) -> NoDataError:
         """Return the error for a bundle without some data or official settings."""
         return NoDataError(
-            f"The bundle at {bundle.root} does not hold {what}.",
-            fix="Bundle it on a connected machine.",
+            f"The bundle at {bundle.root} does not contain {what}.",
+            fix="Bundle the data on a connected machine.",
             command=as_command("lbx", "bundle", self.recipe),
         )
 
@@ -169,5 +170,5 @@ def find_parquet(folder: Path, config: str) -> Source | None:
         raise damaged(str(folder), f"it has several splits, {', '.join(sorted(splits))}")
     for split in splits:
         if "/partial-" in split:
-            raise damaged(str(folder), f"{split} holds only a part of the rows")
+            raise damaged(str(folder), f"{split} has only part of the rows")
     return next((Parquet(tuple(paths)) for paths in splits.values()), None)

@@ -32,8 +32,8 @@ def fill_format(template: str, values: Mapping[str, str], *, document: str, sour
                 pieces[-1] += values[name]
     except (ValueError, KeyError) as exc:
         raise BundleError(
-            f"The prompt template in {source} cannot be filled in: {exc}.",
-            fix="The file is not the one that lbx was written for; bundle the pinned one.",
+            f"Cannot fill in the prompt template in {source}: {exc}.",
+            fix="lbx supports only the pinned version of this file; bundle that version.",
             command="lbx bundle RECIPE",
         ) from exc
     return (pieces[0], held, pieces[1]) if len(pieces) == 2 else (pieces[0], "", "")
@@ -60,6 +60,6 @@ def template_fields(template: str) -> Iterator[tuple[str, str | None]]:
     count = 0
     for literal, name, spec, conversion in string.Formatter().parse(template):
         if spec or conversion:
-            raise ValueError(f"the field {{{name}}} asks for a conversion")
+            raise ValueError(f"the field {{{name}}} has a conversion or a format")
         yield literal, str(count) if name == "" else name
         count += name == ""

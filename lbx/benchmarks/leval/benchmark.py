@@ -209,8 +209,8 @@ def _official_file(bundle: Bundle, place: str) -> Path:
     """Return ``DataSource.official_file``; the files for --rag have a separate recipe."""
     if place in (STUFF, RETRIEVAL_SCRIPT) and bundle.file(place) is None:
         raise BundleError(
-            f"The bundle at {bundle.root} does not hold {place}, which L-Eval needs for --rag.",
-            fix="Bundle it on a connected machine, beside L-Eval's data.",
+            f"The bundle at {bundle.root} does not contain {place}, which L-Eval needs for --rag.",
+            fix="Bundle it together with L-Eval's data on a connected machine.",
             command=as_command("lbx", "bundle", DATA.recipe, RULES.recipe),
         )
     return DATA.official_file(bundle, place)

@@ -27,7 +27,7 @@ TITLE, JUDGE = "L-Eval", "GPT-4"
 SCRIPT = "OpenLMLab/LEval/Evaluation/llm_eval.py"
 JUDGEMENT_FORMAT = "leval_judge"
 VERDICTS = (("[[A]]", FIRST), ("[[B]]", SECOND), ("[[C]]", TIE))
-"""Verdicts in the order in which the script looks for them."""
+"""Verdicts in the order that the script searches for them."""
 ANSWER_FILES: Mapping[str, tuple[str, ...]] = {
     "llm_gpt4_eval": (LLM,),
     "human_eval": (HUMAN,),
@@ -82,7 +82,7 @@ def parse_rubric(path: Path) -> Rubric:
     where = str(path)
     system, template, form = texts_of_keys(read_text(path), where, "judge_prompts", _KEYS).values()
     if form != VERDICTS[0][0]:
-        raise damaged(where, f"its judge's verdicts are read as {form!r}, not as {VERDICTS[0][0]!r}")
+        raise damaged(where, f"its judge's verdict format is {form!r} instead of {VERDICTS[0][0]!r}")
     return Rubric(NAME, PAIR, system, _with_our_fields(template, where), VERDICTS, source=SCRIPT)
 
 
@@ -90,9 +90,9 @@ def _with_our_fields(template: str, where: str) -> str:
     try:
         pieces = list(template_fields(template))
     except ValueError as exc:
-        raise damaged(where, f"its judge's prompt is no template: {exc}") from exc
+        raise damaged(where, f"its judge's prompt is not a valid template: {exc}") from exc
     if {name for _, name in pieces if name is not None} != set(_FIELDS):
-        raise damaged(where, f"its judge's prompt has other fields than {', '.join(_FIELDS)}")
+        raise damaged(where, f"the fields of its judge's prompt differ from {', '.join(_FIELDS)}")
     literal = (text.replace("{", "{{").replace("}", "}}") for text, _ in pieces)
     return "".join(
         text + (f"{{{_FIELDS[name]}}}" if name else "") for text, (_, name) in zip(literal, pieces, strict=True)

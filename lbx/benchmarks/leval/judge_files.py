@@ -93,18 +93,19 @@ def read_judge_file(path: Path, bundle: Bundle | None = None) -> JudgeFile:
     data = read_bytes(path)
     content = split(path, data, plain=_NUMBERS.fullmatch)
     if not content.lines:
-        raise wrong(str(path), "it holds no judgement")
+        raise wrong(str(path), "it contains no judgements")
     if content.lines[0].values.keys().isdisjoint(("judge", *WINNER_KEYS)):
         raise UsageError(
-            f"{path} holds no judge's verdicts: its rows have neither 'judge' nor 'g1_winner'.",
-            fix="To import a model's answers, name their benchmark:",
+            f"{path} contains no judge's verdicts: its rows have neither 'judge' nor 'g1_winner'.",
+            fix="To import a model's answers, pass their benchmark:",
             command=as_command("lbx", "import", "BENCHMARK", path, "--model", "NAME", "-o", "RESULTS"),
         )
     rows = _with_names(path, [_parse_row(line) for line in content.lines])
     judges = list(dict.fromkeys(row.judge for row in rows))
     if len(judges) > 1:
         raise wrong(
-            str(path), f"it holds judgements of several judges, {' and '.join(judges[:3])}; lbx takes one a file"
+            str(path),
+            f"it contains judgements of several judges, {' and '.join(judges[:3])}; a file must have one judge",
         )
     rubric, contents = _prompt_contents(rows, bundle)
     rows = [replace(row, contents=texts) for row, texts in zip(rows, contents, strict=True)]
@@ -137,10 +138,8 @@ def _with_names(path: Path, rows: Sequence[JudgedPair]) -> list[JudgedPair]:
     for several in winners:
         if len(several) > 1:
             (first, first_line), (second, line) = list(several.items())[:2]
-            why = (
-                f"{second!r} wins where {first!r} does in {first_line.rpartition(', ')[2]}: a file is about two models"
-            )
-            raise wrong(line, why)
+            where = first_line.rpartition(", ")[2]
+            raise wrong(line, f"the winner is {second!r}, but {first!r} in {where}; a file must compare two models")
     # The file does not name a model that never wins, but its own name contains the judged model.
     judged, against = (next(iter(several), "") for several in winners)
     names = judged or _FILE_ENDING.sub("", path.name) or "judged", against or "baseline"
@@ -151,14 +150,17 @@ def _note(row: JudgedPair, names: tuple[str, str]) -> str:
     for key, winner in zip(WINNER_KEYS, row.winners, strict=True):
         text = _text(row.line, key)
         if text != (names[winner] if isinstance(winner, int) else winner):
-            return f"{key!r} is {text[:40]!r}, but its judgement says otherwise, and that counts"
+            return f"{key!r} is {text[:40]!r}, but its judgement names another winner, which counts"
     return ""
 
 
 def _name(line: PredictionLine, key: str) -> str:
     text = _text(line, key)
     if not text.strip() or len(text) > _MAX_NAME_LENGTH:
-        raise wrong(line.where, f"{key!r} is {'longer than 200 characters' if text.strip() else 'blank'}, and no name")
+        raise wrong(
+            line.where,
+            f"{key!r} is {'longer than 200 characters' if text.strip() else 'blank'}, which is not a valid name",
+        )
     return text
 
 
@@ -168,7 +170,7 @@ def _text(line: PredictionLine, key: str) -> str:
 
 
 def _segments(rows: Iterable[JudgedPair]) -> list[list[JudgedPair]]:
-    """Split the rows after each place where the script wrote its numbers."""
+    """Split the rows after each of the script's lines of numbers."""
     segments: list[list[JudgedPair]] = [[]]
     for row in rows:
         segments[-1].append(row)

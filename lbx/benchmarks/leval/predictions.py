@@ -53,7 +53,7 @@ from lbx.benchmarks.leval.tasks import BASELINE, KINDS, OPEN, SCORED
 
 _GAP = "none"
 """``evaluation`` of a row that only keeps a place: auto_eval.py skips it."""
-_NO_TEXT = "the answer is no text; as officially, what Python prints of it is"
+_NO_TEXT = "the answer is not text; its Python representation is scored, as officially"
 
 
 class LEvalFormat(PredictionFormat):
@@ -76,14 +76,14 @@ class LEvalFormat(PredictionFormat):
         if evaluation not in MARKS:
             raise wrong(
                 line.where,
-                f"the row is marked {evaluation!r}; a file that no task names holds rows for a judge (LLM, human)",
+                f"'evaluation' is {evaluation!r}; a file without a task name has rows for a judge (LLM, human)",
             )
         question, reference = (_printed(line.need(key)) for key in ("query", "gt"))
         sample = judged_sample(self.name, question, reference, evaluation)
         answer = line.need(answer_key)
         others = [key for key in line.values if "_pred" in key and key != answer_key]
         notes = [_NO_TEXT] * (not isinstance(answer, str))
-        notes += [f"{' and '.join(map(repr, others))} beside {answer_key!r}, whose answer is taken"] * bool(others)
+        notes += [f"{' and '.join(map(repr, others))} ignored: {answer_key!r} has the answer"] * bool(others)
         return Prediction(line, NO_TASK, sample.sample_id, number, sample, _printed(answer), note="; ".join(notes))
 
     def _prediction(self, task: str, number: int, line: PredictionLine, answer_key: str) -> Prediction:
@@ -95,7 +95,7 @@ class LEvalFormat(PredictionFormat):
         if evaluation == _GAP and isinstance(line.values.get("error"), str):
             return Prediction(line, task, sample_id, number, None, error=line.values["error"])
         if evaluation in SCORED and evaluation != _expected(task):
-            raise wrong(line.where, f"{task} is scored by {_expected(task)!r}, and the row is marked {evaluation!r}")
+            raise wrong(line.where, f"{task} is scored by {_expected(task)!r}, but 'evaluation' is {evaluation!r}")
         reference = as_text(task, line.need("gt"))
         meta: dict[str, Any] = {"evaluation": evaluation}
         if KINDS[task] == "topics":
@@ -165,7 +165,7 @@ def _expected(task: str) -> str:
 def _answer_key(lines: Sequence[PredictionLine]) -> str:
     answer_key = next((key for key in lines[0].values if "_pred" in key), None)
     if answer_key is None:
-        raise wrong(lines[0].where, 'it has no key with "_pred" in its name, which would hold the model\'s answer')
+        raise wrong(lines[0].where, 'it has no key with "_pred" in its name for the model\'s answer')
     return answer_key
 
 

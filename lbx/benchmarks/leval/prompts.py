@@ -115,7 +115,7 @@ def founding_prompt(script: Path, answers: Path, sample: Sample, context_window:
     plain = [text for text in texts_given(read_text(script), str(script), "context") if "\0" not in text]
     context = next((text for text in plain if published.endswith(text)), None)
     if context is None:
-        raise damaged(str(answers), f"its prompt does not end as {script.name} has it")
+        raise damaged(str(answers), f"the end of its prompt differs from {script.name}")
     fields = {"0": sample.context, "1": sample.question}
     before, document, after = fill_format(context, fields, document="0", source=FOUNDING_ANSWERS)
     limit = _window_size(context_window) - _FOUNDING_ROOM
@@ -160,14 +160,14 @@ def _branches(text: str, where: str) -> tuple[_Branch, ...]:
     for node in ast.walk(parse_python(text, where)):
         if isinstance(node, ast.FunctionDef) and node.name == "get_sys_prompt":
             return tuple(_read_branches(node.body, where))
-    raise damaged(where, "it has no get_sys_prompt")
+    raise damaged(where, "it does not define get_sys_prompt")
 
 
 def _read_branches(body: Sequence[ast.stmt], where: str) -> Iterator[_Branch]:
     match body:
         case [ast.If(test=ast.Compare(ast.Constant(str(text)), [ast.In()], [value]), body=said, orelse=other), *_]:
             if (name := unparsed(value)) not in ("file_name", "args.metric"):
-                raise damaged(f"{where}, line {value.lineno}", f"{name} decides the system message")
+                raise damaged(f"{where}, line {value.lineno}", f"the system message depends on {name}")
             yield _Branch(text, name, _assigned(said, where))
             yield from _read_branches(other, where)
         case _:
@@ -178,7 +178,7 @@ def _assigned(body: Sequence[ast.stmt], where: str) -> str:
     match body:
         case [ast.Assign(value=ast.Constant(str(message)))]:
             return message
-    raise damaged(where, "get_sys_prompt is not a choice between texts")
+    raise damaged(where, "get_sys_prompt does not select between texts")
 
 
 @lru_cache(maxsize=2)
@@ -189,7 +189,7 @@ def _script(text: str, where: str) -> _Script:
             [ast.BinOp(ast.Call(args=[ast.Constant(str(old)), ast.Constant(str(new))]), right=ast.Constant(str(end)))],
         ) if WORDS in of_open and "\0" not in closed + of_open.replace(WORDS, ""):
             return _Script(closed, of_open, old, new, end)
-    raise damaged(where, "its prompts are not where lbx expects them")
+    raise damaged(where, "cannot find its prompts in the expected assignments")
 
 
 def _published_text(path: Path) -> str:
@@ -232,7 +232,7 @@ def answer_form(script: Path, sample: Sample) -> str:
 def _forms(text: str, where: str) -> list[str]:
     forms = texts_given(text, where, "message")
     if len(forms) != 4 or forms[3].count(WORDS) != 1 or "\0" in "".join(forms).replace(WORDS, ""):
-        raise damaged(where, "it should give four texts to message, of which the last has a number of words")
+        raise damaged(where, "it must assign four texts to message, the last with a number of words")
     return forms
 
 
@@ -244,7 +244,7 @@ def retrieval_prompt(stuff: Path, query: str, chunks: Sequence[Chunk]) -> Prompt
     """
     text = read_literals(stuff, ("prompt_template",))["prompt_template"]
     if not isinstance(text, str):
-        raise damaged(str(stuff), "prompt_template is no text")
+        raise damaged(str(stuff), "prompt_template is not text")
     context = "\n\n".join(chunk.text for chunk in sorted(chunks, key=lambda chunk: chunk.rank))
     fields = {"context": context, "question": query}
     before, document, after = fill_format(text, fields, document="context", source=str(stuff))

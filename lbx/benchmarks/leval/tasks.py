@@ -26,7 +26,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     "f1": ("f1",),
     "rouge": ("geometric_mean", "rouge1", "rouge2", "rougeL"),
 }
-"""Metrics stored for each kind. A sample's geometric_mean is lbx's; the task's is officially made of three means."""
+"""Metrics stored for each kind. A sample's geometric_mean is lbx's; a task's official one combines three means."""
 
 KINDS: dict[str, str] = {
     "coursera": "choices",
@@ -60,7 +60,7 @@ SCORED = ("exam", "f1", "rouge")
 """The marks of questions that auto_eval.py scores."""
 
 BASELINE = "turbo-16k-0613"
-"""The model that the authors had all others judged against."""
+"""Baseline model of the authors' comparisons by judges."""
 
 
 class LEvalQuestion(NamedTuple):
@@ -132,7 +132,7 @@ def _every_question(source: Source) -> list[LEvalQuestion]:
 def _row_questions(document: int, row: DataRow, position: Iterator[int]) -> Iterator[LEvalQuestion]:
     questions, answers = row.get("instructions", list), row.get("outputs", list)
     if len(questions) != len(answers) or not all(isinstance(text, str) for text in questions + answers):
-        raise damaged(row.where, "instructions and outputs should be lists of as many texts")
+        raise damaged(row.where, "instructions and outputs must be lists of texts with equal lengths")
     context, evaluation = row.get("input", str), row.get("evaluation", str)
     source = str(row.values.get("source") or "")
     for number, (question, answer) in enumerate(zip(questions, answers, strict=True)):

@@ -84,8 +84,8 @@ def _check_mode(task: str, mode: Mode) -> None:
     if mode.rag and kind_of(task).category not in _RETRIEVAL:
         fit = ", ".join(f"longbench/{name}" for name, kind in TASKS.items() if kind.category in _RETRIEVAL)
         raise UsageError(
-            f"longbench/{task} cannot be asked with retrieved chunks: it is not a question about a document.",
-            fix=f"Name tasks that are: {fit}.",
+            f"longbench/{task} cannot run with retrieved chunks: its samples are not questions about a document.",
+            fix=f"Pass tasks with such questions: {fit}.",
         )
 
 
@@ -178,7 +178,7 @@ class LongBench(Benchmark):
             raise damaged(str(path), f"it has no entry for {task}")
         value = entries[name]
         if not isinstance(value, kind) or (isinstance(value, int) and value < 1):
-            raise damaged(place, "a template should be text, and a number of new tokens a whole number over 0")
+            raise damaged(place, "templates must be text, and numbers of new tokens whole numbers above 0")
         return value, place if name == task else f"{place} ({twin})"
 
     def evidence(self, sample: Sample) -> Sequence[str]:
@@ -276,7 +276,7 @@ def _classes(source: Source) -> tuple[str, ...]:
     for row in source.rows():
         where, last = row.where, row.values.get("all_classes")
     if not isinstance(last, list) or not all(isinstance(name, str) for name in last):
-        raise damaged(where, "the last row's all_classes is no list of names")
+        raise damaged(where, "all_classes of the last row is not a list of names")
     return tuple(last)
 
 

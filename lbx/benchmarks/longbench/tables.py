@@ -111,7 +111,7 @@ def _completed(entry: Entry) -> Entry:
 BOARDS = Boards(
     {
         "board_longbench": Board(
-            "LongBench: averages of the categories, English and Chinese apart, code in both (percent)",
+            "LongBench: averages of the categories for English and Chinese, each with code (percent)",
             (
                 MODE,
                 number_column("average", "Avg"),
@@ -146,7 +146,7 @@ BOARDS = Boards(
                 Column("data", "data"),
                 number_column("tasks", "tasks", "count", interval=False),
                 number_column("n", "answers", "count", interval=False, rank=2),
-                number_column("fewest", "fewest of a task at a length", "count", interval=False, rank=1),
+                number_column("fewest", "fewest answers of a task at a length", "count", interval=False, rank=1),
                 *(number_column(name, name, "points", across=True) for name in BUCKETS),
             ),
             _OF_CURVES,
@@ -155,8 +155,8 @@ BOARDS = Boards(
                       _BUCKETS, by="data", scale=100),
             ],
             small_charts=True,
-            note="A task counts where it has 10 answers at each length.",
-            empty="No run has a task of LongBench with 10 answers at each length.",
+            note="Only tasks with 10 answers at each length count.",
+            empty="No run has 10 answers at each length for any LongBench task.",
         ),
         "board_longbench_e": Board(
             "LongBench-E: averages by length (percent; average: mean by category, then over categories)",

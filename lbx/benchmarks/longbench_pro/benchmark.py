@@ -230,7 +230,7 @@ def _sample(task: str, row: DataRow, number: int) -> Sample:
     if language is None:
         raise damaged(row.where, f"the language {row.values['language']!r} is neither English nor Chinese")
     if not isinstance(row.values.get("answer"), list | str):
-        raise damaged(row.where, "the field 'answer' should be a list of texts")
+        raise damaged(row.where, "the field 'answer' must be a list of texts")
     references, readable = accepted_answers(row.values["answer"])
     meta: dict[str, Any] = {name: row.get(name, str) for name in TEXT_META}
     meta |= {"question_thinking": row.get("question_thinking", str), "row": number}
@@ -254,5 +254,7 @@ def _nominal_length(row: DataRow) -> int:
     """Return a length in tokens of Qwen's tokenizer, by which the authors sorted their documents: "32k" is 32,768."""
     thousands = row.get("token_length", str).removesuffix("k")
     if not (thousands.isascii() and thousands.isdigit()):
-        raise damaged(row.where, f"the field 'token_length' is {row.values['token_length']!r}, not a length as \"32k\"")
+        raise damaged(
+            row.where, f"the field 'token_length' is {row.values['token_length']!r}, not a length such as \"32k\""
+        )
     return int(thousands) * 1024

@@ -101,7 +101,7 @@ def _parsed(path: Path, entry: RowSpan, content: bytes) -> DataRow:
     except json.JSONDecodeError as exc:
         raise damaged(f"{path}, line {entry.line + exc.lineno - 1}", f"{exc.msg} at column {exc.colno}") from exc
     if not isinstance(values, dict) or values.get(_FIELD) != entry.task:
-        raise damaged(where, f"the field {_FIELD!r} does not stand in the row itself")
+        raise damaged(where, f"the field {_FIELD!r} is not at the top level of the row")
     return DataRow(where, values)
 
 

@@ -60,10 +60,10 @@ class LongBenchProFormat(PredictionFormat):
             key = (sample.task, sample.sample_id)
             place, known, first = samples.setdefault(key, (len(samples), sample, line))
             if other := differences(sample, known, self.scored):
-                raise wrong(line.where, f"it differs from {first.where}, which has the same id, in {other}")
+                raise wrong(line.where, f"it has the same id as {first.where} but differs in {other}")
             earlier = answered.setdefault((*key, iteration), line)
             if earlier is not line:
-                raise wrong(line.where, f"'id' and 'bon_idx' are those of {earlier.where}")
+                raise wrong(line.where, f"'id' and 'bon_idx' repeat {earlier.where}")
             thinking = line.values.get("thinking")
             reasoning = thinking if isinstance(thinking, str) else None
             prediction = self.answered(line, place, known, "prediction")
@@ -101,14 +101,14 @@ class LongBenchProFormat(PredictionFormat):
 def _iteration(line: PredictionLine) -> int:
     value = line.need("bon_idx")
     if type(value) is not int or not 1 <= value <= _MOST_TIMES:
-        raise wrong(line.where, f"'bon_idx' should be a whole number from 1 to {_MOST_TIMES}")
+        raise wrong(line.where, f"'bon_idx' must be a whole number from 1 to {_MOST_TIMES}")
     return value - 1
 
 
 def _sample(benchmark: str, line: PredictionLine, place: int) -> Sample:
     name, title, language = line.need("id"), line.text("secondary_task"), line.text("language")
     if not isinstance(name, str | int) or isinstance(name, bool):
-        raise wrong(line.where, "'id' should be text or a whole number")
+        raise wrong(line.where, "'id' must be text or a whole number")
     if title not in TASK_OF:
         raise wrong(line.where, f"there is no secondary task {title!r}")
     if language not in _CODES:
@@ -120,7 +120,7 @@ def _sample(benchmark: str, line: PredictionLine, place: int) -> Sample:
         meta["reference_is_no_text"] = True
     thousands = meta["token_length"].removesuffix("k")
     if not (thousands.isascii() and thousands.isdigit() and len(thousands) < 9):
-        raise wrong(line.where, f"'token_length' is {meta['token_length']!r}, not a length as \"32k\"")
+        raise wrong(line.where, f"'token_length' is {meta['token_length']!r}, not a length such as \"32k\"")
     return Sample(
         benchmark=benchmark,
         task=TASK_OF[title],
@@ -203,7 +203,7 @@ def _check(run: ScoredRun) -> None:
         raise UsageError(
             f"The run {run.run_id!r} has no answer to a question of {category!r}, on which the official "
             "evaluation.py stops.",
-            fix="`lbx report RESULTS group_scores` shows what there is.",
+            fix="`lbx report RESULTS group_scores` shows the groups with answers.",
         )
 
 

@@ -83,8 +83,8 @@ DOMAINS: dict[str, tuple[str, ...]] = {
 def _check_mode(task: str, mode: Mode) -> None:
     if mode.no_context and mode.rag:
         raise UsageError(
-            "LongBench v2 cannot be asked both without the document and with chunks of it.",
-            fix="Remove one of the two.",
+            "LongBench v2 cannot run both without the document and with chunks of it.",
+            fix="Remove one of the two options.",
         )
 
 
@@ -96,7 +96,7 @@ def _result_files(run: ScoredRun) -> dict[str, str]:
         raise UsageError(
             f"The run {run.run_id!r} has no answer to a {missing[0].rpartition('/')[2]} question, on which the "
             "official result.py stops.",
-            fix="`lbx report RESULTS group_scores` shows what there is.",
+            fix="`lbx report RESULTS group_scores` shows the groups with answers.",
         )
     header = "\t".join(["Model", "Overall", *(group.title() for group in _GROUPS)])
     return {"result.txt": header + "\n" + "\t".join([name, *(str(numbers[metric].official) for metric in metrics)])}
@@ -311,7 +311,7 @@ def _samples(task: str, source: Source) -> Iterator[Sample]:
         if first != number:
             raise BundleError(
                 f"{row.where}: rows {first} and {number} have the same _id, {sample.sample_id!r}.",
-                fix="Correct the data where the bundle is made, and make the bundle again.",
+                fix="Correct the data on the connected machine and build the bundle again.",
             )
         yield sample
 

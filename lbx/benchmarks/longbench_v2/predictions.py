@@ -50,7 +50,7 @@ class LongBenchV2Format(PredictionFormat):
             if sample := prediction.sample:
                 first, where = known.setdefault(name, (sample, line))
                 if other := differences(sample, first, self.scored):
-                    raise wrong(line.where, f"it differs from {where.where}, which has the same _id, in {other}")
+                    raise wrong(line.where, f"it has the same _id as {where.where} but differs in {other}")
                 if sample.references and not first.references:
                     known[name] = sample, line
             predictions.append(prediction)
@@ -76,7 +76,7 @@ class LongBenchV2Format(PredictionFormat):
             steps=[{"output": cot}] if cot else None,
             reasoning=line.optional_text("reasoning") or None,
             judged=judge,
-            note=f"'pred' is {answer!r}, which is not one of {', '.join(LETTERS)}: it counts as no answer"
+            note=f"'pred' is {answer!r}, which is not one of {', '.join(LETTERS)}, and counts as no answer"
             if answer and not letter
             else "",
         )
@@ -100,7 +100,7 @@ class LongBenchV2Format(PredictionFormat):
         if chosen_letter(answer) != chosen_letter(prediction.output or "") and not prediction.line.values.get("answer"):
             raise wrong(
                 prediction.line.where,
-                "behind the reasoning stands another letter than 'pred', and 'answer', the right one, is missing",
+                "the letter after the reasoning differs from 'pred', and 'answer', the right letter, is missing",
             )
         return PredictionFormat.apart(self, replace(prediction, output=response, judged=None), split)
 
@@ -108,13 +108,15 @@ class LongBenchV2Format(PredictionFormat):
         """Return why ``judge``, which result.py uses, cannot be true of the answer: no number would be right."""
         letter = chosen_letter(prediction.output or "")
         if prediction.judged and letter is None:
-            return "'judge' calls an answer right that has no letter"
+            return "'judge' marks an answer without a letter as right"
         if prediction.judged is None or not sample.references:
             return None
         if (letter in sample.references) == prediction.judged:
             return None
         says = "right" if prediction.judged else "wrong"
-        return f"'judge' calls the answer {letter} {says}, and the question's is {'/'.join(sample.references)}"
+        return (
+            f"'judge' marks the answer {letter} as {says}, but the question's answer is {'/'.join(sample.references)}"
+        )
 
     def label(self, model: str, settings: Mapping[str, Any]) -> str:
         """Return the model's name with the first of these ways that was asked for, as pred.py names its files."""
@@ -169,7 +171,7 @@ def _judge(line: PredictionLine) -> bool:
     except (TypeError, ValueError, OverflowError):
         judge = -1
     if judge not in (0, 1):
-        raise wrong(line.where, "'judge' should be true or false")
+        raise wrong(line.where, "'judge' must be true or false")
     return bool(judge)
 
 

@@ -74,7 +74,7 @@ LIMITS = {4096: 3500, 8192: 7500, 16384: 15500, 32768: 31500, 200_000: 199_500} 
 
 
 def _result_files(run: ScoredRun) -> dict[str, str]:
-    """Return evaluation.py's eval_result/result.json and result.csv, in the order in which it sorts its files."""
+    """Return evaluation.py's eval_result/result.json and result.csv, in its order of files."""
     numbers = sorted(run.numbers.items(), key=lambda item: _sorted_by(item[0]))
     scores = {task: next(iter(metrics.values())).official for task, metrics in numbers}
     levels: dict[str, dict[str, object]] = {}
@@ -143,8 +143,8 @@ class LVEval(Benchmark):
             raise damaged(str(path), f"{name} has no entry for {dataset}")
         value = settings[dataset]
         if not isinstance(value, kind) or (isinstance(value, int) and value < 1):
-            wanted = "text" if kind is str else "a whole number over 0"
-            raise damaged(CONFIG, f"{name} should be {wanted} for {dataset}")
+            wanted = "text" if kind is str else "a whole number above 0"
+            raise damaged(CONFIG, f"{name} must be {wanted} for {dataset}")
         return value
 
     def evidence(self, sample: Sample) -> Sequence[str]:

@@ -176,7 +176,7 @@ class OwnBenchmark(Benchmark):
         with _told_of(bundle):
             definition = _read(path)
             if definition.name != self.name:
-                raise UsageError(f"{path}: it defines {definition.name!r}, and lies in the folder of {self.name!r}.")
+                raise UsageError(f"{path}: it defines {definition.name!r}, but its folder is named {self.name!r}.")
         return definition
 
     def _task(self, bundle: Bundle, name: str) -> OwnTask:
@@ -184,8 +184,8 @@ class OwnBenchmark(Benchmark):
         task = definition.task(name) if definition else None
         if task is None:
             raise BundleError(
-                f"The bundle at {bundle.root} holds no task {self.name}/{name}.",
-                fix="Name a bundle that it came with.",
+                f"The bundle at {bundle.root} has no task {self.name}/{name}.",
+                fix="Pass the bundle with this task.",
                 command=as_command("lbx", "tasks", "--bundle", bundle.root),
             )
         return task
@@ -193,7 +193,7 @@ class OwnBenchmark(Benchmark):
     def _data(self, bundle: Bundle, task: OwnTask) -> Path:
         path = bundle.file(f"{FOLDER}/{self.name}/{task.data}")
         if path is None or not path.is_file():
-            raise UsageError(f"{task.where}: the bundle does not hold its data, {task.data!r}.")
+            raise UsageError(f"{task.where}: the bundle lacks its data, {task.data!r}.")
         return path
 
     def _checked(self, bundle: Bundle, task: OwnTask) -> int:
@@ -222,9 +222,9 @@ def own_names(bundle: Bundle, reserved: Mapping[str, str]) -> list[str]:
     for name in names:
         if name in reserved or not is_name(name):
             raise BundleError(
-                f"The bundle at {bundle.root} has a benchmark of the name {name!r}, which "
-                + (f"means {reserved[name]}." if name in reserved else "cannot be one."),
-                fix="Give it another name where the bundle is made, and make the bundle again.",
+                f"The bundle at {bundle.root} has a benchmark named {name!r}, which "
+                + (f"means {reserved[name]}." if name in reserved else "is not a valid name."),
+                fix="Rename it on the connected machine and build the bundle again.",
             )
     return names
 
@@ -276,7 +276,7 @@ def _told(kind: Callable[..., LbxError], fix: str, command: str = "") -> Iterato
 
 
 def _told_of(bundle: Bundle) -> AbstractContextManager[None]:
-    fix = "Correct the file where the bundle is made, and make the bundle again."
+    fix = "Correct the file on the connected machine and build the bundle again."
     return _told(BundleError, fix, as_command("lbx", "verify", bundle.root))
 
 
@@ -291,7 +291,7 @@ class OwnFormat(PredictionFormat):
         for number, line in enumerate(lines):
             name = line.need("id")
             if not isinstance(name, str | int) or isinstance(name, bool):
-                raise wrong(line.where, "'id' should be text or a whole number")
+                raise wrong(line.where, "'id' must be text or a whole number")
             sample = Sample(self.name, task, str(name), context="", question="", references=())
             predictions.append(self.answered(line, number, sample, "output"))
         return predictions

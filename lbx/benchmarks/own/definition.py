@@ -60,7 +60,7 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "follow_up": ("question", "choices"),
 }
 """Variables that each template can name."""
-_BRACES = "Braces that stand for themselves are written {{ and }}"
+_BRACES = "Write literal braces as {{ and }}"
 _HEAD: dict[str, type] = {"name": str, "description": str, "licence": str, "rubric": dict, "task": list}
 _SHARED: dict[str, type] = {
     "prompt": str, "metrics": list, "max_new_tokens": int, "stop": list, "truncation": str, "chat": bool,
@@ -150,9 +150,9 @@ def _definition(table: Mapping[str, Any], path: Path, digest: str, reserved: Map
     check_table(table, {**_HEAD, **_SHARED}, f"{path}:", ("name", "task"))
     name = table["name"]
     if not is_name(name):
-        raise wrong(path, f"name = {name!r} cannot name a benchmark: letters, digits and _ . - can, at most 64")
+        raise wrong(path, f"name = {name!r} is not a valid benchmark name: use at most 64 letters, digits and _ . -")
     if meaning := reserved.get(name):
-        raise wrong(path, f"name = {name!r} is taken: --tasks {name} means {meaning}")
+        raise wrong(path, f"name = {name!r} is reserved: --tasks {name} means {meaning}")
     if not table["task"]:
         raise wrong(path, "it has no [[task]]")
     shared = {key: value for key, value in table.items() if key in _SHARED}
@@ -160,7 +160,7 @@ def _definition(table: Mapping[str, Any], path: Path, digest: str, reserved: Map
     for number, entry in enumerate(table["task"], 1):
         task = _task(entry, shared, f"{path}, [[task]] number {number}")
         if task.name in tasks:
-            raise wrong(task.where, f"there is another task {task.name!r} before it")
+            raise wrong(task.where, f"an earlier task is also named {task.name!r}")
         tasks[task.name] = task
     rubric = rubric_in(table["rubric"], f"{path}, [rubric]", path.name, reserved) if "rubric" in table else None
     return Definition(name, table.get("licence", ""), tuple(tasks.values()), digest, rubric)
@@ -168,7 +168,7 @@ def _definition(table: Mapping[str, Any], path: Path, digest: str, reserved: Map
 
 def _task(entry: Any, shared: Mapping[str, Any], where: str) -> OwnTask:
     if not isinstance(entry, dict):
-        raise wrong(where, "it is no table: write [[task]], then one key a line")
+        raise wrong(where, "it is not a table: write [[task]], then one key per line")
     table = {**shared, **entry}
     check_table(table, _OF_TASK, f"{where}:", _NEEDED)
     examples = _examples(table.pop("examples", []), table.pop("example", ""), where)
@@ -187,7 +187,7 @@ def _task(entry: Any, shared: Mapping[str, Any], where: str) -> OwnTask:
 
 def _examples(entries: Sequence[Any], template: str, where: str) -> str:
     if bool(entries) is not bool(template):
-        raise wrong(where, "example and examples belong together: a template, and the texts that are put into it")
+        raise wrong(where, "example and examples must be set together: a template, and the texts to fill in")
     names = dict.fromkeys(_checked_names(template, "example", where), str)
     shown: list[str] = []
     for number, entry in enumerate(entries, 1):
@@ -207,15 +207,17 @@ def choice_lines(choices: Iterable[str]) -> str:
 
 def _check_names(task: OwnTask) -> None:
     if not is_name(task.name):
-        raise wrong(task.where, f"name = {task.name!r} cannot name a task: letters, digits and _ . - can, at most 64")
+        raise wrong(
+            task.where, f"name = {task.name!r} is not a valid task name: use at most 64 letters, digits and _ . -"
+        )
     try:
         inside(Path(), task.data)
     except ValueError as exc:
-        raise wrong(task.where, f"data = {task.data!r} is no file beside this one: {exc}") from exc
+        raise wrong(task.where, f"data = {task.data!r} must be a file in the folder of this one: {exc}") from exc
     if Path(task.data).suffix not in READERS:
         kinds = ", ".join(f"*{suffix}" for suffix in READERS)
         raise wrong(
-            task.where, f"data = {task.data!r} should be JSON lines, a JSON array, or CSV, named one of {kinds}"
+            task.where, f"data = {task.data!r} must be JSON lines, a JSON array or CSV, with a name such as {kinds}"
         )
 
 
@@ -224,7 +226,7 @@ def _check_fields(task: OwnTask) -> None:
         names = theirs if isinstance(theirs, tuple) and ours == "choices" else (theirs,)
         if ours not in (*ALWAYS_READ, *READ_WHERE_NAMED) or not all(isinstance(name, str) and name for name in names):
             known = ", ".join((*ALWAYS_READ, *READ_WHERE_NAMED))
-            raise wrong(task.where, f"fields can say what a row calls {known}, not {ours} = {theirs!r}")
+            raise wrong(task.where, f"fields can rename {known}, not {ours} = {theirs!r}")
 
 
 def _check_values(task: OwnTask) -> None:
@@ -232,19 +234,19 @@ def _check_values(task: OwnTask) -> None:
         if metric not in METRICS:
             raise wrong(task.where, f"there is no metric {metric!r}", nearest(metric, METRICS))
     if not task.metrics or len(set(task.metrics)) < len(task.metrics):
-        raise wrong(task.where, f"metrics should name at least one, and none twice: {', '.join(METRICS)}")
+        raise wrong(task.where, f"metrics must list at least one, without duplicates, of {', '.join(METRICS)}")
     if not 0 < task.max_new_tokens <= MOST_TOKENS:
-        raise wrong(task.where, f"max_new_tokens = {task.max_new_tokens} should be from 1 to {MOST_TOKENS:,}")
+        raise wrong(task.where, f"max_new_tokens = {task.max_new_tokens} must be from 1 to {MOST_TOKENS:,}")
     if task.truncation not in TRUNCATIONS:
-        raise wrong(task.where, f"truncation = {task.truncation!r} should be one of {', '.join(TRUNCATIONS)}")
+        raise wrong(task.where, f"truncation = {task.truncation!r} must be one of {', '.join(TRUNCATIONS)}")
     if not all(task.stop):
-        raise wrong(task.where, "stop holds an empty text, which would end every answer before it begins")
+        raise wrong(task.where, "stop contains an empty text, which would end every answer at once")
     if task.extract and (reason := what_is_wrong(task.extract)):
-        raise wrong(task.where, f"extract = {task.extract[:80]!r} is not a regular expression that RE2 knows: {reason}")
+        raise wrong(task.where, f"extract = {task.extract[:80]!r} is not a valid RE2 regular expression: {reason}")
     if task.answer_cues and "accuracy" not in task.metrics:
-        raise wrong(task.where, "answer_cues are read by the metric accuracy, which the task does not have")
+        raise wrong(task.where, "answer_cues need the metric accuracy, which the task does not have")
     if not _LANGUAGE.fullmatch(task.language):
-        raise wrong(task.where, f'language = {task.language!r} should be a code such as "en", "zh" or "de"')
+        raise wrong(task.where, f'language = {task.language!r} must be a code such as "en", "zh" or "de"')
 
 
 def _check_templates(task: OwnTask) -> None:
@@ -253,25 +255,27 @@ def _check_templates(task: OwnTask) -> None:
         for name in names:
             if name not in known:
                 listed = ", ".join(f"{{{one}}}" for one in known)
-                raise wrong(task.where, f"the {key} names {{{name}}}, and there is only {listed}. {_BRACES}")
+                raise wrong(task.where, f"the {key} contains {{{name}}}, but has only {listed}. {_BRACES}")
         if ("examples" in names) > bool(task.examples):
-            raise wrong(task.where, f"the {key} names {{examples}}, and the task has none")
+            raise wrong(task.where, f"the {key} contains {{examples}}, but the task has no examples")
     names = _names(task.prompt)
     if names.count("document") > 1:
-        raise wrong(task.where, "the prompt names {document} twice: only one place can be cut where it is too long")
+        raise wrong(task.where, "the prompt contains {document} twice, but lbx can truncate only one document")
     if not {"document", "question"} & {*names}:
-        raise wrong(task.where, "the prompt names neither {document} nor {question}: every sample would be the same")
+        raise wrong(
+            task.where, "the prompt contains neither {document} nor {question}, so every sample would be the same"
+        )
     if task.examples and "examples" not in names:
-        raise wrong(task.where, "the prompt does not name {examples}, and nobody would see them")
+        raise wrong(task.where, "the task has examples, but the prompt does not contain {examples}")
     if task.has_turns and "question" not in _names(task.follow_up):
-        raise wrong(task.where, "the follow_up does not name {question}, and the model would not see what is asked")
+        raise wrong(task.where, "the follow_up does not contain {question}, so the model would not see the question")
 
 
 def _checked_names(template: str, key: str, where: str) -> list[str]:
     try:
         return _names(template)
     except ValueError as exc:
-        raise wrong(where, f"the {key} cannot be filled in: {exc}. {_BRACES}") from exc
+        raise wrong(where, f"cannot fill in the {key}: {exc}. {_BRACES}") from exc
 
 
 def _names(template: str) -> list[str]:

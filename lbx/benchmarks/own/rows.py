@@ -35,18 +35,16 @@ def samples_in(path: Path, benchmark: str, task: OwnTask) -> Iterator[Sample]:
     seen: dict[str, str] = {}
     for number, row in enumerate(READERS[path.suffix](path)):
         if not _is_whole(row.values):
-            raise wrong(
-                row.where, "half of a surrogate pair, such as \\ud83d, stands for no character", "Write it whole."
-            )
+            raise wrong(row.where, "it contains half of a surrogate pair, such as \\ud83d", "Write both halves.")
         _refuse_unknown(row, task)
         sample = _sample(row, benchmark, task, number, cells=path.suffix == ".csv")
         _refuse_unscorable(row, sample, task)
         first = seen.setdefault(sample.sample_id, row.where)
         if first is not row.where:
-            raise wrong(row.where, f"the id {sample.sample_id!r} is that of {first}")
+            raise wrong(row.where, f"the id {sample.sample_id!r} is also used at {first}")
         yield sample
     if not seen:
-        raise wrong(path, "it holds no question")
+        raise wrong(path, "it contains no questions")
 
 
 def _is_whole(value: object) -> bool:
@@ -72,9 +70,9 @@ def _refuse_unknown(row: DataRow, task: OwnTask) -> None:
     for key in row.values:
         if key in known or key in task.ignore:
             continue
-        fix = f'Where nothing should read it: ignore = ["{key}"].'
-        read = f'fields = {{ {key} = "{key}" }} has it read.' if key in READ_WHERE_NAMED else nearest(key, known)
-        raise wrong(row.where, f"nothing reads the field {one_line(key)[:80]!r}", f"{read} {fix}")
+        fix = f'To ignore it, set ignore = ["{key}"].'
+        read = f'To read it, set fields = {{ {key} = "{key}" }}.' if key in READ_WHERE_NAMED else nearest(key, known)
+        raise wrong(row.where, f"unknown field {one_line(key)[:80]!r}", f"{read} {fix}")
 
 
 def _refuse_unscorable(row: DataRow, sample: Sample, task: OwnTask) -> None:
@@ -93,10 +91,10 @@ def _sample(row: DataRow, benchmark: str, task: OwnTask, number: int, *, cells: 
     values = {ours: _value(row, ours, theirs, cells=cells) for ours, theirs in called.items()}
     for name in ("references", *sorted(task.variables | ({"choices"} if "accuracy" in task.metrics else set()))):
         if values[name] is None:
-            raise wrong(row.where, f"the field {called[name]!r} is missing, the {name} of {task.name!r}")
+            raise wrong(row.where, f"the field {called[name]!r} is missing (the {name} of {task.name!r})")
     for name in ("document", "question"):
         if values[name] is not None and (not isinstance(values[name], str) or not values[name].strip()):
-            raise wrong(row.where, f"the field {called[name]!r} should be text that is not blank")
+            raise wrong(row.where, f"the field {called[name]!r} must be text, and not blank")
     choices = _choices(row, values["choices"])
     references = _references(row, values["references"], choices)
     document = values["document"] or ""
@@ -147,7 +145,7 @@ def _columns(row: DataRow, names: tuple[str, ...]) -> list[Any] | None:
         if _is_empty(value):
             raise wrong(
                 row.where,
-                f"the choice {names[place]!r} is empty and {names[place + 1]!r} follows, so that letters would shift",
+                f"the choice {names[place]!r} is empty but {names[place + 1]!r} follows, so the letters would shift",
                 "Fill it, or move it to the end and correct the references.",
             )
     return values or None
@@ -161,18 +159,18 @@ def _turns(row: DataRow, value: object) -> list[str] | None:
     """Return the messages before the question: the user's first, the assistant's last; None without any."""
     entries = [] if value is None else value
     if not isinstance(entries, list) or len(entries) % 2:
-        raise wrong(row.where, "the turns should be a list that begins with the user and ends with the assistant")
+        raise wrong(row.where, "the turns must be a list from a user message to an assistant message")
     for place, entry in enumerate(entries):
         role, text = (entry.get("role"), entry.get("content")) if isinstance(entry, dict) else (None, None)
         if role != _ROLES[place % 2] or len(entry) != 2 or not isinstance(text, str) or not text.strip():
             should = f'{{"role": "{_ROLES[place % 2]}", "content": "..."}}'
-            raise wrong(row.where, f"number {place + 1} of the turns should be {should}, and not blank")
+            raise wrong(row.where, f"turn {place + 1} must be {should}, and not blank")
     return [entry["content"] for entry in entries] or None
 
 
 def _budget(row: DataRow, value: object) -> int | None:
     if value is not None and (type(value) is not int or not 0 < value <= MOST_TOKENS):
-        raise wrong(row.where, f"max_new_tokens should be a whole number from 1 to {MOST_TOKENS:,}")
+        raise wrong(row.where, f"max_new_tokens must be a whole number from 1 to {MOST_TOKENS:,}")
     return value
 
 
@@ -182,7 +180,7 @@ def _stop(row: DataRow, value: object) -> list[str] | None:
     stop = value if isinstance(value, list) else [value]
     texts = [text for text in stop if isinstance(text, str) and text]
     if len(texts) < len(stop):
-        raise wrong(row.where, "stop should be a text or a list of texts, none of them empty")
+        raise wrong(row.where, "stop must be a text or a list of texts, without empty texts")
     _refuse_list_in_text(row, "stop", texts)
     return texts
 
@@ -192,7 +190,7 @@ def _refuse_list_in_text(row: DataRow, name: str, texts: Sequence[object]) -> No
     if len(texts) == 1 and isinstance(texts[0], str) and _LIST_IN_TEXT.match(texts[0]):
         raise wrong(
             row.where,
-            f"{name} is one text that holds a Python or JSON list, {one_line(texts[0])[:80]}",
+            f"{name} is a Python or JSON list inside a text, {one_line(texts[0])[:80]}",
             'Write a JSON list of texts: ["...", "..."].',
         )
 
@@ -204,7 +202,7 @@ def _identifier(row: DataRow, value: object, number: int) -> str:
     name = str(value) if is_number else value
     if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_ID or one_line(name) != name:
         raise wrong(
-            row.where, f"the id {str(value)[:80]!r} should be a number or a text of at most {_LONGEST_ID} signs"
+            row.where, f"the id {str(value)[:80]!r} must be a number or one line of at most {_LONGEST_ID} characters"
         )
     return name
 
@@ -213,10 +211,10 @@ def _choices(row: DataRow, value: object) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, list) or not 2 <= len(value) <= len(ascii_uppercase):
-        raise wrong(row.where, "the choices should be a list of 2 to 26 texts")
+        raise wrong(row.where, "the choices must be a list of 2 to 26 texts")
     for number, text in enumerate(value, 1):
         if not isinstance(text, str) or not text.strip():
-            raise wrong(row.where, f"number {number} of the choices is no text, or blank")
+            raise wrong(row.where, f"choice {number} is blank or not text")
     return dict(zip(ascii_uppercase, value, strict=False))
 
 
@@ -226,7 +224,7 @@ def _references(row: DataRow, value: Any, choices: Mapping[str, str]) -> tuple[s
     if choices and texts:
         return tuple(_right_letter(row, text, choices) for text in texts)
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise wrong(row.where, "the references should be a text, or a list of at least one, none of them blank")
+        raise wrong(row.where, "the references must be a text or a non-empty list of texts, without blank texts")
     _refuse_list_in_text(row, "references", texts)
     return tuple(texts)
 
@@ -248,12 +246,12 @@ def _right_letter(row: DataRow, reference: object, choices: Mapping[str, str]) -
     if isinstance(reference, int | str) and number.isdecimal() and len(number) < 3 and int(number) < len(letters):
         readings.setdefault(letters[int(number)], "its position from 0")
     if not readings:
-        raise wrong(row.where, f"the references should be letters of the choices ({', '.join(choices)}) or their texts")
+        raise wrong(row.where, f"the references must be letters of the choices ({', '.join(choices)}) or their texts")
     if len(readings) > 1:
         means = " and ".join(f"choice {letter} by {how}" for letter, how in readings.items())
         raise wrong(row.where, f"the reference {one_line(str(reference))[:80]!r} means {means}", "Write the letter.")
     (letter,) = readings
     same = [other for other in letters if choices[other] == choices[letter]]
     if len(same) > 1:
-        raise wrong(row.where, f"the right choice has the same text as another: {' and '.join(same)}")
+        raise wrong(row.where, f"several choices have the text of the right one: {' and '.join(same)}")
     return letter

@@ -107,7 +107,7 @@ def test_a_results_file_is_not_written_over(lbx: Lbx, results: Path, tmp_path: P
     before = results.read_bytes()
     for command in (("report", results), ("sql", results, "SELECT 1"), ("sql", results, "SELECT 1", "-f", "parquet")):
         done = lbx(*command, "-o", results)
-        assert done.returncode == 2 and "would be lost" in done.stderr, done.stderr
+        assert done.returncode == 2 and "would be overwritten" in done.stderr, done.stderr
     assert results.read_bytes() == before
 
 

@@ -43,7 +43,7 @@ def make_bundle(options: Bundle) -> None:
         _show_request(write_request(recipes, options.request, name=name, have=options.have), as_json=as_json)
         return
     if options.have is not None:
-        raise UsageError("--have goes with --request.", fix="To leave out what a bundle holds, say --base.")
+        raise UsageError("--have needs --request.", fix="To leave out the files of another bundle, pass --base.")
     where = Where(
         name=name,
         hub=options.hub,
@@ -70,7 +70,9 @@ def make_bundle(options: Bundle) -> None:
 def _refuse_with_request(options: Bundle) -> None:
     for flag in ("base", "include-image", "hub", "mirror", "work", "dry-run"):
         if getattr(options, {"include-image": "images"}.get(flag, flag.replace("-", "_"))):
-            raise UsageError(f"--{flag} does not go with --request, which fetches nothing.", fix="Leave it out.")
+            raise UsageError(
+                f"--{flag} cannot be combined with --request, which fetches no files.", fix="Leave it out."
+            )
 
 
 def _announce(outline: Outline) -> None:
@@ -93,12 +95,18 @@ def _show_outline(outline: Outline, console: Console) -> None:
         if line.links:
             more = f" and {len(line.links) - _LINKS:,} more" if line.links[_LINKS:] else ""
             shown = ", ".join(line.links[:_LINKS])
-            console.print(one_line(f"{line.source}: links lead out of the folder, and are packed: {shown}{more}"))
+            console.print(
+                one_line(
+                    f"{line.source}: the archive contains the targets of links that lead out of the folder: "
+                    f"{shown}{more}"
+                )
+            )
     for dataset in outline.unread:
-        console.print(f"No benchmark reads the dataset {dataset}; it travels as it is.")
+        console.print(f"No benchmark reads the dataset {dataset}; it is packed unchanged.")
     console.print(
-        f"{outline.name}: {counted(outline.files, 'file')}, {outline.bytes:,} bytes; {outline.fetch_bytes:,} to be "
-        f"fetched, an archive of about {outline.archive_bytes:,}; {outline.out_free:,} free in {outline.out.parent}"
+        f"{outline.name}: {counted(outline.files, 'file')}, {outline.bytes:,} bytes; {outline.fetch_bytes:,} "
+        f"to download, an archive of about {outline.archive_bytes:,}; {outline.out_free:,} free in "
+        f"{outline.out.parent}"
     )
 
 
@@ -108,27 +116,30 @@ def _show_made(made: CreateResult, *, as_json: bool) -> None:
         return
     answer(f"{made.archive}: {made.files} files, {made.bytes:,} bytes, digest {made.digest}")
     if made.held_files:
-        note(f"{made.held_files} of the files, {made.held_bytes:,} bytes, are in the base and not in this archive.")
+        note(
+            f"{made.held_files} of the files, {made.held_bytes:,} bytes, are in the base and therefore not in "
+            "this archive."
+        )
     for volume in made.volumes[1:]:
         answer(f"{volume}")
     beside = made.sums.name + (f" and {made.signature.name}" if made.signature else "")
     believed = ["--trust", "KEYS"] if made.signature else ["--allow-unsigned"]
     base = ["--base", "DIR"] if made.held_files else []
     unpack = as_command("lbx", "unpack", Path(made.archive.name), "--to", "DIR", *believed, *base)
-    note(f"Carry it across together with {beside}, then: {unpack}")
+    note(f"Carry it across together with {beside}, then run: {unpack}")
 
 
 def _show_request(made: RequestResult, *, as_json: bool) -> None:
     if as_json:
         answer_json(made.to_json())
         return
-    table = Table("source", "revision", "state", "held", box=None, pad_edge=False)
+    table = Table("source", "revision", "state", "present", box=None, pad_edge=False)
     for line in made.asked:
         table.add_row(line.source, line.revision[:12], line.state, line.held_commit[:12])
     stdout().print(table)
     answer(f"{made.file}: {len(made.asked)} sources" + (f", on the base {made.base}" if made.base else ""))
     answering = as_command("lbx", "bundle", Path(made.file.name), "-o", "DIR")
-    note(f"It holds names, sizes and hashes only. Carry it out, then: {answering}")
+    note(f"The request contains only names, sizes and hashes. Carry it out, then run: {answering}")
 
 
 def verify(options: Verify) -> None:
@@ -155,13 +166,13 @@ def unpack(options: Unpack) -> None:
         answer_json(unpacked.to_json())
         return
     if unpacked.already:
-        answer(f"{unpacked.root} already holds this bundle, digest {unpacked.digest}; every file was hashed again")
+        answer(f"{unpacked.root} already contains this bundle, digest {unpacked.digest}; every file was hashed again")
     else:
         answer(f"{unpacked.root}: {unpacked.files} files, {unpacked.bytes:,} bytes, digest {unpacked.digest}")
     for path in unpacked.unsafe:
-        answer(f"  unsafe     {path}: let through by the recipe")
+        answer(f"  unsafe     {path}: allowed by the recipe")
     if not unpacked.trusted:
-        note("No trusted key has signed it; it was let in by --allow-unsigned.")
+        note("No trusted key has signed this bundle; --allow-unsigned accepted it.")
 
 
 def _evidence(checked: VerifyReport) -> Iterator[str]:
@@ -176,7 +187,7 @@ def _evidence(checked: VerifyReport) -> Iterator[str]:
         base = f"{checked.base['name']} {checked.base['digest']}".strip()
         yield f"  base       {checked.from_base} files are in the bundle {base}; `lbx unpack --base` checks them"
     for path in checked.unsafe:
-        yield f"  unsafe     {path}: let through by the recipe"
+        yield f"  unsafe     {path}: allowed by the recipe"
     yield f"  checked    {checked.started_at}, in {checked.seconds:.1f} s, by lbx {checked.lbx_version}"
 
 

@@ -81,8 +81,8 @@ def submit_to_slurm(options: SubmitSlurm) -> None:
         submission = {"folder": str(folder.root), "array": array_id, "merge": merge_id}
         answer_json(json.dumps(submission | {"shards": len(plan.shards), "runs": plan.runs}))
         return
-    answer(f"{len(plan.shards)} shards are job {array_id}, the merge job is {merge_id}; {folder.root}")
-    note(f"To follow them: {as_command('lbx', 'status', folder.root)}")
+    answer(f"Submitted {len(plan.shards)} shards as job {array_id}, and the merge as job {merge_id}; {folder.root}")
+    note(f"Follow them with: {as_command('lbx', 'status', folder.root)}")
 
 
 def write_for_kubernetes(options: SubmitKubernetes) -> None:
@@ -105,7 +105,7 @@ def write_for_kubernetes(options: SubmitKubernetes) -> None:
     text = json.dumps(kubernetes.manifest(wanted, len(plan.shards), run), indent=2, ensure_ascii=False)
     if options.dry_run:
         answer_json(text)
-        note("Nothing was submitted or written, and lbx has not seen this run on a Kubernetes cluster.")
+        note("No job was submitted and no file written. lbx has not been tested on a Kubernetes cluster.")
         return
     folder.make()
     spec = spec.carried(folder.root, kubernetes.FOLDER)
@@ -114,10 +114,10 @@ def write_for_kubernetes(options: SubmitKubernetes) -> None:
     file = folder.root / "kubernetes.json"
     write_whole(file, text + "\n")
     folder.remember(Submitted("kubernetes"))
-    answer(f"{len(plan.shards)} shards are planned in {folder.root}; nothing was submitted")
+    answer(f"Planned {len(plan.shards)} shards in {folder.root}; no job was submitted")
     note(
-        f"Next: {as_command('kubectl', 'apply', '-f', file)}; at the end: {as_command('lbx', 'merge', folder.root)}. "
-        "lbx has not seen this run on a cluster."
+        f"Next: {as_command('kubectl', 'apply', '-f', file)}; at the end: "
+        f"{as_command('lbx', 'merge', folder.root)}. lbx has not been tested on a Kubernetes cluster."
     )
 
 
@@ -156,7 +156,7 @@ def _launch(spec: RunSpec, folder: RunFolder, options: SubmitSlurm) -> Launch:
     try:
         chosen = Runtime(options.runtime)
     except ValueError as exc:
-        raise UsageError(f"--runtime {options.runtime} is none of {', '.join(Runtime)}.") from exc
+        raise UsageError(f"--runtime must be one of {', '.join(Runtime)}, not {options.runtime}.") from exc
     models = [Path(name) for name in (spec.model, spec.retriever, spec.embedding) if name and Path(name).is_absolute()]
     read = [Path(spec.bundle), *(path.resolve() for path in options.bind), *(model.parent for model in models)]
     read = list(dict.fromkeys([*read, *(path.resolve().parent for path in models)]))  # podman refuses duplicate mounts
@@ -181,7 +181,7 @@ def _show_scripts(scripts: dict[str, str], spec: RunSpec, plan: ShardPlan, *, as
         return
     for name, text in {**scripts, "run.json": json.dumps(spec.to_json(), ensure_ascii=False, indent=1)}.items():
         answer_text(f"# {name}\n{text}\n")
-    note("Nothing was submitted or written.")
+    note("No job was submitted and no file written.")
 
 
 def show_status(options: Status) -> None:
@@ -190,7 +190,7 @@ def show_status(options: Status) -> None:
     if options.as_json:
         answer_json(json.dumps([shard.to_json() for shard in shards], ensure_ascii=False))
         return
-    columns = ["shard", "state", "answered", "failed", "of", "said last"]
+    columns = ["shard", "state", "answered", "failed", "of", "last message"]
     rows = [
         (str(one.shard), one.state, f"{one.answered:,}", f"{one.failed:,}", f"{one.expected:,}", one.said)
         for one in shards
@@ -212,12 +212,13 @@ def merge_files(options: Merge) -> None:
         output = output or folder.results
         if not files:
             raise UsageError(
-                f"No shard of {folder.root} has written anything yet.", command=as_command("lbx", "status", folder.root)
+                f"No shard of {folder.root} has written a results file yet.",
+                command=as_command("lbx", "status", folder.root),
             )
     else:
         files = [*sources]
     if output is None:
-        raise UsageError("No output file given.", fix="Name the new results file with -o.")
+        raise UsageError("No output file given.", fix="Pass the new results file with -o.")
     merged = join(files, output, plan, force=options.force)
     _tell(merged, as_json=options.as_json)
     if merged.gaps or any(merged.failures.values()):
@@ -237,6 +238,6 @@ def _tell(merged: Merged, *, as_json: bool) -> None:
     for gap in merged.gaps:
         named = ", ".join(map(str, gap.missing[:_MOST_NAMED]))
         more = (
-            f" and {len(gap.missing) - _MOST_NAMED:,} more (--json names all)" if len(gap.missing) > _MOST_NAMED else ""
+            f" and {len(gap.missing) - _MOST_NAMED:,} more (--json lists all)" if len(gap.missing) > _MOST_NAMED else ""
         )
         note(f"Shard {gap.shard} of {gap.run} lacks {named}{more}")

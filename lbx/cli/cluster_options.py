@@ -13,7 +13,7 @@ from lbx.cli.spec_options import OfRun
 
 @dataclass(frozen=True, kw_only=True)
 class Submit(Asking, OfRun):
-    """Of every kind of cluster."""
+    """Options of every kind of cluster."""
 
     BRIEF: ClassVar[Sequence[str]] = (
         "bundle",
@@ -25,7 +25,7 @@ class Submit(Asking, OfRun):
         "dry_run",
     )
 
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="A new folder that all machines see.")]
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="A new folder shared by all machines.")]
     shards: Annotated[int, typer.Option("--shards", metavar="N", min=1, help="Number of shards.")]
     job_name: Annotated[
         str | None, typer.Option("--job-name", metavar="NAME", help="The job's name; default: the run's.")
@@ -43,13 +43,15 @@ class Submit(Asking, OfRun):
         bool,
         typer.Option(
             "--calibrate/--no-calibrate",
-            help="Compute here for a few seconds to predict how long shards take on nodes like this one.",
+            help="Compute here for a few seconds to predict the duration of shards on nodes like this one.",
         ),
     ] = True
     like: Annotated[
         Path | None,
         typer.Option(
-            "--like", metavar="RESULTS", help="Predict from a results file of this model on such nodes instead."
+            "--like",
+            metavar="RESULTS",
+            help="Predict from a results file of this model on such nodes, instead of computing here.",
         ),
     ] = None
     tokens: Annotated[
@@ -58,12 +60,12 @@ class Submit(Asking, OfRun):
             "--tokens/--characters", help="Count with the model's tokenizer, or guess and load no model here."
         ),
     ] = True
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the jobs; submit nothing.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the jobs without submitting them.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubmitSlurm(Submit):
-    """Options of `lbx run` mean what they mean there. Needs --bundle, --model and --tasks, or --spec.
+    """Options of `lbx run` have the same meaning here. Needs --bundle, --model and --tasks, or --spec.
 
     Example: lbx submit slurm --bundle long --model my-model.toml --tasks leval --gpus 1 --shards 8 -o runs/leval
     """
@@ -83,17 +85,24 @@ class SubmitSlurm(Submit):
     ] = ()
     container: Annotated[str, typer.Option("--container", metavar="IMAGE", help="A .sif file, or an image.")] = ""
     runtime: Annotated[
-        str, typer.Option("--runtime", metavar="NAME", help="What runs the image: apptainer or podman; default: none.")
+        str, typer.Option("--runtime", metavar="NAME", help="Container runtime: apptainer or podman; default: none.")
     ] = "none"
     bind: Annotated[
         tuple[Path, ...],
         typer.Option("--bind", metavar="PATH", help="Another path that the container may read. Can be repeated."),
     ] = ()
     scratch: Annotated[
-        str, typer.Option("--scratch", metavar="DIR", help="A node's own disk; the node's shell expands it.")
+        str,
+        typer.Option("--scratch", metavar="DIR", help="A folder on each node's own disk; the node's shell expands it."),
     ] = "${TMPDIR:-/tmp}"
     requeues: Annotated[
-        int, typer.Option("--requeues", metavar="N", min=0, help="How often a shard that was cut off may be requeued.")
+        int,
+        typer.Option(
+            "--requeues",
+            metavar="N",
+            min=0,
+            help="Maximum number of times that a shard is requeued after it was cut off.",
+        ),
     ] = 10
     sbatch_option: Annotated[
         tuple[str, ...],
@@ -102,15 +111,15 @@ class SubmitSlurm(Submit):
         ),
     ] = ()
     template: Annotated[
-        Path | None, typer.Option("--template", metavar="FILE", help="The site's own script with lbx's marks.")
+        Path | None, typer.Option("--template", metavar="FILE", help="Your site's own job script, with lbx's marks.")
     ] = None
     as_json: AsJson = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubmitKubernetes(Submit):
-    """Options of `lbx run` mean what they mean there; --bundle is the bundle here, a model is named as the image
-    knows it.
+    """Options of `lbx run` have the same meaning here. Pass --bundle as a path on this machine, and --model as a name
+    or path inside the image.
 
     Example: lbx submit kubernetes --dry-run --bundle long --model my-model --tasks leval --shards 8 -o runs/leval
     --image registry.local/lbx:1 --run-claim runs --bundle-claim long
@@ -118,21 +127,23 @@ class SubmitKubernetes(Submit):
 
     BRIEF: ClassVar[Sequence[str]] = (*Submit.BRIEF, "image", "run_claim", "bundle_claim", "gpus", "cpus", "mem")
 
-    image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="The image with lbx in it.")]
-    run_claim: Annotated[str, typer.Option("--run-claim", metavar="NAME", help="Volume claim whose root is DIR.")]
+    image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="Image with lbx in it.")]
+    run_claim: Annotated[str, typer.Option("--run-claim", metavar="NAME", help="Volume claim with root DIR.")]
     bundle_claim: Annotated[
-        str, typer.Option("--bundle-claim", metavar="NAME", help="Volume claim whose root is the bundle.")
+        str, typer.Option("--bundle-claim", metavar="NAME", help="Volume claim with the bundle as root.")
     ]
     namespace: Annotated[str, typer.Option("--namespace", metavar="NAME", help="Namespace to run in.")] = ""
     gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=0, help="GPUs of a shard.")] = 0
     cpus: Annotated[str, typer.Option("--cpus", metavar="N", help="CPUs and threads of a shard: 4, 2500m.")] = ""
     mem: Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory of a shard, as 64Gi.")] = ""
-    retries: Annotated[int, typer.Option("--retries", metavar="N", min=0, help="How often a shard may fail.")] = 10
+    retries: Annotated[
+        int, typer.Option("--retries", metavar="N", min=0, help="Maximum number of failures of a shard.")
+    ] = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
     """Example: lbx status runs/leval"""
 
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that `lbx submit` wrote.")]
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder written by `lbx submit`.")]
     as_json: AsJson = False

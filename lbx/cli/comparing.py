@@ -38,7 +38,7 @@ def compare(options: Parity) -> None:
     if bundle and not options.task_names and str(bundle) == os.environ.get(BUNDLE_VARIABLE):
         bundle = None
     if (bundle is None) != (not options.task_names):
-        raise UsageError("--bundle and --tasks go together: they say which prompts.", fix="Give both, or neither.")
+        raise UsageError("--bundle and --tasks choose the prompts together.", fix="Give both, or neither.")
     opened = Bundle(bundle) if bundle else None
     names = options.first, options.second
     cards = [_card(name, opened, options.threads) for name in names]
@@ -79,7 +79,7 @@ def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
 def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice) -> list[ParityPrompt]:
     if bundle is None:
         if not choice.everything:
-            raise UsageError("Samples are chosen from a bundle's tasks.", fix="Give --bundle and --tasks, too.")
+            raise UsageError("Samples can be chosen only from a bundle's tasks.", fix="Pass --bundle and --tasks, too.")
         return built_in_prompts()
     named = [part.strip() for name in names for part in name.split(",") if part.strip()]
     tasks = choose_tasks(bundle, named, RunSettings())
@@ -106,7 +106,7 @@ def _show(measured: Measured, names: tuple[str, str], *, as_json: bool) -> None:
     for one in problems[:3]:
         note(f"{one.prompt.key} was not compared. {one.problem}")
     if len(problems) > 3:
-        note(f"Nor were {len(problems) - 3} more prompts (--json names them).")
+        note(f"{len(problems) - 3} more prompts were not compared (--json lists them).")
 
 
 def _logit_columns() -> tuple[Column, ...]:
@@ -130,7 +130,7 @@ def _answer_columns() -> tuple[Column, ...]:
         Column("compared", "answered by both", "count"),
         Column("same_outputs", "same", "count"),
         Column("median_first_difference", "first differing token, median", "number", optional=True),
-        Column("median_gap", "logit gap there, median", "number", optional=True),
+        Column("median_gap", "logit gap at that token, median", "number", optional=True),
         Column("max_gap", "largest", "number", optional=True),
         Column("metric", "metric", optional=True),
         Column("score_first", "first", "percent", optional=True),

@@ -14,7 +14,7 @@ from lbx.cli.spec_options import of_run
 Format = Annotated[
     str,
     typer.Argument(
-        help="Whose files: the benchmark's name, such as longbench; leval_judge, leval_ratings.",
+        help="Format of the files: a benchmark's name, such as longbench, or leval_judge or leval_ratings.",
         metavar="FORMAT",
         autocompletion=completed_by("formats"),
     ),
@@ -24,7 +24,7 @@ RatingSet = Annotated[
     typer.Option(
         "--set",
         metavar="SET",
-        help="leval_ratings: the questions' set; default: the only one, or made from the content.",
+        help="leval_ratings: the set of questions; default: the only one, or computed from the content.",
     ),
 ]
 
@@ -36,7 +36,7 @@ class Score:
     results: Results
     runs: OnlyRuns = ()
     embedding: Annotated[str | None, of_run("embedding")] = None
-    bundle: Annotated[Path | None, bundle_option("The folder that `lbx unpack` made.")] = None
+    bundle: Annotated[Path | None, bundle_option("The folder created by `lbx unpack`.")] = None
     workers: Workers = 0
     threads: Annotated[int | None, of_run("threads")] = None
     as_json: AsJson = False
@@ -49,10 +49,10 @@ class Import:
     BRIEF: ClassVar[Sequence[str]] = ("output", "model", "name", "e", "bundle")
 
     file_format: Format
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The folder or file that the official script wrote.")]
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The folder or file written by the official script.")]
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE", help="The results file; created where there is none."),
+        typer.Option("--output", "-o", metavar="FILE", help="The results file; created if missing."),
     ]
     model: Annotated[
         str | None,
@@ -60,21 +60,22 @@ class Import:
             "--model",
             "-m",
             metavar="NAME",
-            help="The model's name in reports. Needed for predictions alone: a judge's stands in its file.",
+            help="The model's name in reports. Only predictions need it: a file of judgements contains its "
+            "judge's name.",
         ),
     ] = None
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="NAME", help="Name of the run; default: made from the content."),
+        typer.Option("--name", metavar="NAME", help="Name of the run; default: computed from the content."),
     ] = None
     e: Annotated[
-        bool, typer.Option("--e", help="The predictions are LongBench-E's; a folder pred_e in the path says the same.")
+        bool, typer.Option("--e", help="The predictions are for LongBench-E; a folder pred_e in the path implies it.")
     ] = False
     bundle: Annotated[
         Path | None,
         bundle_option(
-            "Match rows to this bundle's samples, to compare with runs of lbx; rows that it does not have are "
-            "named, and taken as they stand.",
+            "Match rows to this bundle's samples, to compare with runs of lbx. Rows without a match are "
+            "reported and imported unchanged.",
             variable=False,  # only on request: matching rows to samples results in a different run
         ),
     ] = None
@@ -82,13 +83,14 @@ class Import:
         bool,
         typer.Option(
             "--strip-reasoning",
-            help="Score answers without their blocks of reasoning (<think>...</think>), which are kept as `reasoning`.",
+            help="Remove reasoning blocks (<think>...</think>) from answers before scoring; they are kept as "
+            "`reasoning`.",
         ),
     ] = False
     set_id: RatingSet = None
     rater: Annotated[
         str | None,
-        typer.Option("--rater", metavar="NAME", help="leval_ratings: whose they are, where no file's name says it."),
+        typer.Option("--rater", metavar="NAME", help="leval_ratings: the rater, if no file name contains it."),
     ] = None
     metadata: Annotated[tuple[str, ...], of_run("metadata")] = ()
     workers: Workers = 0
@@ -114,28 +116,30 @@ class Export:
     ] = ()
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="DIR", help="The folder to write into; created where there is none."),
+        typer.Option("--output", "-o", metavar="DIR", help="The folder to write into; created if missing."),
     ]
     set_id: RatingSet = None
     rater: Annotated[
         str | None,
-        typer.Option("--rater", metavar="NAME", help="leval_ratings: whose; default: the only one's."),
+        typer.Option("--rater", metavar="NAME", help="leval_ratings: the rater; default: the only one."),
     ] = None
     bundle: Annotated[
         Path | None,
-        bundle_option("The bundle of the questions: leval_ratings, leval_judge, --judged."),
+        bundle_option("The bundle with the questions, for leval_ratings, leval_judge and --judged."),
     ] = None
     documents: Annotated[
         Path | None,
         typer.Option(
-            "--documents", metavar="FILE", help="leval_ratings: a file with the documents, as claude.gpt4.ref.jsonl."
+            "--documents",
+            metavar="FILE",
+            help="leval_ratings: a file with the documents, such as claude.gpt4.ref.jsonl.",
         ),
     ] = None
     official: Annotated[
         bool,
         typer.Option(
             "--results",
-            help="Write what the official scorer makes of these answers (result.json, summary.json, leaderboard "
+            help="Write the official scorer's output for these answers (result.json, summary.json, leaderboard "
             "tables), byte for byte, instead of the answers.",
         ),
     ] = False
@@ -144,23 +148,23 @@ class Export:
         typer.Option(
             "--judged",
             metavar="METRIC",
-            help="leval: the answers for a judge, as llm_gpt4_eval, human_eval or llm_turbo_eval; needs --bundle.",
+            help="leval: write the answers for a judge: llm_gpt4_eval, human_eval or llm_turbo_eval; needs --bundle.",
         ),
     ] = None
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False
     as_json: AsJson = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metadata:
-    """Without KEY=VALUE: what is recorded.
+    """Without KEY=VALUE, shows the recorded facts.
 
     Example: lbx metadata results.duckdb --run RUN PE=no "Max-Ctx=16k" IDD=no
     """
 
     results: Results
     said: Annotated[
-        tuple[str, ...], typer.Argument(metavar="[KEY=VALUE]...", help="What to record; KEY= removes it.")
+        tuple[str, ...], typer.Argument(metavar="[KEY=VALUE]...", help="Facts to record; KEY= removes one.")
     ] = ()
     run: Annotated[
         str | None,
@@ -176,8 +180,8 @@ class Metadata:
 
 @dataclass(frozen=True, kw_only=True)
 class Merge:
-    """Runs of one name with other settings or bundles are refused, and so are two different answers to one question; an
-    answer takes the place of a failed or empty one. With --force again into the same file: nothing it holds is lost.
+    """Refuses runs with one name but different settings or bundles, and two different answers to one question; an
+    answer replaces a failed or empty one. With --force, merges again into the same file and keeps all of its rows.
     Exit code 3: samples are missing or have failed.
 
     Example: lbx merge a.duckdb b.duckdb -o all.duckdb
@@ -188,12 +192,14 @@ class Merge:
     ]
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The new results file; a folder's own results.duckdb."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The new results file; default for a folder: its results.duckdb."
+        ),
     ] = None
     shards: Annotated[
-        Path | None, typer.Option("--shards", metavar="FILE", help="The shard plan, which says what there should be.")
+        Path | None, typer.Option("--shards", metavar="FILE", help="The shard plan, which lists the expected samples.")
     ] = None
     force: Annotated[
-        bool, typer.Option("--force", help="Merge into the output if it exists: what it alone holds stays.")
+        bool, typer.Option("--force", help="Merge into an existing output; rows that only the output has are kept.")
     ] = False
     as_json: AsJson = False

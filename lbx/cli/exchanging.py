@@ -33,7 +33,7 @@ from lbx.store.runs import only_run, runs_named, set_metadata
 
 def score_outputs(options: Score) -> None:
     if options.threads and not options.embedding:
-        raise UsageError("--threads is for an embedding model, and none is named.", fix="Name one with --embedding.")
+        raise UsageError("--threads needs an embedding model.", fix="Pass one with --embedding.")
     with RunBar() as bar:
         scored = score(
             options.results,
@@ -53,7 +53,7 @@ def score_outputs(options: Score) -> None:
 def import_files(options: Import) -> None:
     output, file_format = options.output, options.file_format
     if options.strip_reasoning and file_format in OPINION_FORMATS:
-        raise UsageError(f"--strip-reasoning is for answers, and {file_format} has none.", fix="Leave it out.")
+        raise UsageError(f"--strip-reasoning applies to answers, and {file_format} has none.", fix="Leave it out.")
     if file_format == RATING_FORMAT:
         import_ratings(options)
         return
@@ -87,7 +87,7 @@ def import_files(options: Import) -> None:
     answer(f"{done.run_id}: {counted(rows, 'row')} of {tasks}{failed}; results in {output}")
     notes(done.notes)
     if done.ignored:
-        note(f"Not predictions, and left alone: {', '.join(done.ignored)}")
+        note(f"Not predictions, and not imported: {', '.join(done.ignored)}")
 
 
 def _import_judge(options: Import, bundle: Bundle | None, metadata: Mapping[str, str]) -> None:
@@ -128,10 +128,11 @@ def export_files(options: Export) -> None:
     opened = Bundle(options.bundle) if options.bundle else None
     judgements = file_format == official_judge.JUDGEMENT_FORMAT
     if options.official and judgements:
-        raise UsageError("--results is for answers: judgements bring their numbers along.", fix="Leave it out.")
+        raise UsageError("--results applies to answers; judgements contain their own numbers.", fix="Leave it out.")
     if judged and (file_format != official_judge.BENCHMARK or options.official or not opened):
         raise UsageError(
-            f"--judged is for {official_judge.BENCHMARK}, needs --bundle, and goes without --results.",
+            f"--judged works only for {official_judge.BENCHMARK}, needs --bundle, and cannot be combined with "
+            "--results.",
             fix="See --help.",
         )
     with Store(results, read_only=True) as store:
@@ -151,9 +152,7 @@ def export_files(options: Export) -> None:
     left_out = "".join(f"; left out: {count:,} {why}" for why, count in done.left_out.items())
     files = counted(len(done.files), "file")
     summary = (
-        f"{files} made of {counted(done.rows, 'answer')}"
-        if options.official
-        else f"{counted(done.rows, 'row')} in {files}"
+        f"{files} for {counted(done.rows, 'answer')}" if options.official else f"{counted(done.rows, 'row')} in {files}"
     )
     answer(f"{summary} in {output}{left_out}")
 
@@ -170,7 +169,9 @@ def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
     ).rows
     if parts:
         missing = ", ".join(f"{task} ({samples:,} of {every:,} samples)" for task, samples, every in parts)
-        yield f"The run {run} answered only a part of {missing}; the official scorer takes every file to be complete."
+        yield (
+            f"The run {run} answered only a part of {missing}; the official scorer assumes that every file is complete."
+        )
 
 
 def record_metadata(options: Metadata) -> None:
@@ -184,7 +185,7 @@ def record_metadata(options: Metadata) -> None:
     if options.as_json:
         answer_json(json.dumps(metadata, ensure_ascii=False))
     else:
-        for line in [f"{key}={value}" for key, value in metadata.items()] or [f"Nothing is recorded about {run}."]:
+        for line in [f"{key}={value}" for key, value in metadata.items()] or [f"No facts are recorded about {run}."]:
             answer(line)
 
 

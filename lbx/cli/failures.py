@@ -20,7 +20,7 @@ from lbx.base.errors import InterruptedByUserError, LbxError
 from lbx.base.stored_values import stored_value_error
 
 _OUTPUT_OPTIONS = ("-o", "--output")
-_SAFE = "Whatever was committed before is safe."
+_SAFE = "Results committed earlier are safe."
 
 
 class TerminatedError(KeyboardInterrupt):
@@ -36,7 +36,7 @@ def stoppable(*, loads_model: bool) -> Iterator[None]:
     """
     signal.signal(signal.SIGTERM, _terminate)
     explaining = explained(_SAFE) if loads_model else nullcontext()
-    with saying(lambda: "What was not finished has left nothing half-written."), explaining:
+    with saying(lambda: "Unfinished work left no partial files."), explaining:
         yield
 
 
@@ -60,15 +60,15 @@ def as_lbx_error(error: Exception) -> LbxError:
     if isinstance(error, OSError):
         return _from_os_error(error)
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # an OSError since Python 3.13
-        return LbxError(f"The operating system refused: {error}.")
+        return LbxError(f"The operating system reported an error: {error}.")
     if isinstance(error, MemoryError):
         return LbxError(
-            "There is not enough memory for this; what was committed before is safe.",
-            fix="Give a smaller file, or more memory; `lbx doctor` says what binds.",
+            "There is not enough memory; results committed earlier are safe.",
+            fix="Use a smaller file, or more memory; `lbx doctor` shows the limit.",
         )
     return stored_value_error(error) or LbxError(
-        f"lbx met something it did not expect: {type(error).__name__}: {error}.",
-        fix="What was committed before is safe. Please report it with the traceback that --debug shows.",
+        f"lbx did not expect this error: {type(error).__name__}: {error}.",
+        fix="Results committed earlier are safe. Please report this error with the traceback that --debug shows.",
     )
 
 
@@ -77,8 +77,8 @@ def _from_os_error(error: OSError) -> LbxError:
     if error.errno == errno.ENOSPC:
         return LbxError(f"The disk is full{place}.", fix="Make room, then repeat the same command to continue.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return LbxError(f"No permission: {error.strerror}{place}.", fix="Choose a place that you may write to.")
-    return LbxError(f"The operating system refused: {error.strerror or error}{place}.")
+        return LbxError(f"No permission: {error.strerror}{place}.", fix="Choose a location that you can write to.")
+    return LbxError(f"The operating system reported an error: {error.strerror or error}{place}.")
 
 
 def with_other_output(words: Sequence[str]) -> str:

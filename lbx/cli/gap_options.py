@@ -12,22 +12,22 @@ from lbx.cli.options import AsJson
 Keys = Annotated[
     Path | None,
     typer.Option(
-        "--trust", metavar="KEYS", help="The bundler's public key, or a file of allowed signers as ssh-keygen reads it."
+        "--trust", metavar="KEYS", help="The bundler's public key, or a file of allowed signers in ssh-keygen's format."
     ),
 ]
 AllowUnsigned = Annotated[
-    bool, typer.Option("--allow-unsigned", help="Accept a bundle that is not signed, or not by a key of --trust.")
+    bool, typer.Option("--allow-unsigned", help="Accept a bundle that is unsigned, or not signed by a key of --trust.")
 ]
 RefuseUnsafe = Annotated[
     bool,
-    typer.Option("--refuse-unsafe", help="Refuse pickles and code even where the recipe allowed them."),
+    typer.Option("--refuse-unsafe", help="Refuse pickles and code even if the recipe allowed them."),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """What comes along, under which licence, and how large it is, is shown before the first download. A run that was
-    stopped goes on where it was when the same command is given again. Inside the gap, --request asks for more.
+    """Shows the sources, their licences and their sizes before the first download. Repeat the command to continue after
+    an interruption. Inside the gap, --request writes a request for more.
 
     Example: lbx bundle bundle/longbench.toml bundle/leval.toml -o out
 
@@ -39,24 +39,25 @@ class Bundle:
     recipes: Annotated[
         tuple[Path, ...],
         typer.Argument(
-            help="Recipes or model cards (TOML); several make one bundle. Or one request (.json) to answer.",
+            help="Recipes or model cards (TOML), combined into one bundle. Or one request (.json) to answer.",
             metavar="RECIPE...",
         ),
     ]
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the archive.")] = Path()
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="NAME", help="Name of the bundle; default: the recipes' names, joined."),
+        typer.Option("--name", metavar="NAME", help="Name of the bundle; default: the joined names of the recipes."),
     ] = None
     hub: Annotated[
-        str | None, typer.Option("--hub", metavar="URL", help="Address of a hub mirror instead of the public hub.")
+        str | None,
+        typer.Option("--hub", metavar="URL", help="Address of a hub mirror to use instead of the public hub."),
     ] = None
     mirror: Annotated[
         str | None,
         typer.Option(
             "--mirror",
             metavar="URL",
-            help="Address of a mirror that serves the paths of https sources, instead of their hosts.",
+            help="Address of a mirror that serves the paths of https sources, to use instead of their hosts.",
         ),
     ] = None
     work: Annotated[
@@ -67,19 +68,19 @@ class Bundle:
         typer.Option(
             "--base",
             metavar="BUNDLE",
-            help="Make a delta: what this bundle holds (its lbx/bundle.json, folder or archive) is left out.",
+            help="Make a delta that leaves out the files of this bundle (its lbx/bundle.json, folder or archive).",
         ),
     ] = None
     images: Annotated[
         tuple[Path, ...],
-        typer.Option("--include-image", metavar="FILE", help="A container image (OCI archive) that travels along."),
+        typer.Option("--include-image", metavar="FILE", help="A container image (OCI archive) to include."),
     ] = ()
     volume_size: Annotated[
         str | None,
         typer.Option(
             "--volume-size",
             metavar="SIZE",
-            help="Split the archive into volumes of 650M, 2GiB ...; default: 4294967295 bytes.",
+            help="Split the archive into volumes of this size, such as 650M or 2GiB; default: 4294967295 bytes.",
         ),
     ] = None
     sign: Annotated[
@@ -87,19 +88,21 @@ class Bundle:
         typer.Option(
             "--sign",
             metavar="KEY",
-            help="Sign with this SSH key, by ssh-keygen; name the .pub if ssh-agent holds the key.",
+            help="Sign with this SSH key, using ssh-keygen; give the .pub file if ssh-agent has the key.",
         ),
     ] = None
-    zstd: Annotated[bool, typer.Option("--zstd", help="Compress, for slow links; weights shrink little.")] = False
+    zstd: Annotated[
+        bool, typer.Option("--zstd", help="Compress the archive, for slow links; weights shrink little.")
+    ] = False
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show sources, licences and sizes, and download nothing.")
+        bool, typer.Option("--dry-run", help="Show sources, licences and sizes without downloading.")
     ] = False
     request: Annotated[
         Path | None,
         typer.Option(
             "--request",
             metavar="FILE",
-            help="Inside the gap: write a request (.json) for what is missing, and fetch nothing; outside, "
+            help="Inside the gap: write a request (.json) for missing sources without fetching them; outside, "
             "`lbx bundle FILE` answers it with a delta.",
         ),
     ] = None
@@ -133,13 +136,13 @@ class Unpack:
         Path, typer.Argument(help="NAME.tar, one of its volumes, or NAME.SHA256SUMS.", metavar="ARCHIVE")
     ]
     to: Annotated[
-        Path, typer.Option("--to", metavar="DIR", help="The new folder; it appears only when everything is in it.")
+        Path, typer.Option("--to", metavar="DIR", help="The new folder; it appears only when it is complete.")
     ]
     trust: Keys = None
     allow_unsigned: AllowUnsigned = False
     refuse_unsafe: RefuseUnsafe = False
     base: Annotated[
         Path | None,
-        typer.Option("--base", metavar="DIR", help="For a delta: the unpacked bundle that it was made against."),
+        typer.Option("--base", metavar="DIR", help="For a delta: the unpacked bundle that it is based on."),
     ] = None
     as_json: AsJson = False

@@ -35,7 +35,7 @@ def judge_answers(options: Judge) -> None:
     if options.save_spec is not None:
         spec.settled().write(options.save_spec)
         shards = as_command("lbx", "submit", "slurm", "--spec", options.save_spec, "--shards", "N", "-o", "DIR")
-        note(f"Nothing was asked. To ask it in shards: {shards}")
+        note(f"The judge was not run. To run it in shards: {shards}")
         return
     with saying(lambda: left_in(place)), RunBar() as bar:
         outcomes = run(spec, place, listener=bar, **how(options))
@@ -59,8 +59,9 @@ def _show_plan(spec: JudgeSpec, *, as_json: bool) -> None:
     unit = "characters" if outlook.in_characters else "tokens"
     show_outlook(outlook)
     answer(
-        f"{total.samples:,} verdicts. Prompts have {total.prompt_tokens:,} {unit}, of which {total.distinct_tokens:,} "
-        f"are distinct: each is shared by {total.shared_factor:.2f} prompts on average. Nothing was asked."
+        f"{total.samples:,} verdicts. Prompts have {total.prompt_tokens:,} {unit}, {total.distinct_tokens:,} "
+        f"of them distinct: each is shared by {total.shared_factor:.2f} prompts on average. The judge was not "
+        "run."
     )
 
 
@@ -73,8 +74,8 @@ def _note_texts_without_verdict(results: Path, judge_id: str) -> None:
         ).rows
     if count:
         shown = as_command("lbx", "show", results, "--run", judge_id)
-        texts = f"{count:,} of {counted(total, 'text')} {'holds' if count == 1 else 'hold'} no verdict"
-        note(f"{judge_id}: {texts}. To read them: {shown}")
+        texts = f"{count:,} of {counted(total, 'text')} {'contains' if count == 1 else 'contain'} no verdict"
+        note(f"{judge_id}: {texts}. Read them with: {shown}")
 
 
 def _calibration(results: Path, judge_id: str) -> Fitness:

@@ -36,13 +36,13 @@ _INSTRUCTIONS = (
 )  # fmt: skip
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
 _SHOW_A_GPU = (
-    "A container sees the GPU only when it is given: podman run --device nvidia.com/gpu=all, apptainer exec --nv. "
-    "On the machine itself, nvidia-smi says whether the driver works."
+    "A container sees the GPU only if you pass it: podman run --device nvidia.com/gpu=all, apptainer exec "
+    "--nv. On the machine itself, nvidia-smi shows whether the driver works."
 )
 
 
 def doctor(options: Doctor) -> None:
-    note("Loading the libraries that run models, and trying each: up to half a minute.")
+    note("Loading and trying the libraries that run models takes up to half a minute.")
     facts: dict[str, Any] = {
         "lbx": __version__,
         "python": platform.python_version(),
@@ -219,7 +219,7 @@ def _computed_in(torch: Any) -> dict[str, str]:
     """Describe how ``dtype = "auto"`` computes with each checkpoint format on this processor."""
     features = processor_features(torch)
     by = {dtype: multiplied_by(dtype, features) for dtype in MULTIPLIED_BY}
-    return {dtype: f"as it is ({name})" if name else "in float32" for dtype, name in by.items()}
+    return {dtype: f"unchanged ({name})" if name else "in float32" for dtype, name in by.items()}
 
 
 def _models() -> dict[str, str]:
@@ -246,17 +246,21 @@ def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, A
     if not _gpu_names(facts) and (gpu_build or Need.GPU in needs):
         add(Need.GPU in needs, "No GPU can be used.", _SHOW_A_GPU if gpu_build else "This build computes on CPUs only.")
     if Need.OFFLINE in needs and facts["network"]["interfaces"]:
-        add(True, "There is a network.", "Start the container with --network=none, or the command with: unshare -rn")
+        add(
+            True,
+            "This machine has network access.",
+            "Start the container with --network=none, or the command with: unshare -rn",
+        )
     if not facts["writable"]["temporary files"]["writable"]:
-        add(True, "Temporary files cannot be written anywhere.", "Mount a tmpfs on /tmp, or set TMPDIR.")
+        add(True, "Temporary files cannot be written to any folder.", "Mount a tmpfs on /tmp, or set TMPDIR.")
     limits = cpu_limits()
     cause = min(limits, key=lambda name: limits[name])
     if facts["cpu"]["usable"] < facts["cpu"]["cores"]:
         add(
             False,
-            f"Computation uses {facts['cpu']['usable']} of the {facts['cpu']['cores']} CPUs that can be seen: "
-            f"{cause} is {limits[cause]:g}.",
-            "Ask for more CPUs if you need them; more --threads than that would wait for one another.",
+            f"Computation uses {facts['cpu']['usable']} of the {facts['cpu']['cores']} visible CPUs: {cause} "
+            f"is {limits[cause]:g}.",
+            "Request more CPUs if you need them; more --threads would only wait for one another.",
         )
     return problems
 

@@ -47,13 +47,13 @@ def options(
 _SUBMIT = {
     "slurm": Row(
         "Cluster",
-        "Submit a run as a Slurm array of shards, and a job behind it that merges them.",
+        "Submit a run as a Slurm job array of shards, with a dependent job that merges them.",
         "cli.cluster_options:SubmitSlurm",
         "cli.cluster:submit_to_slurm",
     ),
     "kubernetes": Row(
         "Cluster",
-        "Write a run as a Kubernetes Indexed Job. lbx does not submit it: kubectl does.",
+        "Write a run as a Kubernetes Indexed Job. Submit it with kubectl; lbx does not.",
         "cli.cluster_options:SubmitKubernetes",
         "cli.cluster:write_for_kubernetes",
     ),
@@ -61,39 +61,40 @@ _SUBMIT = {
 COMMANDS = {
     "doctor": Row(
         "Measure",
-        "Show what this machine can do: CPU code in use, GPU, memory and its limits, backends, whether it is offline.",
+        "Show the capabilities of this machine: CPU code in use, GPU, memory and its limits, backends, "
+        "whether it is offline.",
         "cli.measure_options:Doctor",
         "cli.machine:doctor",
     ),
     "tasks": Row(
         "Measure",
-        "List the benchmarks and tasks to run: what a bundle holds, or what lbx knows.",
+        "List the benchmarks and tasks of a bundle, or all that lbx supports.",
         "cli.measure_options:Tasks",
         "cli.running:show_tasks",
     ),
     "models": Row(
         "Measure",
-        "List what --model can name: cards and weights in models/ and in this folder, and weights in the bundle.",
+        "List the models for --model: cards and weights in models/ and this folder, and weights in the bundle.",
         "cli.measure_options:Models",
         "cli.models:show_models",
     ),
     "prompts": Row(
         "Measure",
-        "Show the prompts that a run would send: text, cut, tokens, budgets, stop rules, sampling.",
+        "Show the prompts that a run would send: text, truncation, tokens, budgets, stop rules, sampling.",
         "cli.measure_options:Prompts",
         "cli.showing:show_prompts",
         loads_model=True,
     ),
     "plan": Row(
         "Measure",
-        "Count what a run would read and take: tokens, shared prefixes, truncation, memory, time.",
+        "Estimate the size and duration of a run: tokens, shared prefixes, truncation, memory, time.",
         "cli.measure_options:Plan",
         "cli.running:show_plan",
         loads_model=True,
     ),
     "run": Row(
         "Measure",
-        "Ask a model every sample and write answers and scores to one file. The same command again continues.",
+        "Run every sample through a model and write answers and scores to one file. Repeat the command to continue.",
         "cli.measure_options:Run",
         "cli.running:ask",
         loads_model=True,
@@ -113,15 +114,16 @@ COMMANDS = {
     ),
     "show": Row(
         "Read",
-        "Show a stored answer: question, references, reasoning, output, scores, what may have spoilt it, its prompt.",
+        "Show a stored answer: question, references, reasoning, output, scores, marks of possible problems, "
+        "its prompt.",
         "cli.read_options:Show",
         "cli.showing:show_answers",
         loads_model=True,
     ),
     "browse": Row(
         "Read",
-        "Browse stored answers: question, document with a search, reasoning, answer, scores, what judges and "
-        "people said.",
+        "Browse stored answers: question, searchable document, reasoning, answer, scores, opinions of judges "
+        "and raters.",
         "cli.read_options:Browse",
         "cli.showing:browse",
         loads_model=True,
@@ -134,81 +136,81 @@ COMMANDS = {
     ),
     "judge": Row(
         "Judges and people",
-        "Have a model judge stored answers: which of two is better, or how good one is. The same command "
-        "again continues.",
+        "Have a model rate or compare stored answers. Repeat the command to continue.",
         "cli.people_options:Judge",
         "cli.judging:judge_answers",
         loads_model=True,
     ),
     "rate": Row(
         "Judges and people",
-        "Have people rate stored answers, blind, on a page of this machine; one secret link a rater.",
+        "People rate stored answers, blind, on a local page, each with a secret link.",
         "cli.people_options:Rate",
         "cli.people:rate",
     ),
     "annotate": Row(
         "Judges and people",
-        "Browse, search and edit a dataset of questions on documents: what is not edited keeps its bytes.",
+        "Browse, search and edit a dataset of questions on documents; unedited text keeps its bytes.",
         "cli.people_options:Annotate",
         "cli.people:annotate",
     ),
     "import": Row(
         "Exchange",
-        "Read an official script's predictions into a results file and score them; or judgements, or people's ratings.",
+        "Import an official script's predictions into a results file and score them, or import judgements or "
+        "people's ratings.",
         "cli.exchange_options:Import",
         "cli.exchanging:import_files",
     ),
     "export": Row(
         "Exchange",
-        "Write runs' answers in the official script's format, for its own scorer to read, or what that would write.",
+        "Export runs' answers in the official script's format for its own scorer, or write that scorer's result files.",
         "cli.exchange_options:Export",
         "cli.exchanging:export_files",
     ),
     "score": Row(
         "Exchange",
-        "Score stored outputs again with this lbx's metrics; older metric versions stay beside the new one.",
+        "Score stored outputs again with the metrics of this lbx; scores of older metric versions are kept.",
         "cli.exchange_options:Score",
         "cli.exchanging:score_outputs",
         loads_model=True,
     ),
     "merge": Row(
         "Exchange",
-        "Join results files: parts of one run become that run again, other runs stand side by side.",
+        "Merge results files: shards of one run become that run again, and other runs stay separate.",
         "cli.exchange_options:Merge",
         "cli.cluster:merge_files",
     ),
     "metadata": Row(
         "Exchange",
-        "Record what a run's settings do not say about it, for exported result files, or show what is recorded.",
+        "Record facts about a run that its settings lack, for exported result files, or show the recorded facts.",
         "cli.exchange_options:Metadata",
         "cli.exchanging:record_metadata",
     ),
     "bundle": Row(
         "Across the gap",
-        "Fetch everything the recipes name, check it, and write one archive. Needs a network (or your mirrors).",
+        "Fetch everything that the recipes name, check it, and write one archive. Needs a network, or your mirrors.",
         "cli.gap_options:Bundle",
         "cli.bundling:make_bundle",
     ),
     "verify": Row(
         "Across the gap",
-        "Check an archive without unpacking it: who signed it, every volume, then every file against the manifest.",
+        "Check an archive without unpacking it: the signer, every volume, then every file against the manifest.",
         "cli.gap_options:Verify",
         "cli.bundling:verify",
     ),
     "unpack": Row(
         "Across the gap",
-        "Verify an archive and unpack it, all or nothing.",
+        "Verify an archive and unpack it, completely or not at all.",
         "cli.gap_options:Unpack",
         "cli.bundling:unpack",
     ),
     "submit": Row(
         "Cluster",
-        "Run on many machines: plan shards of equal cost, and give them to Slurm or Kubernetes.",
+        "Run on many machines: plan shards of equal cost, and submit them to Slurm or write them for Kubernetes.",
         parts=_SUBMIT,
     ),
     "status": Row(
         "Cluster",
-        "Show how far each shard of a submitted run is. Runs are not disturbed: only copies are opened.",
+        "Show the progress of each shard of a submitted run. Opens only copies, so runs are not disturbed.",
         "cli.cluster_options:Status",
         "cli.cluster:show_status",
     ),

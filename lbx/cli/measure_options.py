@@ -24,13 +24,13 @@ class Need(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Doctor:
-    """What `lbx models` lists here stands at the end, with the format that a folder stores its weights in.
+    """Lists the models of `lbx models` at the end, with the format of each folder's weights.
 
-    Every CPU variant of llama.cpp that could run here is tried: whether it multiplies correctly, and how many tokens a
-    second one thread of it multiplies with a billion weights in Q4_K.
+    Tests every CPU variant of llama.cpp that can run here: checks its products, and measures the tokens per second that
+    one of its threads multiplies with a billion weights in Q4_K.
 
-    Serves as a container's health check: fails (exit code 1) when no backend can run, when there is nowhere to write
-    temporary files, or when something named by --need is missing. What is wrong, and how to fix it, comes last.
+    Serves as a container's health check: fails (exit code 1) if no backend can run, if temporary files cannot be
+    written, or if something given with --need is missing. Problems and their fixes come last.
 
     Example: lbx doctor --need gpu --need offline
     """
@@ -41,26 +41,26 @@ class Doctor:
         typer.Option(
             "--need",
             metavar="NAME",
-            help="Fail if it is missing: llamacpp, hf, gpu or offline (no network). Can be repeated.",
+            help="Fail if this is missing: llamacpp, hf, gpu or offline (no network). Can be repeated.",
         ),
     ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tasks:
-    """Without a bundle: the benchmarks that lbx knows, and the recipe that brings each.
+    """Without a bundle, lists the benchmarks that lbx supports, and the recipe for each.
 
     Example: lbx tasks --bundle demo
     """
 
-    bundle: Annotated[Path | None, bundle_option("List what this bundle holds.")] = None
+    bundle: Annotated[Path | None, bundle_option("List the tasks of this bundle.")] = None
     as_json: AsJson = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Models:
-    """Embedding models are for --embedding and --retriever. Nothing is loaded: context windows are what card or files
-    say.
+    """Embedding models are for --embedding and --retriever. No model is loaded: context windows come from card or
+    files.
 
     Example: lbx models --bundle demo
     """
@@ -68,7 +68,7 @@ class Models:
     bundle: Annotated[
         Path | None,
         bundle_option(
-            "List what it holds and the cards beside it, not those of this folder; ./models is listed always."
+            "List the weights of this bundle and the cards next to it, not this folder's; ./models is always listed."
         ),
     ] = None
     as_json: AsJson = False
@@ -76,7 +76,7 @@ class Models:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(OfRun):
-    """Nothing is run but a calibration of a few seconds, and none where a results file (-o) tells of earlier sessions.
+    """Only calibrates for a few seconds, or not at all if a results file (-o) has earlier sessions.
 
     Example: lbx plan --bundle demo --model demo-hf --tasks needle
     """
@@ -87,15 +87,15 @@ class Plan(OfRun):
     ] = None
     calibrate: Annotated[
         bool,
-        typer.Option("--calibrate/--no-calibrate", help="Compute for a few seconds to estimate how long a run takes."),
+        typer.Option("--calibrate/--no-calibrate", help="Compute for a few seconds to estimate the duration of a run."),
     ] = True
     against: Annotated[
         tuple[str, ...],
         typer.Option(
             "--against",
             metavar="MODEL",
-            help="Plan the same with this model, too, and say which is faster here: the GGUF of a folder, or the "
-            "folder of a GGUF. Transformers on a CPU is measured in float32 and bfloat16, unless its card names one. "
+            help="Plan this model, too, and show which one is faster here: the GGUF of a folder, or the folder of "
+            "a GGUF. Transformers on a CPU is measured in float32 and bfloat16, unless the card sets one. "
             "Can be repeated.",
         ),
     ] = ()
@@ -104,23 +104,23 @@ class Plan(OfRun):
 
 @dataclass(frozen=True, kw_only=True)
 class Prompts(OfRun):
-    """Without -o or a choice of samples (--ids, --limit, ...) the first one of each task is shown. The model is loaded
-    for its tokenizer and asked nothing.
+    """Without -o or a choice of samples (--ids, --limit, ...), shows the first one of each task. Loads the model only
+    for its tokenizer, and generates no answers.
 
     Example: lbx prompts --bundle demo --model demo-hf --tasks needle --limit 2
     """
 
-    full: Annotated[bool, typer.Option("--full", help="Show texts whole; default: their ends.")] = False
+    full: Annotated[bool, typer.Option("--full", help="Show whole texts; default: their beginning and end.")] = False
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write them as JSON lines, with token ids."),
+        typer.Option("--output", "-o", metavar="FILE", help="Write the prompts as JSON lines, with token ids."),
     ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run(AskingHere, OfRun):
-    """Never touches the network, but for the one address of a card with backend = "endpoint". Exit code 3 means done,
-    but some samples failed.
+    """Never uses the network, except the one address of a card with backend = "endpoint". Exit code 3: done, but some
+    samples failed.
 
     Example: lbx run --bundle demo --model demo-hf --tasks needle -o results.duckdb
     """
@@ -132,7 +132,7 @@ class Run(AskingHere, OfRun):
             "--shards",
             metavar="FILE",
             rich_help_panel="One shard of many",
-            help="The shard plan that `lbx submit` wrote; needs --shard.",
+            help="The shard plan written by `lbx submit`; needs --shard.",
         ),
     ] = None
     shard: Annotated[
@@ -150,7 +150,7 @@ class Run(AskingHere, OfRun):
 
 @dataclass(frozen=True, kw_only=True)
 class Parity:
-    """One after the other in memory. Says whether two formats of one model agree, and what a quantisation costs.
+    """Loads one model after the other. Shows whether two formats of one model agree, and the cost of a quantisation.
 
     Example: lbx parity models/my-model.toml my-model-q4_k_m.gguf --bundle demo --tasks needle
     """
@@ -159,9 +159,10 @@ class Parity:
 
     first: Annotated[str, typer.Argument(metavar="MODEL_A", help="A model card, a .gguf file, or a model folder.")]
     second: Annotated[str, typer.Argument(metavar="MODEL_B", help="The model to compare it with.")]
-    bundle: Annotated[Path | None, bundle_option("Where prompts come from; default: built-in ones.")] = None
+    bundle: Annotated[Path | None, bundle_option("Bundle with the prompts; default: built-in prompts.")] = None
     task_names: Annotated[
-        tuple[str, ...], typer.Option("--tasks", "-t", metavar="NAMES", help="Which of the bundle's tasks.")
+        tuple[str, ...],
+        typer.Option("--tasks", "-t", metavar="NAMES", help="Tasks of the bundle that provide the prompts."),
     ] = ()
     limit: Annotated[
         int | None,
@@ -189,7 +190,8 @@ class Parity:
             "--fail-above",
             metavar="X",
             min=0,
-            help="Exit with 1 if any logit differs by more than X, token ids differ, or either cannot be compared.",
+            help="Exit with code 1 if any logit differs by more than X, token ids differ, or either cannot be "
+            "compared.",
         ),
     ] = None
     as_json: AsJson = False

@@ -1,4 +1,4 @@
-"""``lbx models``, apart from ``lbx doctor``: it loads neither benchmarks nor NumPy, and starts in half of the time."""
+"""``lbx models``, separate from ``lbx doctor``: it loads neither benchmarks nor NumPy, and starts in half the time."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ def show_models(options: Models) -> None:
         answer_json(json.dumps([one.to_json() for one in models], ensure_ascii=False, indent=2))
         return
     if not models:
-        note(
-            "There is no model here: neither a card nor weights in models/, in this folder, or in a bundle (--bundle)."
-        )
+        note("No models found: models/, this folder and the bundle (--bundle) contain neither a card nor weights.")
         return
     columns = ["model", "backend", "context window", "size", "weights"]
     show_table("", plain_columns(Table(columns, [_row(one) for one in models])))
@@ -30,7 +28,7 @@ def show_models(options: Models) -> None:
         if one.problem and not one.needs_bundle:
             note(f"{one.name}: {one.problem}")
     if waiting := [one.name for one in models if one.needs_bundle]:
-        note(f"Their weights come from a bundle, and none is given (--bundle DIR): {', '.join(waiting)}.")
+        note(f"Pass --bundle DIR: these models need weights from a bundle: {', '.join(waiting)}.")
 
 
 def _row(one: ListedModel) -> tuple[str, ...]:

@@ -48,16 +48,14 @@ def bundle_option(text: str, *, variable: bool = True) -> Any:
 
 def format_option(formats: type[StrEnum]) -> Any:
     """Build the option --format of a command that prints tables."""
-    return typer.Option("--format", "-f", metavar="FORMAT", help=f"How to print: {', '.join(formats)}.")
+    return typer.Option("--format", "-f", metavar="FORMAT", help=f"Output format: {', '.join(formats)}.")
 
 
 AsJson = Annotated[bool, _output("--json", help="Print the answer as JSON.")]
-ResultsOutput = Annotated[
-    Path, _output("--output", "-o", metavar="FILE", help="The results file; created where there is none.")
-]
+ResultsOutput = Annotated[Path, _output("--output", "-o", metavar="FILE", help="The results file; created if missing.")]
 # For commands that read a results file.
-A_RUN = "its name, how that begins, or its model's"
-Results = Annotated[Path, typer.Argument(help="The results file that `lbx run` wrote.", metavar="RESULTS")]
+A_RUN = "its name, a prefix of it, or its model's name"
+Results = Annotated[Path, typer.Argument(help="The results file written by `lbx run`.", metavar="RESULTS")]
 OnlyRuns = Annotated[
     tuple[str, ...],
     typer.Option(
@@ -78,18 +76,20 @@ OnlyTasks = Annotated[
     ),
 ]
 OutputFile = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")]
-Workers = Annotated[int, typer.Option("--workers", metavar="N", min=0, help="Processes; 0 means one for each CPU.")]
+Workers = Annotated[
+    int, typer.Option("--workers", metavar="N", min=0, help="Number of processes; 0 means one per CPU.")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asking:
-    """Of commands that ask a model, here or in shards."""
+    """Options of commands that run a model, here or in shards."""
 
     retry_failed: Annotated[
-        bool, _which("--retry-failed", help="Ask samples again that failed in an earlier session.")
+        bool, _which("--retry-failed", help="Repeat samples that failed in an earlier session.")
     ] = False
     retry_empty: Annotated[
-        bool, _which("--retry-empty", help="Ask samples again whose answer was empty in an earlier session.")
+        bool, _which("--retry-empty", help="Repeat samples with an empty answer in an earlier session.")
     ] = False
     plan: Annotated[
         bool, _how("--plan/--no-plan", help="Count tokens and estimate the time before the first sample.")
@@ -106,19 +106,19 @@ class Asking:
 
 @dataclass(frozen=True, kw_only=True)
 class AskingHere(Asking):
-    """Of commands that ask a model in this process."""
+    """Options of commands that run a model in this process."""
 
     log: Annotated[
         Path | None,
-        _output("--log", metavar="FILE", help="Write a progress line every minute here; default: RESULTS.log."),
+        _output("--log", metavar="FILE", help="Write a progress line to this file every minute; default: RESULTS.log."),
     ] = None
     scratch: Annotated[
         Path | None,
         _shard(
             "--scratch",
             metavar="DIR",
-            help="A folder on this machine's own disk: write there, and copy to the results file at intervals and at "
-            "the end, however the run ends.",
+            help="A folder on this machine's own disk: write there, and copy to the results file at intervals and "
+            "when the run ends for any reason.",
         ),
     ] = None
     copy_every: Annotated[
@@ -134,19 +134,20 @@ class AskingHere(Asking):
 
 @dataclass(frozen=True, kw_only=True)
 class Pages:
-    """Of commands that serve a page."""
+    """Options of commands that serve a page."""
 
     host: Annotated[
-        str, _web("--host", metavar="ADDRESS", help="Where to listen; other machines only with --others-may-reach-it.")
+        str,
+        _web(
+            "--host",
+            metavar="ADDRESS",
+            help="Address to listen on; an address that other machines can reach needs --others-may-reach-it.",
+        ),
     ] = "127.0.0.1"
-    port: Annotated[int, _web("--port", metavar="N", min=0, max=65535, help="The port; 0 takes any that is free.")] = (
-        8765
-    )
+    port: Annotated[int, _web("--port", metavar="N", min=0, max=65535, help="The port; 0 takes any free port.")] = 8765
     uds: Annotated[
         Path | None,
-        _web(
-            "--uds", metavar="FILE", help="Listen at a Unix socket instead: the way into a container without network."
-        ),
+        _web("--uds", metavar="FILE", help="Listen on a Unix socket instead, to reach a container without network."),
     ] = None
     others: Annotated[
         bool, _web("--others-may-reach-it", help="Allow a --host that other machines can reach, unencrypted.")

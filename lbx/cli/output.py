@@ -109,7 +109,9 @@ def parquet_file(output: Path | None) -> Path:
         UsageError: No path is given, or it is a link, or it exists and is not a regular file.
     """
     if output is None or not is_plain(output):
-        raise UsageError("Parquet is not for terminals and pipes.", fix="Say where to write it: -o FILE.parquet.")
+        raise UsageError(
+            "Parquet cannot be printed to a terminal or a pipe.", fix="Pass the file to write: -o FILE.parquet."
+        )
     return output
 
 
@@ -133,7 +135,7 @@ def notes(texts: Sequence[str]) -> None:
     for text in texts[:_NOTES]:
         note(text)
     if len(texts) > _NOTES:
-        note(f"... and {len(texts) - _NOTES:,} more rows like these (--json names all)")
+        note(f"... and {len(texts) - _NOTES:,} more rows like these (--json lists all)")
 
 
 class Notes(logging.Handler):

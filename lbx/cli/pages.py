@@ -55,9 +55,9 @@ def open_site(routes: Sequence[BaseRoute], people: Sequence[str], options: Pages
 
 def _print_how_to_reach(place: Place) -> None:
     if place.uds:
-        note(f"It listens at {place.uds}. On a machine with a browser, first: {place.tunnel}")
+        note(f"The page listens at {place.uds}. On a machine with a browser, first run: {place.tunnel}")
     elif place.others:
-        note("Other machines can reach it, and nothing is encrypted on the way.")
+        note("Other machines can reach the page, and the connection is not encrypted.")
     else:
-        note(f"In a browser of another machine, behind: {place.tunnel}")
-    note("Whoever opens a link works under its name. Ctrl-C closes the page.")
+        note(f"To open the links in another machine's browser, first run there: {place.tunnel}")
+    note("Anyone with a link works under its name. Press Ctrl-C to close the page.")

@@ -37,7 +37,7 @@ _SOURCES = {
     "human": "questions that L-Eval marks for people",
     "llm": "questions that L-Eval marks for a judge",
     "both": "questions that L-Eval marks for people and for a judge",
-    "open": "questions that are answered in words",
+    "open": "questions with free-text answers",
 }
 
 
@@ -49,20 +49,22 @@ def rate(options: Rate) -> None:
         return
     if options.journals:
         raise UsageError(
-            "--journal is for --collect.", command=as_command("lbx", "rate", results, "--collect", "--journal", "FILE")
+            "--journal needs --collect.", command=as_command("lbx", "rate", results, "--collect", "--journal", "FILE")
         )
     if options.scale and options.kind is RatingKind.PAIR:
-        raise UsageError("--scale is for --kind score: of two answers the better one is chosen.", fix="Leave it out.")
+        raise UsageError(
+            "--scale needs --kind score; for pairs, raters choose the better of two answers.", fix="Leave it out."
+        )
     _open_pages(options, of_web("web.rating:RatingPages"), of_web("web:Documents"))
 
 
 def _collect(results: Path, journals: Sequence[Path]) -> None:
     collected = collect(results, journals)
     if collected.torn:
-        note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {collected.torn}.")
+        note(f"A partial line, left when lbx was killed and never shown as saved, is now in {collected.torn}.")
     for path, raters in collected.lines_of_raters.items():
         who = ", ".join(f"{rater} ({lines:,})" for rater, lines in sorted(raters.items()))
-        note(f"{path} speaks for {who or 'nobody'}; nothing shows that these people wrote it.")
+        note(f"{path} contains ratings of {who or 'no raters'}; lbx cannot verify who wrote them.")
     note(f"Moved into {results}: {_moved(collected.ratings)}.")
 
 
@@ -105,40 +107,37 @@ def describe_session(session: RatingSession, equal: int, documents: Mapping[str,
     questions = counted(len(chosen.items), "question")
     note(f"{chosen.set_id}: {questions} ({chosen.source}), answers of {', '.join(chosen.runs)}.")
     if chosen.source in _SOURCES:
-        note(f"Only {_SOURCES[chosen.source]}; --questions all takes all of them.")
+        note(f"Only {_SOURCES[chosen.source]}; pass --questions all for all questions.")
     if len(session.raters) > 1:
         _describe_shares(session)
     if equal:
-        note(f"{counted(equal, 'pair is', 'pairs are')} left out: both answers are equal.")
+        note(f"{counted(equal, 'pair is', 'pairs are')} left out because both answers are equal.")
     if documents is None:
-        note("Without --bundle there are no documents to see.")
+        note("Without --bundle, the page shows no documents.")
     elif lacking := sum(item.document_key not in documents for item in chosen.items):
         note(f"The bundle lacks the documents of {counted(lacking, 'question')}.")
     if without_text := sum(not (item.task_text or item.question).strip() for item in chosen.items):
-        where = (
-            "--bundle shows the prompts that say what is asked"
-            if documents is None
-            else "the bundle lacks their prompts"
-        )
-        note(f"{counted(without_text, 'question has', 'questions have')} no text of their own: {where}.")
+        where = "pass --bundle to show their prompts" if documents is None else "the bundle lacks their prompts"
+        note(f"{counted(without_text, 'question has', 'questions have')} no text: {where}.")
     if session.torn:
-        note(f"A line that was cut off when lbx was killed, and never shown as saved, is now in {session.torn}.")
+        note(f"A partial line, left when lbx was killed and never shown as saved, is now in {session.torn}.")
     if done := sum(session.progress(rater).done for rater in session.raters):
-        note(f"{done:,} are already rated; this continues.")
+        note(f"{done:,} are already rated; this session continues with the others.")
 
 
 def _describe_shares(session: RatingSession) -> None:
     items, each = session.set.items, session.set.raters_per_item
     for_all = sum(item.for_all for item in items)
-    shared = f"{for_all:,} of them go to all raters, each of the others to {each}."
-    note(shared if for_all else f"Each question goes to {each} of the {len(session.raters)} raters.")
+    shared = f"All raters get {for_all:,} of them; each of the others has {each} of the raters."
+    note(shared if for_all else f"Each question is assigned to {each} of the {len(session.raters)} raters.")
     if not for_all and each == 1:
         note(
-            "No two raters get the same question: no agreement can be computed. Raise --agreement or --raters-per-item."
+            "No two raters get the same question, so agreement cannot be computed. Raise --agreement or "
+            "--raters-per-item."
         )
     for rater in session.raters:
         if not session.queue(rater):
-            note(f"{rater} has nothing to rate and gets no link: there are fewer documents than raters.")
+            note(f"{rater} gets no questions and no link because there are fewer documents than raters.")
 
 
 def _move_at_end(results: Path, journal: Journal) -> None:
@@ -146,21 +145,24 @@ def _move_at_end(results: Path, journal: Journal) -> None:
     try:
         moved = move_journal(results, journal)
     except StoreError as error:
-        note(f"Every rating is safe in {journal.path}, but not yet in the results file: {error.cause}")
-        note(f"Move them later: {as_command('lbx', 'rate', results, '--collect')}")
+        note(f"All ratings are safe in {journal.path}, but not yet in the results file: {error.cause}")
+        note(f"Move them later with: {as_command('lbx', 'rate', results, '--collect')}")
     else:
-        note(f"Moved into {results}: {_moved(moved)}." if moved else "Nothing new was rated.")
+        note(f"Moved into {results}: {_moved(moved)}." if moved else "There are no new ratings.")
 
 
 def _rater_names(names: Sequence[str], raters: int | None) -> list[str]:
     if names and raters is not None and raters != len(names):
-        raise UsageError(f"--raters says {raters}, but {len(names)} are named.", fix="Give one of the two.")
+        raise UsageError(f"--raters is {raters}, but --rater names {len(names)}.", fix="Give one of the two.")
     people = list(names) or [f"rater-{number}" for number in range(1, (raters or 1) + 1)]
     for name in people:
         if not name.strip() or one_line(name) != name or len(name) > 80:
-            raise UsageError(f"{name!r} is not a name for a rater.", fix="Use letters and digits, say.")
+            raise UsageError(
+                f"{name!r} is not a valid rater name.",
+                fix="Use one line of at most 80 characters, such as letters and digits.",
+            )
     if len({*people}) < len(people):
-        raise UsageError("Two raters have one name.", fix="Give each --rater a name of its own.")
+        raise UsageError("Two raters have the same name.", fix="Give each --rater a different name.")
     return people
 
 
@@ -169,7 +171,8 @@ def _parse_scale(scale: str) -> tuple[int, int]:
     low, high = (int(match[1]), int(match[2])) if match else (0, 0)
     if not low < high <= low + _MAX_STEPS:
         raise UsageError(
-            f"{scale!r} is not a scale.", fix=f"Two whole numbers, at most {_MAX_STEPS} apart: --scale 1-5."
+            f"{scale!r} is not a scale.",
+            fix=f"Pass two whole numbers that differ by at most {_MAX_STEPS}, such as --scale 1-5.",
         )
     return low, high
 
@@ -177,9 +180,9 @@ def _parse_scale(scale: str) -> tuple[int, int]:
 def annotate(options: Annotate) -> None:
     file, output = options.file, options.output
     if options.read_only and (output or options.take or options.official or options.write):
-        raise UsageError("--read-only writes nothing: it does not go with -o, --take, --official, --write.")
+        raise UsageError("--read-only writes no files and cannot be combined with -o, --take, --official or --write.")
     if file.is_dir():
-        raise UsageError(f"{file} is a folder.", fix="Give a file with a JSON object a line, as L-Eval's are.")
+        raise UsageError(f"{file} is a folder.", fix="Give a file with one JSON object per line, like L-Eval's.")
     out = None if options.read_only else output or file.with_name(f"{file.stem}.annotated{file.suffix}")
     pages_of: type[AnnotationPages] | None = None if options.write else of_web("web.annotating:AnnotationPages")
     with Dataset(file, out) as dataset:
@@ -197,6 +200,6 @@ def _write(dataset: Dataset, official: Path | None, new_pairs: int) -> None:
     if official is not None:
         pieces = {name: [text] for name, text in official_files(dataset, new_pairs).items()}
         written = write_files(official, pieces, whose=str(dataset.path), force=True)
-        answer(f"{counted(len(written), 'file')} as L-Eval's own tool writes them, in {official}")
+        answer(f"{counted(len(written), 'file')} in the format of L-Eval's own tool, in {official}")
         for text in lost(dataset):
             note(text)

@@ -28,8 +28,8 @@ class Questions(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Judge(AskingHere):
-    """Judges by L-Eval's rubric, which the bundle brings, or by one of your own. Calibrate a judge before you believe
-    it: `--calibrate` compares it with GPT-4.
+    """Judges with L-Eval's rubric from the bundle, or with your own. Calibrate a judge before you trust it:
+    `--calibrate` compares it with GPT-4.
 
     Example: lbx judge results.duckdb --bundle long --judge my-judge.toml --run RUN --against turbo-16k-0613
     """
@@ -60,7 +60,7 @@ class Judge(AskingHere):
         typer.Option(
             "--dry-run",
             rich_help_panel="What to ask",
-            help="Ask nothing; count verdicts and tokens.",
+            help="Only count verdicts and tokens.",
         ),
     ] = False
     output: Annotated[
@@ -70,7 +70,7 @@ class Judge(AskingHere):
             "-o",
             metavar="FILE",
             rich_help_panel="Output",
-            help="Where judgements go; default: the results file itself.",
+            help="Where to write judgements; default: the results file itself.",
         ),
     ] = None
     save_spec: Annotated[
@@ -79,7 +79,7 @@ class Judge(AskingHere):
             "--save-spec",
             metavar="FILE",
             rich_help_panel="Output",
-            help="Ask nothing; write the judge's work for `lbx submit --spec FILE`.",
+            help="Write the judge's work for `lbx submit --spec FILE` without running the judge.",
         ),
     ] = None
     as_json: AsJson = False
@@ -87,8 +87,8 @@ class Judge(AskingHere):
 
 @dataclass(frozen=True, kw_only=True)
 class Rate(Pages):
-    """Every key is saved at once in RESULTS.ratings.jsonl. Ctrl-C ends it and moves the ratings into the results file.
-    The same command again continues.
+    """Saves every rating immediately in RESULTS.ratings.jsonl. Ctrl-C moves the ratings into the results file and
+    stops. Repeat the command to continue.
 
     Example: lbx rate results.duckdb --bundle long --run A --run B --rater ann --rater bob
     """
@@ -108,42 +108,44 @@ class Rate(Pages):
     results: Results
     bundle: Annotated[
         Path | None,
-        bundle_option("Where documents are; without it there are none to see."),
+        bundle_option("The bundle with the documents; without it, the page shows none."),
     ] = None
     runs: Annotated[
         tuple[str, ...],
         typer.Option(
             "--run",
             metavar="RUN",
-            help=f"Whose answers: {A_RUN}. Can be repeated; default: all runs of the file.",
+            help=f"Run with the answers: {A_RUN}. Can be repeated; default: all runs of the file.",
             autocompletion=completed_by("runs"),
         ),
     ] = ()
     kind: Annotated[
         RatingKind,
-        typer.Option("--kind", metavar="KIND", help="score: each answer on a scale; pair: the better one of each two."),
+        typer.Option(
+            "--kind", metavar="KIND", help="score: rate each answer on a scale; pair: choose the better of two answers."
+        ),
     ] = RatingKind.SCORE
     questions: Annotated[
         Questions | None,
         typer.Option(
             "--questions",
             metavar="WHICH",
-            help="L-Eval's for people (human), for a judge (llm) or both; open: all that are answered in words; all. "
+            help="L-Eval's for people (human), for a judge (llm) or both; open: all with free-text answers; all. "
             "Default: the first of human, open, all that has any.",
         ),
     ] = None
     tasks: OnlyTasks = ()
     items: Annotated[
-        int | None, typer.Option("--items", "-n", metavar="N", min=1, help="The first N questions, of all tasks.")
+        int | None, typer.Option("--items", "-n", metavar="N", min=1, help="Only the first N questions over all tasks.")
     ] = None
     raters: Annotated[
-        int | None, typer.Option("--raters", metavar="N", min=1, help="So many raters: rater-1, rater-2 ...")
+        int | None, typer.Option("--raters", metavar="N", min=1, help="Number of raters, named rater-1, rater-2 ...")
     ] = None
     names: Annotated[
-        tuple[str, ...], typer.Option("--rater", metavar="NAME", help="A rater by name. Can be repeated.")
+        tuple[str, ...], typer.Option("--rater", metavar="NAME", help="Name of a rater. Can be repeated.")
     ] = ()
     raters_per_item: Annotated[
-        int, typer.Option("--raters-per-item", metavar="N", min=1, help="How many raters get each question.")
+        int, typer.Option("--raters-per-item", metavar="N", min=1, help="Number of raters for each question.")
     ] = 1
     agreement: Annotated[
         float,
@@ -151,27 +153,34 @@ class Rate(Pages):
     ] = 0.2
     scale: Annotated[
         str | None,
-        typer.Option("--scale", metavar="LOW-HIGH", help="Of scores: whole numbers, the best last; default: 1-5."),
+        typer.Option(
+            "--scale", metavar="LOW-HIGH", help="Range of scores: two whole numbers, the best last; default: 1-5."
+        ),
     ] = None
     reference_open: Annotated[
-        bool, typer.Option("--reference-open", help="Show references at once; default: on a key.")
+        bool, typer.Option("--reference-open", help="Show references immediately; default: after a key press.")
     ] = False
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", help="Seed for the order of answers and who rates what.")
+        int,
+        typer.Option(
+            "--seed", metavar="N", help="Seed for the order of answers and the assignment of questions to raters."
+        ),
     ] = 0
     collect: Annotated[
-        bool, typer.Option("--collect", help="Only move ratings from the journal into the results file, and stop.")
+        bool, typer.Option("--collect", help="Only move ratings from the journal into the results file, then stop.")
     ] = False
     journals: Annotated[
         tuple[Path, ...],
-        typer.Option("--journal", metavar="FILE", help="With --collect: another machine's journal, too. Repeated."),
+        typer.Option(
+            "--journal", metavar="FILE", help="With --collect: also read another machine's journal. Can be repeated."
+        ),
     ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Annotate(Pages):
-    """Every edit is saved at once in OUT.edits.jsonl, and can be undone; the same command again goes on. OUT is written
-    when you ask for it, and at the end (Ctrl-C).
+    """Every edit is saved immediately in OUT.edits.jsonl, and can be undone. OUT is written on request, and at the end
+    (Ctrl-C). Repeat the command to continue.
 
     Example: lbx annotate LEval-data/summary/qmsum.jsonl --new-pairs 2
     """
@@ -179,12 +188,15 @@ class Annotate(Pages):
     BRIEF: ClassVar[Sequence[str]] = ("output", "new_pairs", "read_only", "take", "official", "write")
 
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The dataset: a document a line, as L-Eval's. Never written to.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="The dataset: one document per line, like L-Eval's. It is never written to."
+        ),
     ]
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="OUT", help="Where the edited dataset goes; default: FILE with .annotated."
+            "--output", "-o", metavar="OUT", help="Where to write the edited dataset; default: FILE with .annotated."
         ),
     ] = None
     new_pairs: Annotated[
@@ -193,16 +205,20 @@ class Annotate(Pages):
     read_only: Annotated[bool, typer.Option("--read-only", help="Only browse and search.")] = False
     take: Annotated[
         Path | None,
-        typer.Option("--take", metavar="DIR", help="First take over the *_cleaned.json that L-Eval's own tool wrote."),
+        typer.Option(
+            "--take",
+            metavar="DIR",
+            help="First apply the *_cleaned.json files that L-Eval's own tool wrote to this folder.",
+        ),
     ] = None
     official: Annotated[
         Path | None,
         typer.Option(
             "--official",
             metavar="DIR",
-            help="Write *_cleaned.json and X.cleaned.jsonl, too, as L-Eval's own tool would: a form that loses keys.",
+            help="Also write *_cleaned.json and X.cleaned.jsonl in the format of L-Eval's own tool, which loses keys.",
         ),
     ] = None
     write: Annotated[
-        bool, typer.Option("--write", help="Write what was saved (OUT, --official), and stop: no page.")
+        bool, typer.Option("--write", help="Write the saved edits (OUT, --official) and stop without opening a page.")
     ] = False

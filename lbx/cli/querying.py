@@ -36,8 +36,8 @@ def answer_query(options: Sql) -> None:
             _answer(options, limit)
     except MemoryError as exc:
         raise LbxError(
-            f"The query takes more than {options.memory_mib:,} MiB of memory.",
-            fix="Ask for less of it at a time, or give it more with --memory MIB.",
+            f"The query needs more than {options.memory_mib:,} MiB of memory.",
+            fix="Query less data at a time, or allow more memory with --memory MIB.",
         ) from exc
 
 
@@ -87,6 +87,6 @@ def _show_table(store: Store, query: str, output: Path | None, limit: TimeLimit)
     if not whole:
         rows = count_rows(store, query, limit)
         note(
-            f"The first {_MOST_ROWS:,} of {rows:,} rows. --format csv, json or parquet gives all; "
-            "OFFSET in the query leads to the others."
+            f"These are the first {_MOST_ROWS:,} of {rows:,} rows. Use --format csv, json or parquet for all, "
+            "or OFFSET in the query for the others."
         )

@@ -54,15 +54,14 @@ class Report:
 
     results: Annotated[
         Path | None,
-        typer.Argument(help="The results file; published figures (reference) need none.", metavar="RESULTS"),
+        typer.Argument(help="The results file; not needed for published figures (reference).", metavar="RESULTS"),
     ] = None
     view: Annotated[
         str | None,
         typer.Argument(
             metavar="REPORT",
-            help=f"{', '.join(_REPORTS)} (or one table of it); "
-            "default: the file on one screen, or in other formats than table those usually read (csv and parquet hold "
-            "one: name it).",
+            help=f"{', '.join(_REPORTS)} (or one table of it); default: an overview on one screen, or in other "
+            "formats the most used reports (csv and parquet take one: name it).",
             autocompletion=_reports,
         ),
     ] = None
@@ -71,16 +70,14 @@ class Report:
     runs: OnlyRuns = ()
     no_interval: Annotated[
         bool,
-        typer.Option(
-            "--no-interval", help="Scores alone, without their intervals, as the official scripts print them."
-        ),
+        typer.Option("--no-interval", help="Show scores without their intervals, as the official scripts print them."),
     ] = False
     references: Annotated[
         tuple[Path, ...],
         typer.Option(
             "--reference",
             metavar="CSV",
-            help="CSV of published figures, in place of those that lbx has; shown beside the runs in the reports paper "
+            help="CSV of published figures to use instead of lbx's; shown next to the runs in the reports paper "
             "and board, marked with *.",
         ),
     ] = ()
@@ -89,14 +86,14 @@ class Report:
         typer.Option(
             "--against",
             metavar="MODEL",
-            help="These published models beside the runs in the reports paper and board, each by a part of its name.",
+            help="Also show this published model in the reports paper and board; part of its name is enough.",
         ),
     ] = ()
     baseline: Annotated[
         str | None,
         typer.Option(
             "--baseline",
-            help=f"Compare the other runs with this one: {A_RUN}.",
+            help=f"Compare the other runs with this run: {A_RUN}.",
             metavar="RUN",
             autocompletion=completed_by("runs"),
         ),
@@ -107,11 +104,11 @@ class Report:
             "--margin",
             metavar="POINTS",
             min=0.0,
-            help=f"The difference, in points, that is none worth speaking of; default: {ALL.margin:g}.",
+            help=f"Largest difference in points that counts as equal; default: {ALL.margin:g}.",
         ),
     ] = None
     force: Annotated[
-        bool, typer.Option("--force", help="Compare runs that were not asked alike; each line says so.")
+        bool, typer.Option("--force", help="Compare runs even if their settings differ; each line notes it.")
     ] = False
     tasks: Annotated[
         tuple[str, ...],
@@ -132,8 +129,8 @@ class Report:
         typer.Option(
             "--expect",
             metavar="MODEL",
-            help="Hold the runs against the figures of this published model, named by a part; exit code 1 where one "
-            "differs. Can be repeated.",
+            help="Check the runs against the figures of this published model, given by a part of its name; exit "
+            "code 1 if one differs. Can be repeated.",
         ),
     ] = ()
     keep: Annotated[
@@ -153,15 +150,15 @@ class Report:
             metavar="SCORE",
             min=0.0,
             max=1.0,
-            help="Effective context: the score to have instead, as RULER asks for 0.856.",
+            help="Effective context: the score to reach instead, such as RULER's 0.856.",
         ),
     ] = None
     ascii_only: Annotated[
-        bool, typer.Option("--ascii", help="Tables in ASCII alone; other characters are spelled out.")
+        bool, typer.Option("--ascii", help="Print tables in ASCII only; other characters are spelled out.")
     ] = False
     chars: Annotated[
         int,
-        typer.Option("--chars", min=0, metavar="N", help="HTML: so much of each of an answer's texts is in the page."),
+        typer.Option("--chars", min=0, metavar="N", help="HTML: number of characters shown of each text of an answer."),
     ] = 400
 
 
@@ -173,14 +170,15 @@ class Show:
     sample: Annotated[
         str | None,
         typer.Argument(
-            metavar="SAMPLE", help="[BENCHMARK/]TASK/ID, perhaps with #ITERATION, or an ID; default: a list of answers."
+            metavar="SAMPLE",
+            help="[BENCHMARK/]TASK/ID, optionally with #ITERATION, or an ID; default: a list of answers.",
         ),
     ] = None
     runs: OnlyRuns = ()
     tasks: OnlyTasks = ()
     rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="List at most N answers.")] = 40
     mark: Annotated[
-        str, typer.Option("--mark", metavar="MARK", help="List only answers with this mark of the list; any: with any.")
+        str, typer.Option("--mark", metavar="MARK", help="List only answers with this mark; any: with any mark.")
     ] = ""
     prompt: Annotated[
         bool,
@@ -190,14 +188,14 @@ class Show:
     model: Annotated[
         str | None, typer.Option("--model", "-m", metavar="MODEL", help="For --prompt; default: the run's.")
     ] = None
-    full: Annotated[bool, typer.Option("--full", help="Show texts whole; default: their ends.")] = False
+    full: Annotated[bool, typer.Option("--full", help="Show whole texts; default: their beginning and end.")] = False
     as_json: AsJson = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Browse(Pages):
-    """A list by run, task, mark, score and text; of each answer its prompt, made again from the bundle and checked by
-    its hash. The file is opened for each page and closed again: nothing is written, no run is held up.
+    """Lists answers by run, task, mark, score and text, and shows each with its prompt, rebuilt from the bundle and
+    checked by its hash. Each page opens the file read-only and closes it again, so running commands can write to it.
 
     Example: lbx browse results.duckdb --bundle long --run RUN
     """
@@ -205,10 +203,15 @@ class Browse(Pages):
     BRIEF: ClassVar[Sequence[str]] = ("bundle", "model", "runs", "tasks")
 
     results: Results
-    bundle: Annotated[Path | None, bundle_option("Where documents and prompts come from.")] = None
+    bundle: Annotated[Path | None, bundle_option("The bundle with the documents and prompts.")] = None
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", metavar="MODEL", help="For prompts, where the run's is not there any more."),
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help="Model for rebuilding prompts, if the run's model is no longer available.",
+        ),
     ] = None
     runs: OnlyRuns = ()
     tasks: OnlyTasks = ()
@@ -228,14 +231,14 @@ class Sql:
         typer.Option(
             "--attach",
             metavar="NAME=FILE",
-            help="Another results file, to read: its tables and views are NAME.runs, NAME.task_scores ... "
-            "Can be repeated.",
+            help="Another results file to query; its tables and views are NAME.runs, NAME.task_scores ... Can be "
+            "repeated.",
         ),
     ] = ()
     memory_mib: Annotated[
-        int, typer.Option("--memory", metavar="MIB", min=0, help="Most memory of the query; 0: no limit.")
+        int, typer.Option("--memory", metavar="MIB", min=0, help="Memory limit of the query; 0: no limit.")
     ] = QUERY_MIB
     timeout_s: Annotated[
-        int, typer.Option("--timeout", metavar="SECONDS", min=0, help="Most time of the query; 0: no limit.")
+        int, typer.Option("--timeout", metavar="SECONDS", min=0, help="Time limit of the query; 0: no limit.")
     ] = QUERY_SECONDS
     output: OutputFile = None

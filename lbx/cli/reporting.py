@@ -91,8 +91,8 @@ def _tell_of_journal(results: Path) -> None:
         left = sum(len(record.get("ratings", ())) for record in read_journal(journal)) if journal.is_file() else 0
     if left:
         note(
-            f"Not in {results} yet: {counted(left, 'rating or revision', 'ratings and revisions')} in {journal}. "
-            "They are moved when `lbx rate` ends; if it was killed, by: "
+            f"Not in {results} yet: {counted(left, 'rating or revision', 'ratings and revisions')} in "
+            f"{journal}. `lbx rate` moves them when it ends; if it was killed, run: "
             f"{as_command('lbx', 'rate', results, '--collect')}"
         )
 
@@ -105,8 +105,8 @@ def _asked(results: Path | None, view: str | None, *, published: bool) -> tuple[
         view = "reference"
     if results is None and view != "reference":
         raise UsageError(
-            f"The report {view} reads a results file." if view else "No results file given.",
-            fix="Only published figures need none: `lbx report reference`.",
+            f"The report {view} needs a results file." if view else "No results file given.",
+            fix="Only published figures work without one: `lbx report reference`.",
             command=as_command("lbx", "report", "RESULTS", *([view] if view else [])),
         )
     return results, view
@@ -115,7 +115,7 @@ def _asked(results: Path | None, view: str | None, *, published: bool) -> tuple[
 def _views(view: str | None, output_format: ReportFormat) -> list[str]:
     names = reports.reports_of(view) if view else list(_DEFAULT_VIEWS)
     if len(names) > 1 and output_format in (ReportFormat.CSV, ReportFormat.PARQUET):
-        raise UsageError(f"A {output_format} file holds one table.", fix=f"Name one of: {', '.join(names)}.")
+        raise UsageError(f"A {output_format} file contains one table.", fix=f"Name one of: {', '.join(names)}.")
     return names
 
 
@@ -156,7 +156,7 @@ def _read(results: Path | None, names: Sequence[str], query: ReportQuery, *, in_
             except UsageError as refused:
                 if names != list(_DEFAULT_VIEWS) or name != "comparison":
                     raise
-                note(f"Without the report comparison: {refused.cause}")
+                note(f"The report comparison is left out: {refused.cause}")
         if "paper" in tables:
             tables.failures = papers.failures(store, tables["paper"])
         if in_bold and tables.get("paper"):
@@ -180,7 +180,7 @@ def _overview(results: Path, query: ReportQuery) -> Sequence[Sheet]:
 
 def _export(results: Path | None, names: Sequence[str], query: ReportQuery, output: Path) -> int:
     if results is None:
-        raise UsageError("Parquet is made of a results file's reports.", fix="Name the file, or ask for csv or json.")
+        raise UsageError("Parquet needs a results file.", fix="Give a results file, or use csv or json.")
     numbers = reports.of_numbers(names)
     with (
         whole_place(output) as place,

@@ -46,13 +46,13 @@ def show_tasks(options: Tasks) -> None:
     else:
         show_table("", plain_columns(table))
     if not any(task.benchmark == "needle" for task in tasks):
-        note("The built-in needle is not in this bundle and needs no data: --tasks needle runs it.")
+        note("The built-in task needle is not in this bundle and needs no data: run it with --tasks needle.")
 
 
 def _show_known(*, as_json: bool) -> None:
     """Print the tasks known to lbx by benchmark family; a bundle may also contain custom benchmarks."""
     rows = [
-        (f"{name}/{task}", family.data.recipe or "none: it is built in")
+        (f"{name}/{task}", family.data.recipe or "none (built in)")
         for name, family in BENCHMARKS.items()
         for task in family.catalogue.names or ("*",)
     ]
@@ -62,8 +62,8 @@ def _show_known(*, as_json: bool) -> None:
         return
     show_table("", plain_columns(table))
     note(
-        "No bundle given: this is what lbx knows. `lbx bundle RECIPE` brings the data; --bundle DIR or "
-        f"{BUNDLE_VARIABLE} lists what a bundle holds."
+        "No bundle given, so this lists everything that lbx supports. `lbx bundle RECIPE` fetches the data; "
+        f"pass --bundle DIR or set {BUNDLE_VARIABLE} to list a bundle's tasks."
     )
 
 
@@ -96,14 +96,14 @@ def how(options: AskingHere) -> dict[str, Any]:
 
 def left_in(output: Path) -> str:
     """Describe in a sentence the answers left by an interruption."""
-    return f"Every answer so far is in {output}." if output.is_file() else "Nothing was asked yet."
+    return f"All answers so far are in {output}." if output.is_file() else "No answer was generated yet."
 
 
 def _shard(plan: Path | None, number: int | None, spec_file: Path | None) -> tuple[ShardPlan, int] | None:
     if plan is None and number is not None and spec_file is not None:
         plan = spec_file.with_name("shards.json")  # the location used by `lbx submit`
     if (plan is None) != (number is None):
-        raise UsageError("--shards and --shard go together: the plan, and which of its shards to run.")
+        raise UsageError("Pass --shards and --shard together: the plan, and the shard to run.")
     return None if plan is None or number is None else (read_shards(plan), number)
 
 
@@ -131,32 +131,33 @@ def finish(
             )
         if outcome.unclosed:
             note(
-                f"{outcome.unclosed:,} answers are empty because their budget ran out inside the reasoning: give it "
-                "more (--thinking-tokens N), or ask for less (--reasoning-effort low) or none (--no-thinking)."
+                f"{outcome.unclosed:,} answers are empty because their budget ran out inside the reasoning. "
+                "Raise the budget (--thinking-tokens N), or ask for less reasoning (--reasoning-effort low) "
+                "or none (--no-thinking)."
             )
         if outcome.empty:
-            only = f"; {outcome.only_reasoning:,} of them hold reasoning alone" if outcome.only_reasoning else ""
+            only = f"; {outcome.only_reasoning:,} of them contain only reasoning" if outcome.only_reasoning else ""
             note(
-                f"{outcome.empty:,} of {counted(outcome.answered, 'answer')} are empty{only}. A server may put answers "
-                "into its reasoning field, or drop them: look at one with "
-                f"{as_command('lbx', 'show', output)}, then ask again with --retry-empty."
+                f"{outcome.empty:,} of {counted(outcome.answered, 'answer')} are empty{only}. A server may "
+                "put answers into its reasoning field, or drop them. Look at one with "
+                f"{as_command('lbx', 'show', output)}, then repeat them with --retry-empty."
             )
         if outcome.marks:
             note(
                 f"{sum(outcome.marks.values()):,} of {counted(outcome.answered, 'answer')} begin with "
-                f"{', '.join(outcome.marks)}: reasoning between marks that are not the model's is scored as part of "
-                'answers. Its marks go into its card: reasoning = ["OPENING", "CLOSING"] under [chat].'
+                f"{', '.join(outcome.marks)}. These reasoning tags are not the model's, so the reasoning is "
+                'scored as part of the answers. Add them to the card: reasoning = ["OPENING", "CLOSING"] under [chat].'
             )
         if outcome.unextracted:
             note(
-                f"No answer could be extracted from {outcome.unextracted:,} of {counted(outcome.answered, 'output')}; "
-                f"their score counts that as wrong. Look at some: "
+                f"No answer could be extracted from {outcome.unextracted:,} of "
+                f"{counted(outcome.answered, 'output')}; they are scored as wrong. Look at some: "
                 f"{as_command('lbx', 'show', output, '--mark', 'nothing extracted')}"
             )
     if failures := sum(outcome.failures for outcome in outcomes.values()):
         note(
-            f"{counted(failures, 'sample')} failed: {as_command('lbx', 'report', output, 'failures')} says why; "
-            "the same command with --retry-failed asks again."
+            f"{counted(failures, 'sample')} failed: {as_command('lbx', 'report', output, 'failures')} shows "
+            "the reasons; repeat the command with --retry-failed to retry them."
         )
         raise typer.Exit(_EXIT_SOME_FAILED)
 
@@ -179,7 +180,7 @@ def show_plan(options: Plan) -> None:
 def show_outlook(outlook: Outlook) -> None:
     title = "Characters (this model has no tokenizer here)" if outlook.in_characters else "Tokens"
     names = [
-        "task", "samples", "prompt", "distinct", "shared", "longest", "truncated", "refused", "answers at most",
+        "task", "samples", "prompt", "distinct", "shared", "longest", "truncated", "refused", "answers (at most)",
     ]  # fmt: skip
     rows = [_row(task) for task in [*outlook.tasks, outlook.total]]
     show_table(title, plain_columns(Table(names, rows)))
@@ -192,7 +193,7 @@ def show_outlook(outlook: Outlook) -> None:
 
 
 def _compare(outlooks: Sequence[Outlook]) -> None:
-    names = ["model", "backend", "dtype", "weights", "reading", "answers", "time", "x fastest"]
+    names = ["model", "backend", "dtype", "weights", "reading", "answers", "time", "x the fastest"]
     ordered = by_time(outlooks)
     rows = [
         (

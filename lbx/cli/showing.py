@@ -60,7 +60,7 @@ def show_prompts(options: Prompts) -> None:
 def _write(path: Path, prompts: Iterator[SentPrompt]) -> int:
     """Write prompts to a new file atomically, and return their number."""
     if path.exists():
-        raise UsageError(f"{path} already exists.", fix="Choose another name, or remove it.")
+        raise UsageError(f"{path} already exists.", fix="Choose another name, or remove the file.")
     with whole_file(path) as file:
         return sum(bool(file.write(json.dumps(sent.to_json()).encode() + b"\n")) for sent in prompts)
 
@@ -72,7 +72,7 @@ def _lines_of_prompt(sent: SentPrompt, *, full: bool) -> Iterator[str]:
         return
     request, sampling = sent.read.request, sent.read.request.sampling
     cut = f", {request.tokens_cut:,} of {request.original_tokens:,} cut" if request.truncated else ""
-    yield f"tokens    {len(request.token_ids):,}{cut}; {sent.shared_tokens:,} shared with the prompt before"
+    yield f"tokens    {len(request.token_ids):,}{cut}; {sent.shared_tokens:,} shared with the previous prompt"
     reasoning = f", {request.thinking_tokens:,} for reasoning" if request.thinking_tokens else ""
     least = f", at least {request.min_new_tokens}" if request.min_new_tokens else ""
     yield f"answer    at most {request.max_new_tokens:,} tokens{reasoning}{least}"
@@ -84,12 +84,12 @@ def _lines_of_prompt(sent: SentPrompt, *, full: bool) -> Iterator[str]:
         yield f"system    {_SYSTEM[request.system_place]}"
     yield f"source    {sent.prompt.source}"
     yield f"sha256    {request.prompt_sha256}"
-    mark = f"\n[... {request.tokens_cut:,} tokens are cut away here ...]\n"
+    mark = f"\n[... {request.tokens_cut:,} tokens are cut here ...]\n"
     yield "text"
     yield _shown(sent.read.text, full=full, cut_at=sent.read.cut_at, mark=mark)
 
 
-_SYSTEM = {"message": "a message of its own", "text": "at the beginning of the text"}
+_SYSTEM = {"message": "a separate message", "text": "at the beginning of the text"}
 
 
 def _shown(text: str, *, full: bool, cut_at: int | None = None, mark: str = "") -> str:
@@ -119,7 +119,7 @@ def show_answers(options: Show) -> None:
             if as_json:
                 answer_json(render.json_pieces(table.columns, table.rows))
             elif not table.rows:
-                note(f"{options.results} holds no answer that fits --run, --tasks and --mark.")
+                note(f"{options.results} contains no answer that matches --run, --tasks and --mark.")
             else:
                 rows = [tuple(f"{v:.4f}" if isinstance(v, float) else v for v in row) for row in table.rows]
                 show_table(headline("Answers", how_far), plain_columns(Table(table.columns, rows)))
@@ -165,7 +165,7 @@ def rebuilt_prompts(
         return rebuilt(sources, answer.run_id, answer.key, outputs, results)
     except LbxError as error:
         error.cause = f"The prompt cannot be rebuilt: {error.cause}"
-        error.fix = error.fix or "Say where bundle and model are now: --bundle DIR, --model MODEL."
+        error.fix = error.fix or "Pass the current locations of bundle and model: --bundle DIR, --model MODEL."
         raise
 
 
@@ -189,7 +189,7 @@ def _lines_of_answer(
         yield f"error     {row['error']}"
     for score in answer.scores:
         notes = [str(score[name]) for name in ("error", "partial") if score[name]]
-        taken = f", took {score['extracted']!r} for the answer" if score["extracted"] else ", no answer extracted"
+        taken = f", extracted {score['extracted']!r}" if score["extracted"] else ", no answer extracted"
         extracted = "" if score["extracted"] is None else taken
         yield f"score     {score['metric']} {score['score']:.4f}{extracted}{''.join(f' ({one})' for one in notes)}"
     for mark in answer.marks:
@@ -207,7 +207,7 @@ def _opinion(one: Mapping[str, Any], names: Mapping[str, str], *, full: bool) ->
     judge = one.get("judge_id")
     who = f"judge     {names.get(judge, judge)}" if judge else f"rater     {one['rater']} ({one['set_id']})"
     words = opinion_words(one) or one.get("state") or "no verdict"
-    beside = f", beside {names.get(one['other'], one['other'])}" if one["other"] else ""
+    beside = f", compared with {names.get(one['other'], one['other'])}" if one["other"] else ""
     order = one.get("answer_first")
     place = "" if order is None else f", shown {'first' if order == one['is_subject'] else 'second'}"
     text = one.get("output") or one.get("error") or one.get("comment")
@@ -223,13 +223,13 @@ def _judged(meta: Any) -> Iterator[str]:
 
 
 _SAME = {
-    True: "the same as the one that was answered",
-    False: "NOT the one that was answered",
-    None: "there is no stored hash to compare it with",
+    True: "identical to the prompt of this answer",
+    False: "NOT identical to the prompt of this answer",
+    None: "not compared: no stored hash",
 }
 
 
-_COUNTS = {"prompt_tokens": "in the prompt", "cached_tokens": "of them cached", "output_tokens": "made"}
+_COUNTS = {"prompt_tokens": "in the prompt", "cached_tokens": "of them cached", "output_tokens": "generated"}
 
 
 def _text(name: str, text: str | None, *, full: bool) -> Iterator[str]:
@@ -241,7 +241,7 @@ def _text(name: str, text: str | None, *, full: bool) -> Iterator[str]:
 def _lines_of_rebuilt(fields: dict[str, Any], *, full: bool) -> Iterator[str]:
     yield f"rebuilt   {_SAME[fields['prompt_is_the_same']]}"
     for one in fields["prompts"]:
-        mark = f"\n[... {one.get('tokens_cut', 0):,} tokens are cut away here ...]\n"
+        mark = f"\n[... {one.get('tokens_cut', 0):,} tokens are cut here ...]\n"
         yield f"step {one['step'] + 1}"
         yield _shown(one.get("text") or str(one["error"]), full=full, cut_at=one.get("cut_at"), mark=mark)
 
@@ -259,5 +259,5 @@ def browse(options: Browse) -> None:
 
     pages = pages_of(results, bundle=opened, prompts=prompts, runs=runs, tasks=tasks)
     if opened is None:
-        note("Without --bundle there are no documents.")
+        note("Without --bundle, the pages show no documents.")
     open_site(pages.routes, ["you"], options)

@@ -22,8 +22,7 @@ SpecFile = Annotated[
         "--spec",
         metavar="FILE",
         rich_help_panel="What to ask",
-        help="A run as a file: what `lbx submit` wrote, or a results file whose run is made again. Other options "
-        "change it.",
+        help="Read the run from this file of `lbx submit` or results file; other options override it.",
     ),
 ]
 
@@ -79,7 +78,7 @@ def run_options(spec: type[RunSpec]) -> Several:
             read: Callable[[Path, str | None], RunSpec] = resolve("running.resolved:read_any_spec")
             return dataclasses.replace(read(file, values["stored"]), **typed)
         if values["stored"]:
-            raise UsageError("--run names a run of --spec RESULTS.", fix="To name a new run, give --name.")
+            raise UsageError("--run selects a run of --spec RESULTS.", fix="To name a new run, pass --name.")
         for name, field in fields_of(spec).items():
             if field.default is MISSING and name not in typed:
                 spelled = " / ".join(field.names)
@@ -111,7 +110,7 @@ class OfRun:
             metavar="RUN",
             rich_help_panel="What to ask",
             autocompletion=completed_by("runs"),
-            help=f"Which run of --spec RESULTS: {A_RUN}.",
+            help=f"The run of --spec RESULTS: {A_RUN}.",
         ),
     ] = None
 

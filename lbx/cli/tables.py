@@ -17,7 +17,7 @@ from lbx.report.terminal import lines
 def check_output(output: Path | None) -> None:
     """Raise UsageError if an output would overwrite a results file, which may have taken days to compute."""
     if output is not None and output.is_file() and is_results_file(output):
-        raise UsageError(f"{output} is a results file, and would be lost.", fix="Name another file with -o.")
+        raise UsageError(f"{output} is a results file and would be overwritten.", fix="Choose another file with -o.")
 
 
 def show_table(title: str, made: Cells) -> None:

@@ -131,7 +131,7 @@ def export_judged(
     """
     if metric not in official_judge.ANSWER_FILES:
         known = ", ".join(official_judge.ANSWER_FILES)
-        raise UsageError(f"There are no answers for a judge called {metric!r}.", fix=f"Known are {known}.")
+        raise UsageError(f"Unknown answers for a judge: {metric!r}.", fix=f"Use {known}.")
     marks = official_judge.ANSWER_FILES[metric]
     questions = [(sample, mark) for sample, mark in judged_samples(bundle) if mark in marks]
     files: dict[str, list[str]] = {}
@@ -144,12 +144,13 @@ def export_judged(
             asks = as_command("lbx", "run", "--tasks", official_judge.BENCHMARK)
             raise UsageError(
                 f"The run {run_id!r} has no answer to a question of {metric} in the bundle at {bundle.root}.",
-                fix=f"`{asks}` asks them together with those that metrics score.",
+                fix=f"Run them together with the questions that metrics score: `{asks}`.",
             )
         left_out["not answered"] += len(questions) - len(rows)
         if files.setdefault(f"{model}.pred.jsonl", rows) is not rows:
             raise UsageError(
-                f"Two of the runs are of {model}, and would be one file.", fix="Export one after the other."
+                f"Two of the runs use the model {model} and would write the same file.",
+                fix="Export them one at a time.",
             )
     written = write_files(directory, files, whose=", ".join(runs), force=force)
     return Exported(written, sum(map(len, files.values())), +left_out)
@@ -162,7 +163,7 @@ def _answer_lines(
     settings = json.loads(run["settings"])
     if settings.get("imported") == _FAMILY.name:
         raise UsageError(
-            f"The run {run['run_id']!r} was imported.", fix="Leave out --judged: its files come back as they were."
+            f"The run {run['run_id']!r} was imported.", fix="Leave out --judged to export its files unchanged."
         )
     model = file_part(format_named(_FAMILY.name).label(run["model"], settings))
     mode = Mode(length_hint=settings.get("length_hint") is not False)

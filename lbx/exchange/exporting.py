@@ -119,8 +119,9 @@ def _joined(form: PredictionFormat, place: str, first: Sequence[str], second: Se
     text = result_format.join(place, "".join(first), "".join(second)) if result_format else None
     if text is None:
         raise UsageError(
-            f"{place} cannot take another run: such a file is about one run, or this one was not written by lbx.",
-            fix="Export each run into a folder of its own.",
+            f"{place} cannot be extended with another run: the file format describes a single run, or lbx did "
+            "not write this file.",
+            fix="Export each run into a separate folder.",
         )
     return [text]
 
@@ -142,9 +143,9 @@ def _results(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _M
     made = {place: [text] for place, text in (result_format.write(scored) if result_format else {}).items()}
     if result_format is None or not made:
         raise UsageError(
-            f"No official result file can be made of the run {run['run_id']!r}: {form.name} has none, or the run has "
-            "no score that counts in one.",
-            fix="Leave out --results for the answers alone, or score the run again.",
+            f"The run {run['run_id']!r} cannot be exported as an official result file: {form.name} has no "
+            "such format, or the run has no score for one.",
+            fix="Leave out --results to export only the answers, or score the run again.",
         )
     if result_format.holds_predictions:
         made |= {f"{file_part(scored.model)}/{place}": list(lines) for place, lines in predictions.files.items()}
@@ -156,8 +157,8 @@ def _target(directory: Path, name: str, run_id: str) -> Path:
         return inside(directory, name)
     except ValueError as exc:
         raise StoreError(
-            f"The run {run_id!r} names a file {name!r}, which is not written: {exc}.",
-            fix="Nothing was exported. Ask whoever made the results file.",
+            f"The run {run_id!r} contains the file name {name!r}, which cannot be written: {exc}.",
+            fix="No files were exported. Ask the author of the results file.",
         ) from exc
 
 
@@ -170,12 +171,12 @@ def _nothing(store: Store, form: PredictionFormat, run_id: str) -> UsageError:
     held = _answered(store, run_id)
     if form.name in held:
         return UsageError(
-            f"The run {run_id!r} has no answer to {form.name} that goes into a file: all failed, or are left out.",
-            fix=f"`{as_command('lbx', 'report', store.path, 'failures')}` says why they failed.",
+            f"The run {run_id!r} has no answer to {form.name} that can be exported: all failed, or are left out.",
+            fix=f"`{as_command('lbx', 'report', store.path, 'failures')}` shows the reasons for failures.",
         )
     return UsageError(
         f"The run {run_id!r} has no answers to {form.name}.",
-        fix=f"It answers {', '.join(held)}." if held else "It has no answers yet.",
+        fix=f"It has answers to {', '.join(held)}." if held else "It has no answers yet.",
     )
 
 
@@ -216,7 +217,7 @@ def stored_files(store: Store, run_id: str, settings: Mapping[str, Any]) -> list
     try:
         return [StoredFile(**file) for file in settings["files"]]
     except (KeyError, TypeError, ValueError) as exc:
-        raise StoreError(f"{store.path} does not say which files {run_id!r} was imported from.") from exc
+        raise StoreError(f"{store.path} does not record the files from which {run_id!r} was imported.") from exc
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +269,7 @@ def _refuse_existing(targets: Iterable[Path]) -> None:
             if existing[1:]
             else ""
         )
-        fix = "Give another folder, or replace them with --force."
+        fix = "Choose another folder, or replace them with --force."
         raise UsageError(f"{existing[0]}{more or ' already exists'}.", fix=fix)
 
 
@@ -278,5 +279,6 @@ def _write_all(targets: Mapping[Path, Sequence[str]]) -> None:
     except OSError as exc:
         raise LbxError(
             f"{exc.filename or 'The export'} cannot be written: {exc.strerror or exc}.",
-            fix="Nothing was exported. Fix the cause (a full disk, a folder of somebody else's) and try again.",
+            fix="No files were exported. Fix the cause (such as a full disk, or a folder that you may not write "
+            "to) and try again.",
         ) from exc

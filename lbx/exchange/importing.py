@@ -91,11 +91,11 @@ def understand(
         BundleError: the bundle lacks the data of all tasks, or it is damaged.
     """
     own = own_names(bundle, {}) if bundle else ()
-    form = format_named(format_name, own, how="" if bundle else " and with --bundle, which it is in")
+    form = format_named(format_name, own, how="" if bundle else " and with --bundle, if the bundle contains it")
     if bundle and not form.known_tasks:
         form = replace(form, known_tasks=tuple(task.name for task in BENCHMARKS[form.name].tasks(bundle)))
     if not model.strip():
-        raise UsageError("The model has no name.", fix="Name it: --model NAME.")
+        raise UsageError("The model's name is empty.", fix="Pass --model NAME.")
     _refuse_verdicts(path)
     judged = holds_judged(form, path, e=e)
     reading = read_judged(form, [path]) if judged else read(form, path, e=e)
@@ -116,7 +116,7 @@ def _refuse_verdicts(path: Path) -> None:
         row = json.loads(read_bytes(path).partition(b"\n")[0])
         if isinstance(row, dict) and {"judge", *judge_files.WINNER_KEYS} <= row.keys():
             raise UsageError(
-                f"{path} holds a judge's verdicts, not a model's answers.",
+                f"{path} contains a judge's verdicts, not a model's answers.",
                 fix=f"Import it as {official_judge.JUDGEMENT_FORMAT}:",
                 command=as_command("lbx", "import", official_judge.JUDGEMENT_FORMAT, path, "-o", "RESULTS"),
             )
@@ -157,22 +157,25 @@ def _notes(form: PredictionFormat, reading: PredictionFiles) -> Iterator[str]:
             rows = counted(len(again), "row answers", "rows answer")
             first = {prediction.sample_id: prediction.output for prediction in predictions if not prediction.iteration}
             others = sum(prediction.output != first.get(prediction.sample_id) for prediction in again)
-            said = f", {others:,} of them in other words" if others else ""
-            yield f"{again[0].line.where}: {rows} a question again ({lines}){said}; every row counts, as officially."
+            said = f", {others:,} of them with another answer" if others else ""
+            yield (
+                f"{again[0].line.where}: {rows} a question again ({lines}){said}; every row counts, as in the "
+                "official scorer."
+            )
     if reading.stripped:
         apart = sum(prediction.reasoning_closed is not None for prediction in reading.rows)
-        yield f"Reasoning was taken out of {counted(apart, 'answer')}, and is kept as `reasoning`."
+        yield f"Reasoning was removed from {counted(apart, 'answer')}, and is kept as `reasoning`."
     elif blocks := count_blocks(reading):
         every = sum(map(len, reading.tasks.values()))
         yield (
-            f"{blocks:,} of {every:,} answers hold a block of reasoning (as <think>...</think>), which is scored as a "
-            "part of them; --strip-reasoning takes it out."
+            f"{blocks:,} of {every:,} answers contain a reasoning block (such as <think>...</think>), which "
+            "is scored as part of the answer; --strip-reasoning removes it."
         )
     for prediction in reading.rows:
         if prediction.note:
             yield f"{prediction.line.where}: {prediction.note}."
         if prediction.finish_reason == NOT_TEXT:
-            yield f'{prediction.line.where}: the answer is no text; "" stands for it.'
+            yield f'{prediction.line.where}: the answer is not text; "" replaces it.'
 
 
 def _run_row(understood: Understood) -> RunRow:
@@ -275,10 +278,10 @@ def _published_files(bundle: Bundle, name: str, length_hint: bool) -> list[Path]
         return [path for place in known[name] if (path := bundle.file(place))]
     hint = "with" if length_hint else "without"
     raise BundleError(
-        f"The bundle at {bundle.root} holds no published answers of {name!r}, asked {hint} a hint at the length.",
-        fix=f"It holds those of {', '.join(known)}."
+        f"The bundle at {bundle.root} has no published answers of {name!r} {hint} a length hint.",
+        fix=f"It has those for {', '.join(known)}."
         if known
-        else f"Bundle {official_judge.TITLE} on a connected machine.",
+        else f"Bundle {official_judge.TITLE} on a connected machine first.",
         command="" if known else as_command("lbx", "bundle", BENCHMARKS[official_judge.BENCHMARK].data.recipe),
     )
 

@@ -85,8 +85,8 @@ def export_judgements(
 def _no_judge(run_id: str) -> UsageError:
     writes = as_command("lbx", "export", official_judge.BENCHMARK, "RESULTS", "--run", "RUN", "--judged", "METRIC")
     return UsageError(
-        f"The run {run_id!r} is not a judge's run that can be written as a file of {official_judge.JUDGEMENT_FORMAT}.",
-        fix=f"`{writes}` writes answers for a judge.",
+        f"The run {run_id!r} is not a judge's run that can be exported as {official_judge.JUDGEMENT_FORMAT}.",
+        fix=f"To export answers for a judge, run: `{writes}`.",
     )
 
 
@@ -108,14 +108,15 @@ def _rubric(run_id: str, settings: Mapping[str, Any], bundle: Bundle | None) -> 
     """The official rubric. Raises UsageError if the run used another rubric or a single order."""
     if bundle is None:
         raise UsageError(
-            f"The run {run_id!r} is lbx's own, and the file holds its prompts, which are not stored.",
-            fix=f"Name the bundle that brings {official_judge.TITLE}'s judge: --bundle DIR.",
+            f"The run {run_id!r} was judged by lbx, and the file needs its prompts, which are not stored.",
+            fix=f"Pass the bundle with {official_judge.TITLE}'s judge: --bundle DIR.",
         )
     rubric = official_rubric(bundle)
     if settings.get("rubric_sha256") != rubric.sha256 or settings.get("orders") != "both":
         raise UsageError(
-            f"The run {run_id!r} did not judge as {official_judge.TITLE}'s script in this bundle does, in both orders.",
-            fix="Such a file is about that rubric alone; the view `judgements` has all verdicts.",
+            f"The run {run_id!r} did not judge in both orders with the rubric of {official_judge.TITLE}'s "
+            "script in this bundle.",
+            fix="Such a file contains only verdicts of that rubric; the view `judgements` has all verdicts.",
         )
     return rubric
 
@@ -127,8 +128,8 @@ def _pairs(store: Store, run: Mapping[str, Any], rubric: Rubric) -> tuple[dict[s
         key = (*(row[name] for name in _KEY_COLUMNS), tuple(row["marks"]))
         if None in key:
             raise StoreError(
-                f"{store.path} holds a round of {run['run_id']} that lbx did not write.",
-                fix="Give the file as lbx wrote it.",
+                f"{store.path} contains a round of {run['run_id']} that lbx did not write.",
+                fix="Use the file as lbx wrote it.",
             )
         rounds.setdefault(key, {})[row["answer_first"] is not False] = row
     # A question with both marks is one round; it takes two rows if questions of both marks were judged.
@@ -158,8 +159,8 @@ def _labels(store: Store, runs: set[str]) -> dict[str, str]:
 
 def _no_answers(store: Store, run_id: str) -> StoreError:
     return StoreError(
-        f"{store.path} does not hold the answers of {run_id} that were judged, which stand in the file's prompts.",
-        fix="Merge the results file that holds them: lbx merge.",
+        f"{store.path} lacks the judged answers of {run_id}, which are part of the file's prompts.",
+        fix="Merge the results file that contains them: lbx merge.",
     )
 
 

@@ -26,7 +26,7 @@ from lbx.store.rows import stored_sample
 
 OPINION_FORMATS = (official_judge.JUDGEMENT_FORMAT, RATING_FORMAT)
 """Formats of judgements and of raters' ratings."""
-_AS_IT_STANDS = "; kept, but in no comparison with other runs"
+_AS_IT_STANDS = "; kept, but not compared with other runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def format_named(name: str, own: Collection[str] = (), *, how: str = "") -> Pred
         return form
     names = list(dict.fromkeys([*names, *OPINION_FORMATS]))
     near = get_close_matches(name, names, n=1)
-    known = f"Known are {', '.join(names)}, and a benchmark of your own by its name{how} (docs/own-benchmark.md)."
+    known = f"Use one of {', '.join(names)}, or your own benchmark by its name{how} (docs/own-benchmark.md)."
     raise UsageError(f"There is no prediction format {name!r}.", fix=f"Did you mean {near[0]}?" if near else known)
 
 
@@ -84,7 +84,7 @@ def read(form: PredictionFormat, path: Path, *, e: bool = False) -> PredictionFi
         UsageError: a file is malformed; the message gives file and line.
     """
     if not path.exists():
-        raise UsageError(f"There is nothing at {path}.", fix="Give the predictions' place.")
+        raise UsageError(f"{path} does not exist.", fix="Give the path of the predictions.")
     if not form.folder:
         return _one_file(form, path)
     e = e or "pred_e" in path.absolute().parts
@@ -135,8 +135,8 @@ def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, 
             raise _unknown(form, entry, task)
         if task in files:
             raise UsageError(
-                f"{path} holds two files of the task {task}: {files[task].name} and {name}.",
-                fix="If each has a part of the answers, make one file of them, else leave one of them.",
+                f"{path} contains two files of the task {task}: {files[task].name} and {name}.",
+                fix="If each has a part of the answers, join them into one file; otherwise remove one of them.",
             )
         files[task] = entry
     if not files:
@@ -173,7 +173,7 @@ def _unknown(form: PredictionFormat, file: Path, task: str) -> UsageError:
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     return UsageError(
         f"{file}: {form.name} has no task {task!r}.",
-        fix=f"{hint}The name up to the first dot says the task; move files that are not predictions elsewhere.",
+        fix=f"{hint}The task is the file's name up to the first dot; move files that are not predictions elsewhere.",
     )
 
 
@@ -184,10 +184,10 @@ def _nothing(form: PredictionFormat, path: Path) -> UsageError:
         if entry.is_dir() and any(file.name.partition(".")[0] in form.known_tasks for file in entry.glob("*.jsonl"))
     ]
     return UsageError(
-        f"{path} holds no file of a {form.name} task.",
-        fix=f"Give a folder in it: {', '.join(inside)}."
+        f"{path} contains no file of a {form.name} task.",
+        fix=f"Give one of its folders: {', '.join(inside)}."
         if inside
-        else f"They are named after tasks, e.g. {form.known_tasks[0]}.jsonl.",
+        else f"Files are named after tasks, such as {form.known_tasks[0]}.jsonl.",
     )
 
 
@@ -217,9 +217,9 @@ def refuse_strangers(bundle: Bundle, rows: Sequence[Prediction]) -> None:
     if rows and all(map(unmatched, rows)):
         first = rows[0]
         raise UsageError(
-            f"{first.line.where}: {first.note.removesuffix(_AS_IT_STANDS)}; no other row matches one of the bundle at "
-            f"{bundle.root} either. Nothing was imported.",
-            fix="Import without --bundle, or give the bundle that holds their questions.",
+            f"{first.line.where}: {first.note.removesuffix(_AS_IT_STANDS)}; no other row matches a sample of "
+            f"the bundle at {bundle.root} either. No rows were imported.",
+            fix="Import without --bundle, or give the bundle with their questions.",
         )
 
 
@@ -228,7 +228,7 @@ def bundled_samples(form: PredictionFormat, bundle: Bundle, task: str) -> list[S
     try:
         return [replace(sample, context="") for sample in BENCHMARKS[form.name].samples(bundle, task)]
     except BundleError as exc:
-        fix = f"{exc.fix} Without --bundle the predictions can be imported nevertheless.".lstrip()
+        fix = f"{exc.fix} Without --bundle, the predictions can still be imported.".lstrip()
         raise BundleError(exc.cause, fix=fix, command=exc.command) from exc
 
 
@@ -272,7 +272,7 @@ def why_unmatched(*, known: bool) -> str:
 
 def _all_alone(form: PredictionFormat, predictions: list[Prediction]) -> list[Prediction]:
     """Rows of a task that the bundle lacks; only the first has a note, which covers all."""
-    alone, answers, why = Alone(form, 0), [], "its task is not in the bundle (the same holds for all its rows)"
+    alone, answers, why = Alone(form, 0), [], "its task is not in the bundle (the same applies to all its rows)"
     for prediction in predictions:
         answers.append(alone.row(prediction, why) if prediction.sample else prediction)
         why = "" if unmatched(answers[-1]) else why
@@ -337,12 +337,10 @@ def refuse_others(form: PredictionFormat, store: Store, reading: PredictionFiles
             problem = _problem(form, prediction, sample) if sample else ""
             if sample and problem:
                 raise ConflictError(
-                    f"{prediction.line.where}: {store.path} already holds a {sample.key}, from another revision of the "
-                    f"data: the line {problem}. Nothing was imported.",
-                    fix="Import into a results file of its own (-o FILE)"
-                    + (
-                        "." if bundle else ", or name the bundle (--bundle DIR), whose samples have names of their own."
-                    ),
+                    f"{prediction.line.where}: {store.path} already contains a {sample.key}, from another "
+                    f"revision of the data: the line {problem}. No rows were imported.",
+                    fix="Import into a separate results file (-o FILE)"
+                    + ("." if bundle else ", or pass the bundle (--bundle DIR): its samples have names of their own."),
                 )
 
 

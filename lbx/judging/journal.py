@@ -74,8 +74,9 @@ class Journal:
             os.fsync(self._file)
         except OSError as exc:
             raise StoreError(
-                f"The part of a line that a kill left in {self.path} cannot be moved to {torn}: {exc.strerror}.",
-                fix="Nothing has changed. Make room on the disk, then do it again.",
+                f"The partial line that a killed process left in {self.path} cannot be moved to {torn}: "
+                f"{exc.strerror}.",
+                fix="No file has changed. Free space on the disk, then do it again.",
             ) from exc
         self.torn = torn
 
@@ -90,7 +91,7 @@ class Journal:
         except ValueError as exc:
             raise StoreError(
                 "This cannot be saved: a number or a date in it is out of range.",
-                fix="Nothing of it was saved; everything before it was. Check this machine's clock.",
+                fix="It was not saved, but everything before it was. Check this machine's clock.",
             ) from exc
         line = as_json(record).encode() + b"\n"
         with self._lock:
@@ -102,7 +103,7 @@ class Journal:
                     os.ftruncate(self._file, self._size)
                 raise StoreError(
                     f"{self.path} could not be written: {exc.strerror}.",
-                    fix="Nothing of this was saved; everything before it was. Make room on the disk, then do it again.",
+                    fix="This was not saved, but everything before it was. Free space on the disk, then do it again.",
                 ) from exc
             self._size += len(line)
             self.records.append(dict(record))
@@ -141,7 +142,7 @@ def _locked(path: Path) -> int:
         except OSError as exc:
             raise StoreError(
                 f"The journal {path} cannot be written: {exc.strerror}.",
-                fix="Ratings are kept beside the results file: copy it to a folder that you may write to.",
+                fix="Ratings are stored next to the results file: copy it to a folder that you can write to.",
             ) from exc
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -153,7 +154,8 @@ def _locked(path: Path) -> int:
             if exc.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             raise StoreError(
-                f"Another `lbx rate` writes {path}.", fix="End that one first (Ctrl-C); it moves its ratings itself."
+                f"Another `lbx rate` is writing {path}.",
+                fix="Stop that one first (Ctrl-C); it moves its ratings itself.",
             ) from exc
         os.close(file)  # another process removed it in the meantime
 
@@ -175,8 +177,8 @@ def _records(held: bytes, path: Path) -> list[dict[str, Any]]:
         record = record_of(line)
         if record is None:
             raise StoreError(
-                f"Line {number} of {path} is not a line that lbx wrote: the file is damaged.",
-                fix="Put that line into another file; all other lines can be moved then.",
+                f"Line {number} of {path} was not written by lbx: the file is damaged.",
+                fix="Move that line to another file; then all other lines can be moved.",
             )
         records.append(record)
     return records
@@ -240,11 +242,11 @@ def _write_records(results: Path, records: Iterable[Mapping[str, Any]]) -> int:
         ratings += line.ratings
     for row in ratings:
         if row.set_id not in sets:
-            raise StoreError(f"A journal does not say what its set {row.set_id} is: its first lines are missing.")
+            raise StoreError(f"A journal does not describe its set {row.set_id}: its first lines are missing.")
         if not is_on_scale(row, sets[row.set_id]):
             raise StoreError(
-                f"A journal has a rating of {row.rater!r} that is not on the scale of {row.set_id}: {row.score:g}.",
-                fix="lbx never writes such a line: leave that journal out.",
+                f"A journal has a rating of {row.rater!r} outside the scale of {row.set_id}: {row.score:g}.",
+                fix="lbx never writes such a line: leave out that journal.",
             )
     if not ratings:
         return 0

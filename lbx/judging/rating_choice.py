@@ -56,18 +56,18 @@ def rating_set(
     answers = _answered(store, runs, patterns, bundle)
     runs = tuple(runs or dict.fromkeys(sorted(answer.run_id for _, item in answers for answer in item.answers)))
     if kind == PAIR and len(runs) < 2:
-        raise UsageError("Pairs need the answers of at least two runs.", fix="Name them: --run A --run B.")
+        raise UsageError("Pairs need the answers of at least two runs.", fix="Pass them with --run A --run B.")
     common = [(marks, item) for marks, item in answers if {a.run_id for a in item.answers} == {*runs}]
     source, chosen = _chosen(common, questions)
     if not chosen:
         raise UsageError(
-            f"{store.path} holds no question{'' if questions is None else f' of the kind {questions!r}'} that all of "
-            f"these runs have answered: {', '.join(runs) or 'there are none'}.",
-            fix="`lbx show` lists what was answered; --questions all takes every one of them.",
+            f"{store.path} contains no question{'' if questions is None else f' of the kind {questions!r}'} "
+            f"that all of these runs have answered: {', '.join(runs) or 'no runs'}.",
+            fix="`lbx show` lists the answered questions; --questions all includes all of them.",
         )
     items, equal = make_pairs(chosen[:limit]) if kind == PAIR else (chosen[:limit], 0)
     if not items:
-        raise UsageError(f"The answers of {' and '.join(runs)} are equal everywhere: there is nothing to choose.")
+        raise UsageError(f"The answers of {' and '.join(runs)} are all equal, so there are no pairs to compare.")
     numbered = agreement_sample([replace(item, number=number) for number, item in enumerate(items)], agreement, seed)
     digest = bundle.digest if bundle else None
     return RatingSet(kind, source, runs, numbered, *scale, seed, raters_per_item, digest), equal

@@ -76,15 +76,15 @@ class RatingSession:
             rows = sorted(map(row_of, stored_rows), key=lambda row: (row.created_at, row.revision))
         except ValueError as exc:
             raise StoreError(
-                f"The results file holds ratings of {rating_set.set_id} that lbx did not write.",
-                fix="Rate in a results file that nothing but lbx has written to.",
+                f"The results file contains ratings of {rating_set.set_id} that lbx did not write.",
+                fix="Use a results file that only lbx has written to.",
             ) from exc
         self._add(rows)
         self._replay(list(journal.records))
         if self._last_time >= LATEST - timedelta(days=1):  # the next rating must come later
             raise StoreError(
-                f"There is a rating of {rating_set.set_id} that is dated {self._last_time:%Y-%m-%d}.",
-                fix="Somebody planted it, or rated on a machine with a wrong clock. Delete it, then rate on.",
+                f"A rating of {rating_set.set_id} is dated {self._last_time:%Y-%m-%d}.",
+                fix="It was added by hand, or rated on a machine with a wrong clock. Delete it, then continue.",
             )
         self._queues = {rater: self._make_queue(rater) for rater in raters}
 
@@ -114,7 +114,7 @@ class RatingSession:
         """Return a question of the rater. Raises UsageError if it is not in the rater's queue."""
         item = self._items.get(number)
         if item is None or item not in self._queues[rater]:
-            raise UsageError("This question is not one of yours.")
+            raise UsageError("This question is not assigned to you.")
         return item
 
     def latest(self, rater: str, item: Item) -> list[RatingRow | None]:
@@ -201,10 +201,10 @@ class RatingSession:
     def _rows(self, rater: str, item: Item, opinion: Opinion, seconds: float | None) -> list[RatingRow]:
         places = self._keys(rater, item)
         if not 0 <= opinion.place < len(places):
-            raise UsageError("There is no such answer.")
+            raise UsageError("This answer does not exist.")
         comment = opinion.comment
         if comment is not None and len(comment) > _MAX_COMMENT_LENGTH:
-            raise UsageError(f"A comment may have {_MAX_COMMENT_LENGTH:,} characters.")
+            raise UsageError(f"A comment can have at most {_MAX_COMMENT_LENGTH:,} characters.")
         score, verdict, shown_at = self._row_values(rater, item, opinion)
         now, rows = self._now(), []
         for key in places[opinion.place]:
@@ -225,14 +225,14 @@ class RatingSession:
             if value is None:
                 return None, None, opinion.place
             if not isinstance(value, int) or not self.set.low <= value <= self.set.high:
-                raise UsageError(f"A rating is a whole number from {self.set.low} to {self.set.high}.")
+                raise UsageError(f"A rating must be a whole number from {self.set.low} to {self.set.high}.")
             return float(value), None, opinion.place
         groups = self.set.shown(item, rater)
         judged_at = next(place for place, group in enumerate(groups) if _is_same(group[0], item.answers[0]))
         if value in ("a", "b"):
             value = VERDICTS[0] if "ab".index(str(value)) == judged_at else VERDICTS[1]
         if value is not None and value not in VERDICTS:
-            raise UsageError("A pair is decided by a, b, a tie, or that both are bad.")
+            raise UsageError("A pair must be rated a, b, tie or both bad.")
         return None, None if value is None else str(value), judged_at
 
     def _now(self) -> datetime:

@@ -204,9 +204,9 @@ def _iteration_pairs(
 
 def _check_kind(rubric: Rubric, against: RunAnswers | None) -> None:
     if rubric.kind == PAIR and against is None:
-        raise UsageError(f"The rubric {rubric.name!r} compares two answers.", fix="Name the other run: --against RUN.")
+        raise UsageError(f"The rubric {rubric.name!r} compares two answers.", fix="Pass the other run: --against RUN.")
     if rubric.kind != PAIR and against is not None:
-        raise UsageError(f"The rubric {rubric.name!r} rates one answer alone.", fix="Leave out --against.")
+        raise UsageError(f"The rubric {rubric.name!r} rates a single answer.", fix="Leave out --against.")
 
 
 def _no_rounds(
@@ -220,10 +220,10 @@ def _no_rounds(
     fix = "Choose other questions: --questions llm, human, both or open."
     if marks and not marked:
         fix = (
-            f"Only {official_judge.TITLE} marks its questions. For others give a rubric of your own (docs/judges.md): "
-            "--rubric FILE.toml."
+            f"Only {official_judge.TITLE} marks its questions. For other benchmarks, pass your own rubric "
+            "(docs/judges.md): --rubric FILE.toml."
         )
-    return UsageError(f"Nothing to judge: {runs} any question that is {kind}{tasks}.", fix=fix)
+    return UsageError(f"No questions to judge: {runs} any question that is {kind}{tasks}.", fix=fix)
 
 
 def _is_named(sample: Sample, name: str) -> bool:

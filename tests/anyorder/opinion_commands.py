@@ -51,7 +51,7 @@ class Opinions(Files):
             self._after_kill(file, held, watch, begun, scratch=scratch)
             self._name_killed(file, kind, None)
         elif not rounds:
-            assert done.returncode == 2 and "Nothing to judge" in " ".join(done.stderr.split()), done.stderr
+            assert done.returncode == 2 and "No questions to judge" in " ".join(done.stderr.split()), done.stderr
             self._keep(file, held, begun)
         else:
             assert done.returncode == 0, done.stderr

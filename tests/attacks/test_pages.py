@@ -293,7 +293,7 @@ def test_an_end_with_unfinished_requests(tmp_path: Path, sent: bytes) -> None:
         said = process.communicate(timeout=60)[1]
     assert process.returncode == 0
     assert "Traceback" not in said and "Cancel" not in said, said
-    assert "Nothing new was rated." in said
+    assert "There are no new ratings." in said
 
 
 def test_bytes_that_are_no_request(rated: Site, caplog: pytest.LogCaptureFixture) -> None:

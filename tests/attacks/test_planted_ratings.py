@@ -135,7 +135,7 @@ def test_whom_a_journal_speaks_for_is_said(path: Path, tmp_path: Path) -> None:
     rate_all(other, "ann", 1)
     said = lbx("rate", path, "--collect", "--journal", journal_of(other))
     assert said.code == 0
-    assert "speaks for ann (17); nothing shows that these people wrote it" in " ".join(said.err.split())
+    assert "contains ratings of ann (17); lbx cannot verify who wrote them" in " ".join(said.err.split())
 
 
 NUMBERS = st.one_of(
@@ -188,6 +188,6 @@ def test_any_json_is_a_line_or_none(value: object) -> None:
 def test_what_would_not_be_read_again_is_not_said_to_be_saved(path: Path) -> None:
     with Journal(journal_of(path)) as journal:
         before = journal_of(path).read_bytes()
-        with pytest.raises(StoreError, match="Nothing of it was saved"):
+        with pytest.raises(StoreError, match="It was not saved"):
             journal.append({"ratings": [{**ROW, "created_at": "9999-12-31T23:59:59"}]})
         assert journal_of(path).read_bytes() == before

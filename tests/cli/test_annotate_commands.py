@@ -44,7 +44,7 @@ def test_write_alone_and_the_official_form(lbx: Lbx, file: Path, tmp_path: Path)
     out, official = tmp_path / "out.jsonl", tmp_path / "official"
     done = lbx.ok("annotate", file, "-o", out, "--take", PAGES, "--new-pairs", 1, "--official", official, "--write")
     assert "3 documents taken over" in done.stderr
-    assert "L-Eval's form does not hold evaluation, weight." in done.stderr
+    assert "L-Eval's format does not include evaluation, weight." in done.stderr
     assert all(json.loads(line)["evaluation"] == "f1" for line in out.read_text("utf-8").splitlines())
     for golden in [*PAGES.glob("jsons/*_cleaned.json"), PAGES / "notes.cleaned.jsonl"]:
         assert (official / golden.relative_to(PAGES)).read_bytes() == golden.read_bytes()
@@ -57,9 +57,9 @@ def test_write_alone_and_the_official_form(lbx: Lbx, file: Path, tmp_path: Path)
         (("missing.jsonl",), "missing.jsonl cannot be read"),
         ((".",), ". is a folder"),
         (("notes.jsonl", "-o", "notes.jsonl"), "is the file itself"),
-        (("notes.jsonl", "--read-only", "--write"), "--read-only writes nothing"),
+        (("notes.jsonl", "--read-only", "--write"), "--read-only writes no files"),
         (("bad.jsonl", "--read-only"), "bad.jsonl, line 2: it is not JSON"),
-        (("notes.jsonl", "--take", "."), "holds no N_cleaned.json"),
+        (("notes.jsonl", "--take", "."), "contains no N_cleaned.json"),
         (("notes.jsonl", "--host", "0.0.0.0"), "Other machines can reach"),
     ],
 )

@@ -42,7 +42,7 @@ def test_a_dry_run_lists_licences_and_writes_nothing(lbx: Lbx, tmp_path: Path) -
     head, row, total = done.stdout.splitlines()
     assert head.split() == ["source", "revision", "licence", "gated", "files", "bytes"]
     assert row.split() == ["a.txt", "CC0-1.0", "no", "1", "4"]
-    assert total.startswith("mine: 1 file, 4 bytes; 0 to be fetched")
+    assert total.startswith("mine: 1 file, 4 bytes; 0 to download")
     told = json.loads(lbx("bundle", recipe, "-o", tmp_path / "out", "--dry-run", "--json").stdout)
     assert told["lines"][0]["licence"] == "CC0-1.0"
     assert not list((tmp_path / "out").iterdir())
@@ -68,8 +68,12 @@ def test_a_request_is_made_without_a_network(lbx: Lbx, tmp_path: Path) -> None:
     ask = ["bundle", tmp_path / "more.toml", tmp_path / "mine.toml", "--have", tmp_path / "held"]
     done = lbx.ok(*ask, "--request", tmp_path / "wanted.json", "--json")
     assert [line["state"] for line in json.loads(done.stdout)["asked"]] == ["missing", "held"]
-    fails(lbx(*ask, "--request", tmp_path / "wanted.json", "--hub", "http://127.0.0.1:9"), 2, "--hub does not go with")
-    fails(lbx(*ask), 2, "--have goes with --request", "--base")
+    fails(
+        lbx(*ask, "--request", tmp_path / "wanted.json", "--hub", "http://127.0.0.1:9"),
+        2,
+        "--hub cannot be combined with",
+    )
+    fails(lbx(*ask), 2, "--have needs --request", "--base")
     # Outside, nothing of the machine that answers can be asked for, and a hub that is not there is named.
     fails(
         lbx("bundle", tmp_path / "wanted.json", "--base", tmp_path / "held"),
@@ -92,17 +96,17 @@ def test_a_run_says_which_unsafe_files_its_bundle_holds(lbx: Lbx, bundle: Path, 
 def test_unsafe_files_stand_in_the_evidence_and_can_be_refused(lbx: Lbx, archive: Path, tmp_path: Path) -> None:
     unsafe = "data/files/needle/notes.py"
     anyone = ["--allow-unsigned"]
-    assert f"  unsafe     {unsafe}: let through by the recipe\n" in lbx("verify", archive, *anyone).stdout
+    assert f"  unsafe     {unsafe}: allowed by the recipe\n" in lbx("verify", archive, *anyone).stdout
     for command in (["verify", archive], ["unpack", archive, "--to", tmp_path / "root"]):
         fails(lbx(*command, *anyone, "--refuse-unsafe"), 1, "--refuse-unsafe does not", unsafe)
     assert not list(tmp_path.iterdir())
     assert (
-        f"  unsafe     {unsafe}: let through by the recipe\n"
+        f"  unsafe     {unsafe}: allowed by the recipe\n"
         in lbx("unpack", archive, *anyone, "--to", tmp_path / "root").stdout
     )
     fails(lbx("verify", tmp_path / "root", *anyone, "--refuse-unsafe"), 1, "--refuse-unsafe does not", unsafe)
     again = lbx("unpack", archive, *anyone, "--to", tmp_path / "root")
-    assert "already holds this bundle" in again.stdout
+    assert "already contains this bundle" in again.stdout
     assert unsafe in again.stdout
     assert "every file was hashed again" in again.stdout
     fails(lbx("unpack", archive, *anyone, "--to", tmp_path / "root", "--refuse-unsafe"), 1, unsafe)

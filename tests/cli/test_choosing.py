@@ -121,8 +121,8 @@ def test_threads_need_a_model_that_computes(lbx: Lbx, bundle: Path, answers: Pat
         ("submit", "slurm", "--dry-run", "--shards", 2, "-o", tmp_path / "s", "-b", bundle, "-m", answers, "-t", TASK),
     ):
         fails(lbx(*command, "--threads", 2), 2, "--threads does not apply to oracle")
-    fails(lbx("score", tmp_path / "r.duckdb", "--threads", 2), 2, "--threads is for an embedding model")
-    fails(lbx("parity", answers, answers, "--sample", 2), 2, "Give --bundle and --tasks, too.")
+    fails(lbx("score", tmp_path / "r.duckdb", "--threads", 2), 2, "--threads needs an embedding model")
+    fails(lbx("parity", answers, answers, "--sample", 2), 2, "Pass --bundle and --tasks, too.")
 
 
 def test_threads_are_the_machines_and_not_the_runs(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_a_results_file_is_not_written_over(lbx: Lbx, results: Path, tmp_path: P
     before = results.read_bytes()
     for command in (("report", results), ("sql", results, "SELECT 1"), ("sql", results, "SELECT 1", "-f", "parquet")):
         done = lbx(*command, "-o", results)
-        assert done.returncode == 2 and "would be lost" in done.stderr, done.stderr
+        assert done.returncode == 2 and "would be overwritten" in done.stderr, done.stderr
     assert results.read_bytes() == before
 
 
@@ -269,6 +269,6 @@ def test_each_report_reads_what_it_says_that_it_takes(results: Path) -> None:
 
 def test_a_csv_of_no_named_report_offers_the_usual_ones(lbx: Lbx, results: Path) -> None:
     done = lbx("report", results, "--format", "csv")
-    fails(done, 2, "A csv file holds one table")
+    fails(done, 2, "A csv file contains one table")
     assert "leaderboard, task_scores, paper" in done.stderr and "rating_results" not in done.stderr
-    assert "csv and parquet hold one" in re.sub(r"[\s│]+", " ", lbx("report", "--help").stdout)
+    assert "csv and parquet take one" in re.sub(r"[\s│]+", " ", lbx("report", "--help").stdout)

@@ -57,7 +57,7 @@ def test_a_limit_on_cpus_is_announced() -> None:
     said = facts(doctor("--json", SLURM_CPUS_PER_TASK="1"))
     assert said["cpu"]["usable"] == 1
     (cause,) = [problem["cause"] for problem in said["problems"] if "CPUs" in problem["cause"]]
-    assert f"1 of the {said['cpu']['cores']} CPUs" in cause and "SLURM_CPUS_PER_TASK is 1." in cause
+    assert f"1 of the {said['cpu']['cores']} visible CPUs" in cause and "SLURM_CPUS_PER_TASK is 1." in cause
 
 
 def test_offline_is_told_from_the_interfaces() -> None:
@@ -81,4 +81,4 @@ def test_nowhere_to_write_temporary_files_fails() -> None:
     if said["writable"]["temporary files"]["writable"]:
         pytest.skip("/tmp is a file system of its own here")
     assert done.returncode == 1
-    assert "Temporary files cannot be written anywhere." in [problem["cause"] for problem in said["problems"]]
+    assert "Temporary files cannot be written to any folder." in [problem["cause"] for problem in said["problems"]]

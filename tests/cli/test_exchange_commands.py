@@ -34,7 +34,7 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     fails(lbx("import", "leval_judge", answers, "-o", out), 2, "tpo.pred.jsonl contains no judge's verdicts",
           "To import a model's answers, pass their benchmark")  # fmt: skip
     for form in ("leval", "longbench"):
-        fails(lbx("import", form, golden, "--model", "m", "-o", out), 2, "holds a judge's verdicts, not a model's",
+        fails(lbx("import", form, golden, "--model", "m", "-o", out), 2, "contains a judge's verdicts, not a model's",
               f"try: lbx import leval_judge {golden}")  # fmt: skip
     fails(lbx("import", "leval_judge", tmp_path, "-o", out), 2, "is a folder")
     assert not out.exists()
@@ -56,8 +56,8 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     assert (tmp_path / "out" / golden.name).read_bytes() == golden.read_bytes()
     again = ("export", "leval_judge", out, "--run", "gpt-4", "-o", tmp_path / "out")
     fails(lbx(*again), 2, "already exists")
-    fails(lbx(*again, "--results"), 2, "--results is for answers")
-    fails(lbx(*again, "--judged", "human_eval"), 2, "--judged is for leval")
+    fails(lbx(*again, "--results"), 2, "--results applies to answers")
+    fails(lbx(*again, "--judged", "human_eval"), 2, "--judged works only for leval")
     fails(lbx("export", "leval_judge", out, "-o", tmp_path / "out"), 2, "several judges", "--run: gpt-4, gpt-4-2")
 
 
@@ -65,10 +65,10 @@ def test_what_cannot_be_imported_leaves_no_results_file(lbx: Lbx, bundle: Path, 
     out, empty = tmp_path / "results.duckdb", tmp_path / "empty"
     empty.mkdir()
     for place, code, words in (
-        (("longbench", tmp_path / "none"), 2, ["nothing at"]),
+        (("longbench", tmp_path / "none"), 2, ["none does not exist"]),
         (("lveval", folder / "qasper.jsonl"), 2, ["has no task 'qasper'"]),
         (("longbench", empty), 2, ["no file of a longbench task"]),
-        (("longbench", folder.parent), 2, ["Give a folder in it: model"]),
+        (("longbench", folder.parent), 2, ["Give one of its folders: model"]),
         (("longbench_v2", folder), 2, ["is a folder"]),
         (("lveval", folder), 2, ["has no task 'qasper'"]),
         (("longbench", folder, "--bundle", bundle), 1, ["lbx bundle bundle/longbench.toml", "Without --bundle"]),
@@ -128,7 +128,7 @@ def test_results_as_the_official_scorer_writes_them(lbx: Lbx, folder: Path, tmp_
     out, exported = tmp_path / "results.duckdb", tmp_path / "out"
     lbx("import", "longbench", folder, "-m", "org/model", "-o", out, "--name", "r")
     done = lbx("export", "longbench", out, "--run", "r", "--results", "-o", exported)
-    assert done.returncode == 0 and "1 file made of 2 answers" in done.stdout
+    assert done.returncode == 0 and "1 file for 2 answers" in done.stdout
     assert (exported / "pred/model/result.json").read_text() == '{\n    "qasper": 50.0\n}'
     fails(lbx("export", "longbench", out, "--run", "r", "--results", "-o", exported), 2, "already exist", "--force")
     fails(lbx("export", "longbench_v2", out, "--run", "r", "--results", "-o", exported), 2, "has no answers to")
@@ -156,7 +156,7 @@ def test_what_people_say_of_a_run_is_kept_beside_it(lbx: Lbx, folder: Path, tmp_
     assert json.loads(again.stdout)["run_id"] == "r"
     changed = lbx("metadata", out, "--run", "r", "PE=", "b=2", "--json")
     assert json.loads(changed.stdout) == {"b": "2", "IDD": "yes"}
-    assert lbx("metadata", out, "--run", "r", "b=", "IDD=").stdout == "Nothing is recorded about r.\n"
+    assert lbx("metadata", out, "--run", "r", "b=", "IDD=").stdout == "No facts are recorded about r.\n"
     fails(lbx("metadata", out, "--run", "none", "a=1"), 2, "There is no run 'none'")
     assert lbx("import", "longbench", folder, "-m", "m", "-o", out, "--name", "second").returncode == 0
     fails(lbx("metadata", out, "PE=yes"), 2, "holds several runs", "--run", "second")

@@ -123,7 +123,7 @@ def test_a_judges_plan_is_shown_before_anything_is_asked(judge: Judge, results: 
     outlook = json.loads(judge(always_first, *X_AGAINST_TURBO, "--dry-run", "--json").stdout)["total"]
     counts = (outlook["samples"], outlook["prompt_tokens"], outlook["distinct_tokens"])
     assert counts[0] == 22 and counts[1] > counts[2] > 0
-    said = re.search(r"([\d,]+) verdicts\. Prompts have ([\d,]+) \w+, of which ([\d,]+) are distinct", done.stdout)
+    said = re.search(r"([\d,]+) verdicts\. Prompts have ([\d,]+) \w+, ([\d,]+) of them distinct", done.stdout)
     assert said and tuple(int(text.replace(",", "")) for text in said.groups()) == counts
     assert results.read_bytes() == before, "nothing is asked, and published answers stay in the bundle"
 
@@ -228,8 +228,8 @@ def test_a_judged_answer_is_shown_with_what_judges_say(
     judge(always_first, *X_AGAINST_TURBO, "--tasks", "leval/multidoc_qa", "--limit", 1)
     shown = " ".join(lbx("show", results, "leval/multidoc_qa/000-00", "--run", "x").stdout.split())
     who = "judge judge-a (judge: leval)"
-    assert f"{who}: better, beside turbo-16k-0613, shown first: The first. [[A]]" in shown
-    assert f"{who}: worse, beside turbo-16k-0613, shown second: The first. [[A]]" in shown
+    assert f"{who}: better, compared with turbo-16k-0613, shown first: The first. [[A]]" in shown
+    assert f"{who}: worse, compared with turbo-16k-0613, shown second: The first. [[A]]" in shown
     (told,) = json.loads(lbx("show", results, "leval/multidoc_qa/000-00", "--run", "x", "--json").stdout)
     assert [one["verdict"] for one in told["judgements"]] == ["answer", "against"] and told["ratings"] == []
 
@@ -240,7 +240,7 @@ def test_a_rating_needs_no_opponent(judge: Judge, results: Path, tmp_path: Path)
     more = ["--run", "x", "--run", "y", "--rubric", tmp_path / "stars.toml"]
     judge(model, *more, "--limit", 2)
     assert rows(results, WON) == [("x", 3.75, 5, 5), ("y", 3.75, 5, 5)]
-    judge.refuses(model, *more, "--against", "gpt4-32k", why="rates one answer alone")
+    judge.refuses(model, *more, "--against", "gpt4-32k", why="rates a single answer")
 
 
 def test_a_judge_of_the_judged_models_family_is_marked(judge: Judge, results: Path, tmp_path: Path) -> None:
@@ -295,11 +295,11 @@ def test_what_cannot_be_judged_is_refused_before_a_model_is_loaded(
 ) -> None:
     cases: list[tuple[list[object], str]] = [
         ([], "Give the run to judge with --run"),
-        (["--run", "x"], "compares two answers. Name the other run: --against RUN"),
+        (["--run", "x"], "compares two answers. Pass the other run: --against RUN"),
         (["--run", "z", "--against", "x"], "There is no run 'z' in"),
         (["--run", "x", "--against", "x"], "cannot be its own opponent"),
         ([*X_AGAINST_Y, "--rubric", tmp_path / "none.toml"], "none.toml cannot be read"),
-        ([*X_AGAINST_Y, "--tasks", "longbench"], "Nothing to judge: x and y did not both answer"),
+        ([*X_AGAINST_Y, "--tasks", "longbench"], "No questions to judge: x and y did not both answer"),
         ([*X_AGAINST_Y, "--rubric", __file__], "is not valid TOML"),
     ]
     before = results.read_bytes()
@@ -464,6 +464,6 @@ def test_texts_without_a_verdict_are_counted_at_the_end(
     done = judge(table(tmp_path, "mute", {"*": "I cannot say."}), *X_AGAINST_TURBO)
     (name,) = {str(row[0]) for row in rows(results, "SELECT judge_id FROM judged_rounds")}
     last = " ".join(done.stderr.split())
-    assert "22 of 22 texts hold no verdict" in last and f"lbx show {results} --run {name}" in last
+    assert "22 of 22 texts contain no verdict" in last and f"lbx show {results} --run {name}" in last
     assert lbx("show", results, "--run", name).stdout.count("judge/") == 22
     assert "no verdict" not in judge(always_first, *X_AGAINST_TURBO).stderr

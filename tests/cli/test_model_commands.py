@@ -86,10 +86,10 @@ def test_for_people(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     assert "models/some-q4.gguf" in done.stdout and "4,096" in done.stdout and "on a server" in done.stdout
     said = " ".join(done.stderr.split())
     assert "gone: gone has no weights at models/gone.gguf." in said
-    assert "Their weights come from a bundle, and none is given (--bundle DIR): of-bundle, vectors.toml." in said
+    assert "Pass --bundle DIR: these models need weights from a bundle: of-bundle, vectors.toml." in said
     empty = lbx("models", cwd=tmp_path)
     assert (empty.returncode, empty.stdout) == (0, "")
-    assert "There is no model here" in empty.stderr
+    assert "No models found" in empty.stderr
     assert lbx("models", "--json", cwd=tmp_path).stdout.strip() == "[]"
     fails(lbx("models", "--bundle", "nowhere", cwd=tmp_path), 1, "Bundle folder nowhere does not exist.")
 
@@ -104,7 +104,10 @@ def test_what_a_card_says_whose_weights_are_in_no_bundle(lbx: Lbx, folder: Path)
 def test_the_help_says_what_is_listed_with_a_bundle(lbx: Lbx, folder: Path) -> None:
     """The cards of models/ of this folder are listed in any case."""
     words = " ".join(lbx("models", "--help").stdout.replace("│", " ").split())
-    assert "List what it holds and the cards beside it, not those of this folder; ./models is listed always." in words
+    assert (
+        "List the weights of this bundle and the cards next to it, not this folder's; ./models is always listed."
+        in words
+    )
 
 
 @pytest.mark.parametrize("name", ["vllm", "sglang", "openai", "tgi", "llamacp"])

@@ -162,7 +162,7 @@ def test_a_new_run_is_named_by_name(lbx: Lbx, monkeypatch: pytest.MonkeyPatch) -
     common = ("submit", "slurm", "-b", "b", "-m", "m", "-t", "needle", "--shards", 2, "-o", "d")
     done = lbx(*common, "--name", "mine")
     assert (done.returncode, seen[-1].spec.name, seen[-1].job_name) == (0, "mine", None)
-    fails(lbx(*common, "--run=mine"), 2, "--run names a run of --spec RESULTS", "--name")
+    fails(lbx(*common, "--run=mine"), 2, "--run selects a run of --spec RESULTS", "--name")
     assert len(seen) == 1
 
 
@@ -174,7 +174,7 @@ def test_tasks_without_a_bundle_are_those_that_lbx_knows(lbx: Lbx) -> None:
     assert {task.partition("/")[0] for task in recipes} == {*BENCHMARKS}
     root = Path(__file__).parents[2]
     assert all((root / recipe).is_file() for recipe in recipes.values() if "/" in recipe)
-    assert "brings the data" in lbx("tasks", environment=bare).stderr
+    assert "fetches the data" in lbx("tasks", environment=bare).stderr
 
 
 def test_the_environment_names_the_bundle(lbx: Lbx, tmp_path: Path) -> None:

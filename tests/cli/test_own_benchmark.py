@@ -157,7 +157,8 @@ def test_mistakes_and_other_names_are_told(lbx: Lbx, place: Path, tmp_path: Path
         lbx("export", "handbok", place / "results.duckdb", "--run", "mine", "-o", tmp_path), 2, "Did you mean handbook?"
     )
     fails(lbx("import", "handbook", place / "predictions", "--model", "m", "-o", tmp_path / "r"), 2,
-          "There is no prediction format 'handbook'", "by its name and with --bundle, which it is in")  # fmt: skip
+          "There is no prediction format 'handbook'",
+          "by its name and with --bundle, if the bundle contains it")  # fmt: skip
     model = place / "models" / "my-model.toml"
     run = ("run", "--bundle", place / "handbook", "--model", model, "-o", tmp_path / "r", "--tasks")
     fails(lbx(*run, "handbook/fact"), 2, "Did you mean handbook/facts")

@@ -167,7 +167,7 @@ def test_a_regular_expression_for_the_answer(made: Make, tmp_path: Path) -> None
     one = made("A regular expression for the answer")
     (row,) = one.run("31 and 20 are 51.\nAnswer: 51 metres.\nAnswer: 52 metres.")
     assert (row["score"], row["extracted"]) == (1, "51 metres.")
-    assert "took '51 metres.' for the answer" in one.call("show", one.results, "harbour/steps/0000", "--run", "mine")
+    assert "extracted '51 metres.'" in one.call("show", one.results, "harbour/steps/0000", "--run", "mine")
     (row,) = one.run("51 metres", name="bare")
     assert (row["score"], row["extracted"]) == (0, "")
     definition = tmp_path / "benchmark.toml"

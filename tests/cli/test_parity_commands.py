@@ -52,6 +52,6 @@ def test_what_is_not_the_same_fails_where_that_is_asked(lbx: Lbx, demo: Path, bu
 
 
 def test_what_parity_refuses(lbx: Lbx, demo: Path, bundle: Path) -> None:
-    fails(lbx("parity", demo, demo, "-b", bundle), 2, "--bundle and --tasks go together")
+    fails(lbx("parity", demo, demo, "-b", bundle), 2, "--bundle and --tasks choose the prompts together")
     fails(lbx("parity", demo, "none.gguf"), 2, "none.gguf")
     fails(lbx("parity", demo, demo, "-b", bundle, "-t", "needle/none"), 2, 'There is no task "needle/none"')

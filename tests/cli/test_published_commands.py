@@ -28,8 +28,8 @@ def test_a_table_of_ones_own_needs_none_either(lbx: Lbx, tmp_path: Path) -> None
     ("command", "words"),
     [
         ((), "results file"),
-        (("leaderboard",), "The report leaderboard reads a results file"),
-        (("paper", "--against", "GPT"), "The report paper reads a results file"),
+        (("leaderboard",), "The report leaderboard needs a results file"),
+        (("paper", "--against", "GPT"), "The report paper needs a results file"),
         (("reference", "--against", "nobody"), "No published model of any benchmark matches 'nobody'"),
         (("--expect", "GPT-4"), "No results file given"),
         (("r.duckdb", "paper", "--expect", "GPT-4"), "Only the report expected takes --expect"),

@@ -29,16 +29,16 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--rater", "a", "--rater", "a"], "Two raters have one name"),
-        (["--rater", "a", "--raters", "2"], "--raters says 2, but 1 are named"),
-        (["--rater", "a\x1b[31m"], "'a\\x1b[31m' is not a name for a rater"),
+        (["--rater", "a", "--rater", "a"], "Two raters have the same name"),
+        (["--rater", "a", "--raters", "2"], "--raters is 2, but --rater names 1"),
+        (["--rater", "a\x1b[31m"], "'a\\x1b[31m' is not a valid rater name"),
         (["--scale", "5-1"], "'5-1' is not a scale"),
-        (["--scale", "1-50"], "at most 20 apart"),
-        (["--scale", "1-7", "--kind", "pair"], "--scale is for --kind score"),
+        (["--scale", "1-50"], "differ by at most 20"),
+        (["--scale", "1-7", "--kind", "pair"], "--scale needs --kind score"),
         (["--run", "gamma"], "There is no run 'gamma'"),
         (["--questions", "llm"], "no question of the kind 'llm'"),
         (["--kind", "pair", "--run", "alpha"], "at least two runs"),
-        (["--journal", "x"], "--journal is for --collect"),
+        (["--journal", "x"], "--journal needs --collect"),
         (["--host", "0.0.0.0"], "Other machines can reach"),
     ],
 )
@@ -63,13 +63,13 @@ def test_raters_without_questions_and_questions_of_one_rater_are_named(
         said = capsys.readouterr().err
         idle = [rater for rater in raters if not book.queue(rater)]
         assert bool(idle) is alone, "of five documents, each dealt to one"
-        assert all(f"{rater} has nothing to rate and gets no link" in said for rater in idle)
-        assert "Only questions that L-Eval marks for people; --questions all takes all of them." in " ".join(
+        assert all(f"{rater} gets no questions and no link" in said for rater in idle)
+        assert "Only questions that L-Eval marks for people; pass --questions all for all questions." in " ".join(
             said.split()
         )
-        assert "0 of them go to all raters" not in said
-        assert (f"Each question goes to {each} of the 6 raters." in said) is (agreement == 0.0)
-        assert ("No two raters get the same question: no agreement can be computed" in said) is lonely
+        assert "All raters get 0" not in said
+        assert (f"Each question is assigned to {each} of the 6 raters." in said) is (agreement == 0.0)
+        assert ("No two raters get the same question, so agreement cannot be computed" in said) is lonely
 
 
 def test_a_taken_port_is_a_sentence(path: Path) -> None:
@@ -93,7 +93,7 @@ def test_collecting(path: Path, tmp_path: Path) -> None:
     done = Lbx()("rate", path, "--collect", "--journal", journal_of(other))
     assert done.returncode == 0
     assert done.stderr == (
-        f"{journal_of(other)} speaks for bob (17); nothing shows that these people wrote it.\n"
+        f"{journal_of(other)} contains ratings of bob (17); lbx cannot verify who wrote them.\n"
         f"Moved into {path}: 36 ratings and revisions.\n"
     )
     fails(Lbx()("rate", path, "--collect", "--journal", tmp_path / "none"), 1, "cannot be read")
@@ -114,7 +114,7 @@ def test_who_has_nothing_to_rate_gets_no_link(path: Path) -> None:
         assert httpx2.get(links["r0"], timeout=60).status_code == 303, "it listens"
         process.send_signal(signal.SIGINT)
         rest, said = process.communicate(timeout=60)
-    idle = {line.split()[0] for line in said.splitlines() if "has nothing to rate" in line}
+    idle = {line.split()[0] for line in said.splitlines() if "gets no questions and no link" in line}
     assert process.returncode == 0 and len(idle) == 1, said
     assert links.keys() == {*raters[1::2]} - idle and not rest
 
@@ -129,13 +129,13 @@ def test_where_the_file_is_taken_at_the_end_the_journal_stays(path: Path) -> Non
         with httpx2.Client(headers={"origin": origin}, follow_redirects=True, timeout=60) as client:
             assert client.get(link).status_code == 200
             assert "Saved" in client.post(client.get(place).url, data={"do": "rate-0-4"}).text
-        fails(Lbx()("rate", path, "--port", "0"), 1, "Another `lbx rate` writes")
-        fails(Lbx()("rate", path, "--collect"), 1, "Another `lbx rate` writes")
+        fails(Lbx()("rate", path, "--port", "0"), 1, "Another `lbx rate` is writing")
+        fails(Lbx()("rate", path, "--collect"), 1, "Another `lbx rate` is writing")
         with Store(path):  # as `lbx run` would
             process.send_signal(signal.SIGINT)
             said = process.communicate(timeout=60)[1]
     assert process.returncode == 0, said
-    assert f"Every rating is safe in {journal_of(path)}" in said
+    assert f"All ratings are safe in {journal_of(path)}" in said
     assert f"lbx rate {path} --collect" in said
     done = Lbx()("rate", path, "--collect")
     assert done.stderr == f"Moved into {path}: 1 rating or revision.\n"

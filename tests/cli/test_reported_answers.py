@@ -60,7 +60,7 @@ def test_empty_answers_are_counted_and_marked(
     assert "8 answered, 0 failed" in done.stdout
     said = " ".join(done.stderr.split())
     assert "8 of 8 answers are empty" in said and "--retry-empty" in said
-    assert ("8 of them hold reasoning alone" in said) is (kind == "inreasoning")
+    assert ("8 of them contain only reasoning" in said) is (kind == "inreasoning")
     (row,) = lbx.rows(out, "SELECT empty_answers, reasoning_unclosed FROM guards")
     assert row == {"empty_answers": 8, "reasoning_unclosed": 0}
     assert "answers empty" in lbx("report", out, "guards").stdout
@@ -113,7 +113,7 @@ def test_marks_of_reasoning_that_are_not_the_models_are_announced(
     model = shared("cases/think") / "answers.json"
     done = lbx.ok("run", "-b", bundled("think"), "-m", model, "-t", "all", "-o", out, "--max-new-tokens", 99)
     said = " ".join(done.stderr.split())
-    assert "4 of 8 answers begin with <think>, <reasoning>, <thinking>, <THINK>: reasoning" in said
+    assert "4 of 8 answers begin with <think>, <reasoning>, <thinking>, <THINK>. These reasoning tags" in said
     query = "SELECT sample_id, output, reasoning, reasoning_closed FROM generations"
     rows = {row["sample_id"]: row for row in lbx.rows(out, query)}
     told = {name: (row["reasoning"], row["output"]) for name, row in rows.items() if row["reasoning"] is not None}

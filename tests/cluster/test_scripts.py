@@ -192,7 +192,7 @@ def test_a_dry_run_prints_and_writes_nothing(
     )  # fmt: skip
     job = json.loads(pods.stdout)
     assert (job["spec"]["completions"], job["metadata"]["name"]) == (3, "run")
-    assert "has not seen this run" in " ".join(pods.stderr.split())
+    assert "lbx has not been tested on a Kubernetes cluster" in " ".join(pods.stderr.split())
     assert not list(tmp_path.iterdir())
 
 

@@ -120,7 +120,7 @@ def test_a_shard_of_another_run_is_refused(
     for more, says in (
         (["--tasks", "needle/single_en", "--shards", folder.plan_file, "--shard", 0], "other tasks"),
         (["--tasks", "needle", "--shards", folder.plan_file, "--shard", 2], "has 2 shards, counted from 0"),
-        (["--tasks", "needle", "--shard", 1], "--shards and --shard go together"),
+        (["--tasks", "needle", "--shard", 1], "Pass --shards and --shard together"),
     ):
         done = lbx(*what, *more)
         assert done.returncode == 2 and says in " ".join(done.stderr.split()), done.stderr

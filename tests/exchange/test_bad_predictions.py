@@ -99,9 +99,9 @@ def test_wrong_places(tmp_path: Path, store: Store, write_lines: Callable) -> No
     file = write_lines("pred/m/qasper.jsonl", [V1])
     file.with_name("result.json").write_text("{}")
     for form, path, message in (
-        ("longbench", tmp_path / "none", "There is nothing at"),
+        ("longbench", tmp_path / "none", "none does not exist"),
         ("longbench", tmp_path / "pred/m/result.json", "longbench has no task 'result'"),
-        ("longbench", tmp_path / "pred", "holds no file of a longbench task.*Give a folder in it: m"),
+        ("longbench", tmp_path / "pred", "contains no file of a longbench task.*Give one of its folders: m"),
         ("longbench_v2", file.parent, "is a folder"),
         ("longbensch", file, "Did you mean longbench"),
     ):
@@ -137,7 +137,7 @@ def test_export_refuses(store: Store, write_lines: Callable, tmp_path: Path) -> 
     run = import_predictions(store, "longbench", write_lines("a/qasper.jsonl", [V1]).parent, model="org/a").run_id
     with pytest.raises(UsageError, match=f"Its runs are: {run}"):
         export(store, "longbench", "none", tmp_path / "out")
-    with pytest.raises(UsageError, match=r"no answers to leval\. It answers longbench"):
+    with pytest.raises(UsageError, match=r"no answers to leval\. It has answers to longbench"):
         export(store, "leval", run, tmp_path / "out")
     (file,) = export(store, "longbench", run, tmp_path / "out").files
     assert file == tmp_path / "out/pred/a/qasper.jsonl"
@@ -148,7 +148,7 @@ def test_export_refuses(store: Store, write_lines: Callable, tmp_path: Path) -> 
     export(store, "longbench", run, tmp_path / "out", force=True)
     assert json.loads(file.read_text()) == V1
     (tmp_path / "file").write_text("")
-    with pytest.raises(LbxError, match="Nothing was exported"):
+    with pytest.raises(LbxError, match="No files were exported"):
         export(store, "longbench", run, tmp_path / "file")
 
 

@@ -163,14 +163,14 @@ def test_search_reads_every_value(file: Path) -> None:
         assert list(dataset.search("ÉÉ")) == [1]
         assert list(dataset.search("LAST")) == [2]
         assert list(dataset.search("q1")) == [0]
-        with pytest.raises(UsageError, match="read only"):
+        with pytest.raises(UsageError, match="read-only"):
             dataset.add(0, "q", "a")
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "holds no document"),
+        (b"", "contains no document"),
         (b'{"input": "d"}\n{"input": "\xff"}\n', r"line 2: it is not UTF-8 \(invalid start byte at byte 12\)"),
         (b'\n{"input": "d", "input": "e"}', "line 2: it has the key 'input' twice"),
         (b'[{"input": "d"}]', "line 1: it begins a JSON array"),
@@ -200,7 +200,7 @@ def test_nothing_is_written_over(file: Path, tmp_path: Path) -> None:
         dataset.add(0, "q", "a")
         dataset.write()
         out.write_bytes(b"somebody's")
-        with pytest.raises(UsageError, match="left alone"):
+        with pytest.raises(UsageError, match="not overwritten"):
             dataset.write()
     assert out.read_bytes() == b"somebody's"
 
@@ -208,7 +208,7 @@ def test_nothing_is_written_over(file: Path, tmp_path: Path) -> None:
 def test_two_at_once_and_another_file_are_refused(file: Path, tmp_path: Path) -> None:
     with Dataset(file, tmp_path / "out.jsonl") as dataset:
         dataset.add(0, "q", "a")
-        with pytest.raises(UsageError, match="Another lbx edits"):
+        with pytest.raises(UsageError, match="Another lbx is editing"):
             Dataset(file, tmp_path / "out.jsonl")
     file.write_bytes(LINES + b"\n")
     with pytest.raises(UsageError, match="has other bytes"):
@@ -232,7 +232,7 @@ def test_a_damaged_log_is_refused_and_a_torn_end_is_not(file: Path, tmp_path: Pa
         with Dataset(file, out) as dataset:
             assert _bytes(dataset) == LINES
     log.write_bytes(data.replace(b"kept", b"left").replace(b"a0", b"a9"))
-    with pytest.raises(StoreError, match=r"line 2: it is not what lbx wrote there"):
+    with pytest.raises(StoreError, match=r"line 2: lbx did not write this line"):
         Dataset(file, out)
 
 
@@ -248,7 +248,7 @@ def test_a_log_that_lbx_did_not_write_is_refused(file: Path, tmp_path: Path, lin
     with Dataset(file, out) as dataset:
         dataset.set(0, 0, ANSWERS, "kept", 0)
     log.write_bytes(log.read_bytes() + line.encode() + b"\n")
-    with pytest.raises(StoreError, match=r"line 3: it is not what lbx wrote there"):
+    with pytest.raises(StoreError, match=r"line 3: lbx did not write this line"):
         Dataset(file, out)
 
 

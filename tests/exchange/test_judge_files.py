@@ -366,19 +366,19 @@ def test_rounds_that_lbx_did_not_write_are_named(
 def test_a_judge_of_lbx_without_what_the_file_needs(store: Store, tmp_path: Path, write_lines: Callable) -> None:
     bundle = _judged_here(store, tmp_path / "bundle", write_lines)
     out = tmp_path / "out"
-    with pytest.raises(UsageError, match=r"lbx's own, .* --bundle DIR"):
+    with pytest.raises(UsageError, match=r"judged by lbx, .* --bundle DIR"):
         export_judgements(store, ["judge"], out)
     with pytest.raises(UsageError, match="'ours' is not a judge's"):
         export_judgements(store, ["ours"], out, bundle=bundle)
     script = bundle.root / FILES / SCRIPT
     script.write_bytes(JUDGE_PY.replace(b"[First]", b"[One]"))
-    with pytest.raises(UsageError, match="did not judge as L-Eval's script"):
+    with pytest.raises(UsageError, match="did not judge in both orders with the rubric of L-Eval's script"):
         export_judgements(store, ["judge"], out, bundle=bundle)
     script.unlink()
     with pytest.raises(BundleError, match="lbx bundle bundle/leval"):
         export_judgements(store, ["judge"], out, bundle=bundle)
     script.write_bytes(JUDGE_PY)
     store.write(generations=[GenerationRow("ours", "leval", "narrative_qa", "000-00", 0, output="changed")])
-    with pytest.raises(StoreError, match="does not hold the answers of ours that were judged"):
+    with pytest.raises(StoreError, match="lacks the judged answers of ours"):
         export_judgements(store, ["judge"], out, bundle=bundle)
     assert not out.exists()

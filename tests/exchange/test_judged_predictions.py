@@ -193,9 +193,9 @@ def test_published_answers_of_the_protocol_without_lengths(store: Store, tmp_pat
     asked = "SELECT task, sample_id, iteration, output FROM generations ORDER BY iteration"
     both = [("financial_qa", "000-00", 0, "Bob"), ("financial_qa", "000-00", 1, "Eve")]
     assert store.query(asked).rows == both
-    with pytest.raises(BundleError, match=r"no published answers of 'm', asked with a hint.*lbx bundle bundle/leval"):
+    with pytest.raises(BundleError, match=r"no published answers of 'm' with a length hint.*lbx bundle bundle/leval"):
         published_run(store, bundle, "m")
-    with pytest.raises(BundleError, match=r"of '\.\./m', asked without.* It holds those of m\."):
+    with pytest.raises(BundleError, match=r"of '\.\./m' without.* It has those for m\."):
         published_run(store, bundle, "../m", length_hint=False)
     write_lines(f"{place}/llm_turbo_eval/m.pred.jsonl", [ROW])
     with pytest.raises(StoreError, match="was imported from files with other content"):
@@ -256,10 +256,10 @@ def test_what_cannot_go_to_a_judge(shared: Callable, store: Store, tmp_path: Pat
     _as_made(store, run, "made", "m")
     _as_made(store, run, "twin", "org/m")
     for metric, runs, why in (
-        ("ngram_eval", ["made"], "no answers for a judge called 'ngram_eval'.* Known are llm_gpt4_eval"),
+        ("ngram_eval", ["made"], "Unknown answers for a judge: 'ngram_eval'.* Use llm_gpt4_eval"),
         ("human_eval", ["nothing"], "There is no run 'nothing'"),
         ("human_eval", [run], r"was imported\. Leave out --judged"),
-        ("llm_gpt4_eval", ["made", "twin"], r"Two of the runs are of m, and would be one file"),
+        ("llm_gpt4_eval", ["made", "twin"], r"Two of the runs use the model m and would write the same file"),
     ):
         with pytest.raises(UsageError, match=why):
             export_judged(store, metric, runs, bundle, tmp_path / "out")

@@ -30,8 +30,8 @@ def test_the_same_edits_make_the_tools_files(tmp_path: Path) -> None:
         dataset.add(2, "When?", "In 1952.")
         assert official_files(dataset, new_pairs=1) == _official()
         assert lost(dataset) == [
-            "L-Eval's form does not hold evaluation, weight.",
-            "L-Eval's form drops empty texts, so that pairs shift in lines 1, 2.",
+            "L-Eval's format does not include evaluation, weight.",
+            "L-Eval's format drops empty texts, so that pairs shift in lines 1, 2.",
         ]
 
 
@@ -65,7 +65,7 @@ def test_pages_of_other_documents_are_refused(tmp_path: Path) -> None:
     with Dataset(FOLDER / "notes.jsonl", tmp_path / "out.jsonl") as dataset:
         with pytest.raises(UsageError, match=r"7_cleaned\.json is a page of another document"):
             take_pages(dataset, tmp_path)
-        with pytest.raises(UsageError, match=r"holds no N_cleaned\.json"):
+        with pytest.raises(UsageError, match=r"contains no N_cleaned\.json"):
             take_pages(dataset, FOLDER.parent)
-        with pytest.raises(UsageError, match="no folder"):
+        with pytest.raises(UsageError, match="does not exist"):
             take_pages(dataset, tmp_path / "nowhere")

@@ -127,7 +127,7 @@ def test_a_text_that_holds_the_separator_gets_no_second_one() -> None:
             "should be text",
         ),
         ("0_evaled.json", '{"input": "d"', "line 1: it is not valid JSON"),
-        ("results_from_a.jsonl", "{}", "not for which answer"),
+        ("results_from_a.jsonl", "{}", "not by answer"),
         ("files_from_a.jsonl", "", "empty"),
     ],
 )
@@ -140,7 +140,7 @@ def test_damaged_files_are_told(tmp_path: Path, name: str, text: str, said: str)
 
 def test_ratings_without_a_name_are_refused(tmp_path: Path) -> None:
     page = PAGES / "jsons/0_evaled.json"
-    with pytest.raises(UsageError, match="whose ratings"):
+    with pytest.raises(UsageError, match="the rater's name"):
         read_pages(page)
-    with pytest.raises(UsageError, match="holds no page"):
+    with pytest.raises(UsageError, match="contains no page"):
         read_pages(tmp_path, "a")

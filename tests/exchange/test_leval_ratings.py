@@ -42,7 +42,7 @@ def test_all_files_come_back(results: Path) -> None:
     assert (done.rater, done.questions, done.ratings) == ("Annotator.1", 16, 64)
     assert list(done.runs) == ["gpt4_outputs", "claude_outputs", "brook-7b_pred", "heron-chat_pred"]
     assert done.means["gpt4_outputs"] == 2.78125
-    assert len([text for text in done.notes if "beyond the scale" in text]) == 1
+    assert len([text for text in done.notes if "outside the scale" in text]) == 1
 
 
 def test_what_the_file_holds_adds_up(results: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_published_rating_comes_back(shared: Shared, results: Path) -> None:
 def test_documents_are_not_stored(results: Path) -> None:
     with Store(results) as store:
         import_ratings(store, read_pages(PAGES))
-        with pytest.raises(UsageError, match=r"not here.*--bundle DIR.*--documents FILE"):
+        with pytest.raises(UsageError, match=r"is missing.*--bundle DIR.*--documents FILE"):
             export_ratings(store, None, None)
     assert b"It was repaired in" not in results.read_bytes()
 

@@ -43,7 +43,7 @@ def test_blocks(text: str, reasoning: str | None, answer: str, closed: bool | No
 def test_blocks_are_named(shared: Shared, store: Store) -> None:
     imported = import_predictions(store, "longbench", shared("cases/import/think"), model="m")
     (note,) = imported.notes
-    assert "5 of 5 answers hold a block of reasoning" in note and "--strip-reasoning" in note
+    assert "5 of 5 answers contain a reasoning block" in note and "--strip-reasoning" in note
     outputs = store.query("SELECT output FROM generations").rows
     assert all(output.startswith("<think>") for (output,) in outputs)
 

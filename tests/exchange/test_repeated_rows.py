@@ -76,7 +76,7 @@ def test_longbench_v2_names_them_too(store: Store, write_lines: Callable, scored
     file = write_lines("m.jsonl", [V2, {**V2, "_id": "r"}, {**V2, "pred": "B", "judge": False}])
     imported = import_predictions(store, "longbench_v2", file, model="m")
     (note,) = imported.notes
-    assert "line 3: 1 row answers a question again (line 3), 1 of them in other words; every row counts" in note
+    assert "line 3: 1 row answers a question again (line 3), 1 of them with another answer; every row counts" in note
     assert scored(store, "longbench_v2", imported.run_id)["mcq"]["accuracy"] == 66.7
 
 

@@ -189,7 +189,7 @@ def test_a_submission_to_l_eval(store: Store, tmp_path: Path, write_lines: Calla
     text = _found(both.files, tmp_path / "both")["f1_LEval_leaderboard.csv"]
     twin = import_predictions(store, "leval", tmp_path / "in", model="x/m", run_id="twin").run_id
     _score(store)
-    with pytest.raises(UsageError, match=r"m/quality\.pred\.jsonl cannot take another run"):
+    with pytest.raises(UsageError, match=r"m/quality\.pred\.jsonl cannot be extended with another run"):
         export(store, "leval", [run, twin], tmp_path / "twins", results=True)
     for family, rows in (("longbench_v2", "one.jsonl"), ("leval", "in/quality.pred.jsonl")):
         assert BENCHMARKS[family].results.join(rows, "{}", "{}") is None
@@ -233,7 +233,7 @@ def test_the_leaderboards_list_of_models_grows(golden: dict[str, Any], store: St
     assert json.loads(listed.read_text()) == {"m": {"type": ["Thinking"]}}
     for wrong in (b"[]", b"[" * 200_000, b'{"Other": "\xff"}'):
         listed.write_bytes(wrong)
-        with pytest.raises(UsageError, match=r"model_info\.json cannot take another run"):
+        with pytest.raises(UsageError, match=r"model_info\.json cannot be extended with another run"):
             export(store, "longbench_pro", run, listed.parent, force=True, results=True)
         assert listed.read_bytes() == wrong
     listed.unlink()
@@ -265,7 +265,7 @@ def test_what_would_be_no_official_number_is_refused(
     folder = write_lines("pred/qasper.jsonl", [rows]).parent
     runs = [import_predictions(store, "longbench", folder, model="x/m", run_id=name).run_id for name in "ab"]
     _score(store)
-    with pytest.raises(UsageError, match=r"result\.json cannot take another run"):
+    with pytest.raises(UsageError, match=r"result\.json cannot be extended with another run"):
         export(store, "longbench", runs, tmp_path / "out", results=True)
     assert not (tmp_path / "out").exists()
     (file,) = export(store, "longbench", "a", tmp_path / "out", results=True).files
@@ -282,7 +282,7 @@ def test_a_folder_in_the_place_of_a_file(store: Store, tmp_path: Path, write_lin
     out = tmp_path / "out/pred/m"
     (out / "hotpotqa.jsonl").mkdir(parents=True)
     (out / "qasper.jsonl").write_text("precious")
-    with pytest.raises(LbxError, match=r"hotpotqa\.jsonl cannot be written: Is a directory.*Nothing was exported"):
+    with pytest.raises(LbxError, match=r"hotpotqa\.jsonl cannot be written: Is a directory.*No files were exported"):
         export(store, "longbench", run, tmp_path / "out", force=True)
     assert (out / "qasper.jsonl").read_text() == "precious"
     assert sorted(path.name for path in out.iterdir()) == ["hotpotqa.jsonl", "qasper.jsonl"]
@@ -305,6 +305,6 @@ def test_a_benchmark_without_a_scorer_of_its_own(store: Store, tmp_path: Path) -
         export(store, "needle", "r", tmp_path / "out", results=True)
     for name in (*format_names(), *OPINION_FORMATS):
         assert f" {name}," in f"{caught.value},", name
-    assert "a benchmark of your own" in str(caught.value)
+    assert "your own benchmark" in str(caught.value)
     with pytest.raises(UsageError, match="Did you mean leval_judge"):
         export(store, "leval_jugde", "r", tmp_path / "out")

@@ -55,7 +55,7 @@ def test_an_answer_that_is_no_text_is_marked(
 ) -> None:
     folder = write_lines("in/qasper.jsonl", [ROW, {**ROW, "pred": value, "length": 4}]).parent
     imported = import_predictions(store, "longbench", folder, model="m")
-    assert len(imported.notes) == 1 and "line 2: the answer is no text" in imported.notes[0]
+    assert len(imported.notes) == 1 and "line 2: the answer is not text" in imported.notes[0]
     rows = store.query("SELECT output, finish_reason, error, source_row FROM generations ORDER BY created_at").rows
     assert rows[1][:3] == ("", "not_text", None) and json.loads(rows[1][3])["pred"] == value
     assert scored(store, "longbench", imported.run_id)["qasper"]["f1"] == 50.0
@@ -277,8 +277,7 @@ def test_a_second_answer_to_a_question_is_told_from_one_to_none(
     folder = write_lines(f"in/{task}.jsonl", [said] * 2).parent
     (note,) = import_predictions(store, "lveval", folder, model="m", bundle=bundle).notes
     assert note.endswith(
-        "line 2: an earlier row already answers the question that it matches; "
-        "kept, but in no comparison with other runs."
+        "line 2: an earlier row already answers the question that it matches; kept, but not compared with other runs."
     )
 
 
@@ -288,7 +287,7 @@ def test_a_file_without_one_row_of_the_bundle_is_refused(store: Store, tmp_path:
         (
             "qasper",
             UsageError,
-            "line 1: no question of the bundle matches it; no other row matches one of the bundle at",
+            "line 1: no question of the bundle matches it; no other row matches a sample of the bundle at",
         ),
         ("lcc", BundleError, "does not contain THUDM/LongBench, lcc.*Without --bundle"),
     ):
@@ -354,7 +353,7 @@ def test_a_run_of_lbx_goes_out_and_comes_back_with_its_scores(
     assert exported.left_out == {"failed": len({sample.task for sample in SAMPLES[name]})}
     store.begin_run(RunRow("f", "m", "scripted", "1", {}, "", {}, {}, "0"))
     store.write(generations=[GenerationRow("f", name, SAMPLES[name][0].task, "failed", 0, error="no")])
-    with pytest.raises(UsageError, match=r"no answer .* that goes into a file: all failed.*lbx report .* failures"):
+    with pytest.raises(UsageError, match=r"no answer .* that can be exported: all failed.*lbx report .* failures"):
         export(store, name, "f", tmp_path / "failed")
     with Store(tmp_path / "again.duckdb") as again:
         numbers = {}

@@ -158,9 +158,9 @@ def test_a_scale_is_kept(path: Path, value: object) -> None:
     with session_of(path) as book:
         with pytest.raises(UsageError, match="whole number from 1 to 5"):
             book.save("ann", book.queue("ann")[0], [Opinion(0, value)])  # type: ignore[arg-type]
-        with pytest.raises(UsageError, match="no such answer"):
+        with pytest.raises(UsageError, match="does not exist"):
             book.save("ann", book.queue("ann")[0], [Opinion(2, 3)])
-        with pytest.raises(UsageError, match="not one of yours"):
+        with pytest.raises(UsageError, match="not assigned to you"):
             book.item("ann", 99)
     assert not journal_of(path).exists(), "nothing was rated"
 
@@ -217,9 +217,9 @@ RATED = {"set_id": "s", "item": 0, "rater": "ann", "run_id": "r", "iteration": 0
 )  # fmt: skip
 def test_what_no_lbx_wrote_is_named_wherever_it_is_read(path: Path, tmp_path: Path, line: str) -> None:
     journal_of(path).write_text(f"{line}\n")
-    with pytest.raises(StoreError, match=r"Line 1 of .* is not a line that lbx wrote"):
+    with pytest.raises(StoreError, match=r"Line 1 of .* was not written by lbx"):
         Journal(journal_of(path))
-    with pytest.raises(StoreError, match=r"Line 1 of .* is not a line that lbx wrote"):
+    with pytest.raises(StoreError, match=r"Line 1 of .* was not written by lbx"):
         read_journal(journal_of(path))
 
 

@@ -238,7 +238,7 @@ def test_the_overview(file: Path) -> None:
 def test_a_page(file: Path) -> None:
     done = Lbx()("report", file, "--format", "html")
     assert done.returncode == 0 and (
-        not done.stderr or done.stderr.startswith("Without the report comparison: 36 runs")
+        not done.stderr or done.stderr.startswith("The report comparison is left out: 36 runs")
     )
     assert "<html" in done.stdout and not re.search(r">(?:nan|None|-?inf)<", done.stdout)
 

@@ -117,7 +117,7 @@ def test_tasks_limits_and_open_questions() -> None:
         "leval/financial_qa/1",
     ]
     for tasks, questions in ((("leval/tpo",), "open"), (("all",), "human")):
-        with pytest.raises(UsageError, match="Nothing to judge: x and z did not both answer any question that is"):
+        with pytest.raises(UsageError, match="No questions to judge: x and z did not both answer any question that is"):
             make_rounds(PAIRS, [run], against, QuestionChoice(questions, tasks))
 
 
@@ -127,7 +127,8 @@ def test_without_marked_questions_the_rubric_is_what_is_missing() -> None:
         make_rounds(PAIRS, [run], against, QuestionChoice("llm", ("all",)))
     assert "marked" in refused.value.cause
     assert refused.value.fix == (
-        "Only L-Eval marks its questions. For others give a rubric of your own (docs/judges.md): --rubric FILE.toml."
+        "Only L-Eval marks its questions. For other benchmarks, pass your own rubric (docs/judges.md): "
+        "--rubric FILE.toml."
     )
 
 

@@ -103,8 +103,8 @@ def test_to_read_only(dataset: Dataset) -> None:
         page = client.get("/document/1").text
         assert "read-only" in page
         assert ">save<" not in page
-        assert "read only" in _save(client, 1, 0, instructions="x")
-        assert "read only" in client.post("/write", data={}).text
+        assert "read-only" in _save(client, 1, 0, instructions="x")
+        assert "read-only" in client.post("/write", data={}).text
 
 
 def test_a_long_list_is_paged(tmp_path: Path) -> None:

@@ -177,14 +177,14 @@ class Dataset:
             if shape is not None and shape != self.shape(place):
                 raise UsageError(
                     "Pairs of this document were added or removed since this page was loaded.",
-                    fix="Nothing was saved. Load the page again.",
+                    fix="This change was not saved. Load the page again.",
                 )
             if self._as_it_is() != self._as_opened:
                 raise self._other_file()
             try:
                 splices = make(self.line(place))
             except ValueError as exc:
-                raise UsageError(f"This cannot be edited: {exc}.", fix="Nothing was saved.") from exc
+                raise UsageError(f"This cannot be edited: {exc}.", fix="The edit was not saved.") from exc
             if not splices:
                 return False
             now = time.monotonic()
@@ -234,12 +234,12 @@ class Dataset:
 
     def _other_file(self) -> UsageError:
         return UsageError(
-            f"{self.path} has changed since it was opened here. Nothing was written.",
+            f"{self.path} has changed since it was opened here. No file was written.",
             fix="All earlier edits are safe. Restore the original file, then repeat the same command.",
         )
 
     def _read_only(self) -> UsageError:
-        return UsageError(f"{self.path} is open to read only.", fix="Remove --read-only to edit.")
+        return UsageError(f"{self.path} is open read-only.", fix="Leave out --read-only to edit.")
 
     def _append(self, told: dict[str, Any]) -> None:
         if self._log is None:
@@ -254,7 +254,7 @@ class Dataset:
             os.ftruncate(self._log.fileno(), before)
             raise LbxError(
                 f"{self._log.name} cannot be written: {exc.strerror or exc}. This edit is not saved; those before are.",
-                fix="Make room on the disk, then do it again.",
+                fix="Free space on the disk, then do it again.",
             ) from exc
 
     # The log of before
@@ -262,19 +262,23 @@ class Dataset:
     def _open_log(self, out: Path) -> None:
         log = out.with_name(f"{out.name}.edits.jsonl")
         if out.exists() and (out.samefile(self.path) or not log.exists()):
-            why = "is the file itself" if out.samefile(self.path) else "already exists, and was not made from it here"
-            raise UsageError(f"{out} {why}; {self.path} is never written over.", fix="Choose another place: -o OUT.")
+            why = "is the file itself" if out.samefile(self.path) else "already exists and was not written from it here"
+            raise UsageError(
+                f"{out} {why}; {self.path} is never overwritten.", fix="Choose another output file: -o OUT."
+            )
         try:
             handle = open_kept(log, os.O_RDWR, self._mode(), limit=EDITS_BYTES)
         except OSError as exc:
             raise UsageError(
-                f"{log} cannot be written: {exc.strerror}.", fix="Choose a place that you may write to: -o OUT."
+                f"{log} cannot be written: {exc.strerror}.", fix="Choose a location that you can write to: -o OUT."
             ) from exc
         self._log = FileIO(handle, "r+b")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
-            raise UsageError(f"Another lbx edits {out}.", fix="End that one, or choose another place: -o OUT.") from exc
+            raise UsageError(
+                f"Another lbx is editing {out}.", fix="Close it, or choose another output file: -o OUT."
+            ) from exc
         self._continue(log, self._log)
 
     def _continue(self, path: Path, log: FileIO) -> None:
@@ -300,8 +304,8 @@ class Dataset:
                         self.line(place).checked()
             except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as exc:
                 raise StoreError(
-                    f"{path}, line {number}: it is not what lbx wrote there ({type(exc).__name__}: {exc}).",
-                    fix="Nothing was changed. Move this file away to start over, or restore the earlier one.",
+                    f"{path}, line {number}: lbx did not write this line ({type(exc).__name__}: {exc}).",
+                    fix="No file was changed. Move this file away to start over, or restore the earlier one.",
                 ) from exc
 
     def _check(self, path: Path, header: dict[str, Any]) -> None:
@@ -309,8 +313,8 @@ class Dataset:
             raise ValueError("another header")
         if header["sha256"] != self.sha256:
             raise UsageError(
-                f"{path} holds edits of {header['file']} as it was; {self.path} has other bytes.",
-                fix="Restore the original file, or choose another place for this one: -o OUT.",
+                f"{path} contains edits of {header['file']} at an earlier state; {self.path} has other bytes.",
+                fix="Restore the original file, or choose another output file for this one: -o OUT.",
             )
 
     def _repeat(self, told: dict[str, Any], by_number: dict[int, int]) -> None:
@@ -358,8 +362,8 @@ class Dataset:
         with self._turn:
             if self.out.exists() and sha256(self.out) not in self._written:
                 raise UsageError(
-                    f"{self.out} was not written by lbx as it is now, and is left alone.",
-                    fix="Every edit is safe. Move that file away, then run the same command with --write.",
+                    f"{self.out} is not as lbx wrote it, and was not overwritten.",
+                    fix="All edits are safe. Move that file away, then run the same command with --write.",
                 )
             digest = hashlib.sha256()
             try:
@@ -372,7 +376,7 @@ class Dataset:
             except OSError as exc:
                 raise LbxError(
                     f"{self.out} cannot be written: {exc.strerror or exc}.",
-                    fix="Every edit is safe. Make room, then run the same command with --write.",
+                    fix="All edits are safe. Free space on the disk, then run the same command with --write.",
                 ) from exc
         return self.out
 

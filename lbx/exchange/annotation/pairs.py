@@ -47,7 +47,7 @@ def spliced(raw: str, splices: Sequence[Splice]) -> str:
     """Apply splices to a line, in order. Raises ValueError if the text to replace is missing."""
     for at, gone, come in splices:
         if not 0 <= at <= len(raw) or raw[at : at + len(gone)] != gone:
-            raise ValueError(f"the line does not hold {gone[:40]!r} at {at}")
+            raise ValueError(f"the line does not contain {gone[:40]!r} at {at}")
         raw = raw[:at] + come + raw[at + len(gone) :]
     return raw
 
@@ -201,9 +201,11 @@ def _field(values: list[Any], place: int) -> Field:
         return Field(None)
     value = values[place]
     if type(value) is not str:
-        return Field(None, "it is not text, and is kept as it is")
+        return Field(None, "it is not text, and is kept unchanged")
     if "\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value):
-        return Field(value, "it holds characters that no page can send (NUL, or half of a pair), and is kept as it is")
+        return Field(
+            value, "it contains characters that no page can send (NUL, or half of a pair), and is kept unchanged"
+        )
     return Field(value)
 
 
@@ -237,7 +239,7 @@ def _items(text: str, at: int, close: str, item: Callable[[int], int]) -> int:
         if text[at : at + 1] == close:
             return at + 1
         if text[at : at + 1] != ",":
-            raise ValueError(f"it is not JSON (',' or '{close}' should stand at column {at + 1})")
+            raise ValueError(f"it is not JSON (expected ',' or '{close}' at column {at + 1})")
         at = _skipped(text, at + 1)
 
 
@@ -248,11 +250,11 @@ def _object(text: str) -> tuple[dict[str, _Span], list[int]]:
 
     def member(at: int) -> int:
         if text[at : at + 1] != '"':
-            raise ValueError(f"it is not JSON (a key should stand at column {at + 1})")
+            raise ValueError(f"it is not JSON (expected a key at column {at + 1})")
         key, _, end = _value(text, at)
         end = _skipped(text, end)
         if text[end : end + 1] != ":":
-            raise ValueError(f"it is not JSON (':' should stand at column {end + 1})")
+            raise ValueError(f"it is not JSON (expected ':' at column {end + 1})")
         if key in members:
             raise ValueError(f"it has the key {key!r} twice, and other programs read only the last")
         members[key] = _value(text, _skipped(text, end + 1))
@@ -263,14 +265,14 @@ def _object(text: str) -> tuple[dict[str, _Span], list[int]]:
     try:
         if text[start : start + 1] != "{":
             _value(text, start)
-            raise ValueError("it holds no object")
+            raise ValueError("it contains no object")
         end = _skipped(text, _items(text, start, "}", member))
     except json.JSONDecodeError as exc:
         raise ValueError(f"it is not JSON ({exc.msg} at column {exc.colno})") from exc
     except RecursionError as exc:
         raise ValueError("it is not JSON that can be read (too deep)") from exc
     if end < len(text):
-        raise ValueError(f"it is not JSON (more follows the object, at column {end + 1})")
+        raise ValueError(f"it is not JSON (text follows the object, at column {end + 1})")
     return members, starts
 
 
@@ -286,7 +288,7 @@ def _list(text: str, at: int) -> tuple[list[_Span], int]:
 
 _BOM = b"\xef\xbb\xbf"
 _PIECE, _ENDLESS = 1 << 20, 1 << 62
-_CORRECT = "Nothing was changed. Correct the line first."
+_CORRECT = "No file was changed. Correct the line first."
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +331,9 @@ def scanned(path: Path, file: BufferedReader) -> tuple[list[Entry], bool, str]:
             entries.append(Entry(number, at, at + len(line), _checked(path, number, line)))
         at += len(data)
     if not entries:
-        raise UsageError(f"{path} holds no document.", fix="Give a file with a JSON object a line, as L-Eval's are.")
+        raise UsageError(
+            f"{path} contains no document.", fix="Give a file with one JSON object per line, like L-Eval's."
+        )
     return entries, only_ascii, digest.hexdigest()
 
 
@@ -337,7 +341,7 @@ def _checked(path: Path, number: int, data: bytes) -> int:
     try:
         line = Line(data.decode())
         if number == 1 and line.raw.lstrip("\ufeff \t\r").startswith("["):
-            why = "it begins a JSON array, and a dataset has an object on each line"
+            why = "it begins a JSON array, but a dataset has one object per line"
             command = f"{as_command('jq', '-c', '.[]', path)} > {as_command(Path(f'{path.stem}.lines.jsonl'))}"
             raise UsageError(f"{path}, line 1: {why}.", fix=_CORRECT, command=command)
         return len(line.pairs())

@@ -40,10 +40,10 @@ def take_pages(dataset: Dataset, folder: Path) -> int:
     """
     pages = folder / "jsons" if (folder / "jsons").is_dir() else folder
     if not pages.is_dir():
-        raise UsageError(f"There is no folder {folder}.", fix="Give the folder that L-Eval's own tool wrote.")
+        raise UsageError(f"The folder {folder} does not exist.", fix="Give the folder written by L-Eval's own tool.")
     files = {int(match[1]): entry for entry in sorted(pages.iterdir()) if (match := _PAGE.fullmatch(entry.name))}
     if not files:
-        raise UsageError(f"{folder} holds no N_cleaned.json.", fix="Give the folder that L-Eval's own tool wrote.")
+        raise UsageError(f"{folder} contains no N_cleaned.json.", fix="Give the folder written by L-Eval's own tool.")
     read = {number: page_line(file).values for number, file in sorted(files.items())}
     for number, page in read.items():
         known = number < len(dataset) and dataset.line(number).checked()[DOCUMENT] == page.get(DOCUMENT)
@@ -51,7 +51,7 @@ def take_pages(dataset: Dataset, folder: Path) -> int:
             raise UsageError(
                 f"{files[number]} is a page of another document than line "
                 f"{dataset.entries[number].number if number < len(dataset) else 'none'} of {dataset.path}.",
-                fix="Nothing was taken. Name the file that these pages were made of.",
+                fix="No page was imported. Give the file from which these pages were made.",
             )
     return sum(_take(dataset, number, page) for number, page in read.items())
 
@@ -133,11 +133,11 @@ def lost(dataset: Dataset) -> list[str]:
     keys = {key for place in range(len(dataset)) for key in dataset.line(place).checked()}
     other = sorted(keys - {QUESTIONS, ANSWERS, DOCUMENT, "source"})
     shifted = [dataset.entries[place].number for place in range(len(dataset)) if _is_shifted(dataset.line(place))]
-    reasons = [f"L-Eval's form does not hold {', '.join(other)}."] if other else []
+    reasons = [f"L-Eval's format does not include {', '.join(other)}."] if other else []
     if shifted:
         lines = ", ".join(map(str, shifted[:10])) + (" ..." if shifted[10:] else "")
         reasons.append(
-            f"L-Eval's form drops empty texts, so that pairs shift in line{'s' * (len(shifted) > 1)} {lines}."
+            f"L-Eval's format drops empty texts, so that pairs shift in line{'s' * (len(shifted) > 1)} {lines}."
         )
     return reasons
 

@@ -54,8 +54,8 @@ def _only(kind: str, known: Sequence[str], name: str | None, place: str) -> str:
         return str(name)
     if name is None and len(known) == 1:
         return known[0]
-    fix = f"Name one with --{kind}: {', '.join(known)}." if known else "There are none to export."
-    cause = f"{place} holds ratings of {len(known)} {kind}s" if name is None else f"{place} has no {kind} {name!r}"
+    fix = f"Choose one with --{kind}: {', '.join(known)}." if known else "There are no ratings to export."
+    cause = f"{place} contains ratings of {len(known)} {kind}s" if name is None else f"{place} has no {kind} {name!r}"
     raise UsageError(f"{cause}.", fix=fix)
 
 
@@ -72,10 +72,10 @@ class _Documents(dict[str, str]):
 
     def __missing__(self, digest: str | None) -> str:
         raise UsageError(
-            f"A rated document is not here (SHA-256 {digest[:12]}...); {self._results} holds none."
+            f"A rated document is missing (SHA-256 {digest[:12]}...); {self._results} contains no documents."
             if digest
-            else f"{self._results} does not say which document a rated question is about.",
-            fix="Name the bundle with --bundle DIR, or the file that the pages were made of: --documents FILE.",
+            else f"{self._results} does not record the document of a rated question.",
+            fix="Pass the bundle with --bundle DIR, or the file from which the pages were made: --documents FILE.",
         )
 
 
@@ -84,7 +84,8 @@ def _imported(
 ) -> dict[str, str]:
     if not all(kept):
         raise StoreError(
-            f"A page of {rater!r} in {set_id!r} was not as the official page writes it; it is not stored whole.",
+            f"A page of {rater!r} in {set_id!r} was not written in the official format, so its original text "
+            "is not stored.",
             fix=f"Its ratings are in the table `ratings` of {store.path}.",
         )
     lines = []
@@ -165,8 +166,8 @@ def _page(
                 typed[key, place] = f"{score:g}"
     if any(len(texts) != len(rows) for texts in answers.values()):
         raise LbxError(
-            f"Not every run has answered every question on document {number}: the official page has no gaps.",
-            fix="Finish the runs, or rate a set of those that are whole.",
+            f"Not every run has answered every question on document {number}, but the official page has no gaps.",
+            fix="Finish the runs, or rate a set of complete runs.",
         )
     page = page_of(gold, answers)
     rated = len(typed) == len(rows) * len(answers)

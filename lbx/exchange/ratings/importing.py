@@ -209,12 +209,17 @@ def _ratings(
 ) -> Iterable[RatingRow]:
     for place, (page, question, _) in enumerate(questions):
         if question.number == 0 and _kept(page) is None:
-            notes.append(f"{page.line.where}: not as the page writes it, so it cannot be exported to the byte")
+            notes.append(
+                f"{page.line.where}: the page would write this line differently, so it cannot be exported byte for byte"
+            )
         for answer in question.answers if page.rated else ():
             where = f"{page.line.where}: {answer.key} #{question.number}"
             if answer.score is None or not math.isfinite(answer.score):
                 notes.append(f"{where} has no rating")
                 continue
             if not LOWEST <= answer.score <= HIGHEST:
-                notes.append(f"{where} is rated {answer.score:g}, beyond the scale; taken as officially")
+                notes.append(
+                    f"{where} is rated {answer.score:g}, outside the scale; imported unchanged, as in the "
+                    "official script"
+                )
             yield RatingRow(set_id, place, rater, runs[answer.key], score=answer.score, source_row=answer.typed)

@@ -101,7 +101,7 @@ class RatedDocument:
     def _text(self, key: str, number: int) -> str:
         name = f"{key}{_FIELD}{number}"
         if not isinstance(self.fields.get(name), str):
-            raise wrong(self.line.where, f"{name!r} should be text, and is missing or something else")
+            raise wrong(self.line.where, f"{name!r} should be text, but is missing or not text")
         return str(self.fields[name])
 
 
@@ -138,7 +138,7 @@ def read_pages(path: Path, rater: str | None = None) -> RatingFiles:
         UsageError: no such files exist, one is damaged, or the rater's name is unknown.
     """
     if not path.exists():
-        raise UsageError(f"There is nothing at {path}.", fix="Give the folder or file that the page wrote.")
+        raise UsageError(f"{path} does not exist.", fix="Give the folder or file that the page wrote.")
     if path.is_file():
         return _one_file(path, rater)
     pages = path / "jsons" if (path / "jsons").is_dir() else path
@@ -150,12 +150,12 @@ def read_pages(path: Path, rater: str | None = None) -> RatingFiles:
         return _one_file(of_all[0], rater)
     if not documents:
         raise UsageError(
-            f"{path} holds no page of L-Eval's: no N_example.json, no N_evaled.json, no files_from_NAME.jsonl.",
+            f"{path} contains no page of L-Eval: no N_example.json, no N_evaled.json, no files_from_NAME.jsonl.",
             fix="Give the folder that web_human_eval.py wrote into, or its jsons/.",
         )
     made = official_files(documents, name) if name else {}
     notes = [
-        f"{beside / file} is not what the page would write for these ratings, and is left alone"
+        f"{beside / file} is not what the page would write for these ratings, and is ignored"
         for file, text in made.items()
         if (beside / file).is_file() and read_bytes(beside / file) != text.encode()
     ]
@@ -165,8 +165,8 @@ def read_pages(path: Path, rater: str | None = None) -> RatingFiles:
 def _one_file(path: Path, rater: str | None) -> RatingFiles:
     if path.name.startswith(_RESULTS):
         raise UsageError(
-            f"{path} holds how often each rating was given, but not for which answer.",
-            fix="Give the files_from_NAME.jsonl beside it, or the folder.",
+            f"{path} counts the ratings by value, but not by answer.",
+            fix="Give the files_from_NAME.jsonl next to it, or the folder.",
         )
     if _PAGE.fullmatch(path.name):
         return RatingFiles([_page(path)], _named(rater, path))
@@ -178,7 +178,7 @@ def _one_file(path: Path, rater: str | None) -> RatingFiles:
 def _named(name: str | None, path: Path) -> str:
     if name and name.strip():
         return name
-    raise UsageError(f"{path} does not say whose ratings these are.", fix="Name the rater: --rater NAME.")
+    raise UsageError(f"{path} does not contain the rater's name.", fix="Pass the rater's name: --rater NAME.")
 
 
 def _only_name(files: Sequence[Path]) -> str | None:
@@ -189,7 +189,7 @@ def page_line(path: Path) -> PredictionLine:
     """The only object of a page's file. Raises UsageError if it has another number of objects."""
     lines = split(path, read_bytes(path)).lines
     if len(lines) != 1:
-        raise wrong(str(path), "it should hold one object")
+        raise wrong(str(path), "it should contain one object")
     return lines[0]
 
 
@@ -215,7 +215,7 @@ def _check_places(line: PredictionLine) -> None:
     for name in line.values:
         _, *number = name.split(_FIELD)
         if len(number) == 1 and number[0] not in places:
-            raise wrong(line.where, f"the key {name[:60]!r} is of none of its {number_asked:,} questions")
+            raise wrong(line.where, f"the key {name[:60]!r} belongs to none of its {number_asked:,} questions")
 
 
 def _document(line: PredictionLine, name: str, found: Mapping[str, Any]) -> RatedDocument:

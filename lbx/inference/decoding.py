@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 TokenWatch = Callable[[int, "Logits", int], None]
-"""Told of each token: its place in its answer, the logits that it was chosen by (shape (vocabulary,)), the token."""
+"""Callback for each token: its index in the answer, the logits of its step (shape (vocabulary,)), and the token."""
 
 
 def noise(seed: int, key: str, step: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -68,7 +68,7 @@ class Sampler:
         if not np.isfinite(logits[best]):
             raise BackendError(
                 "The model produced NaN or infinite logits for the next token.",
-                fix="Its weights are damaged, or the number format overflows: try dtype float32 or bfloat16.",
+                fix="Try dtype float32 or bfloat16. If the number format does not overflow, the weights are damaged.",
             )
         if self._sampling.temperature == 0:
             return best
@@ -132,7 +132,7 @@ class Decoding:
 
     Args:
         eos_ids: tokens that end it: end of sequence and end of turn.
-        watch: of the tokens that are chosen.
+        watch: callback for each chosen token.
     """
 
     def __init__(
@@ -291,7 +291,7 @@ def check_fits(request: Request, window: int) -> None:
         raise PromptError(
             f"The prompt of {request.key} has {prompt} tokens and its answer may take {new}{reasoning}: "
             f"together {prompt + thinking + new}, but the context window is {window}.",
-            fix="Use a larger context_window in the model card, or let the prompt be truncated.",
+            fix="Use a larger context_window in the model card, or allow lbx to truncate the prompt.",
         )
     if not prompt or new < 1 or thinking < 0:
         raise PromptError(f"The prompt of {request.key} has {prompt} tokens, and its answer may take {new}.")

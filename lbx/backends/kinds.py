@@ -76,7 +76,7 @@ OPTIONS = {name: kind.options for name, kind in KINDS.items() if not kind.embeds
 
 def known_backends(name: str, known: Collection[str]) -> str:
     """Fix message for an unknown backend's name: people give names of servers, which need a card."""
-    server = 'A server (vLLM, SGLang, an API) is asked through a card with backend = "endpoint" (docs/models.md).'
+    server = 'To use a server (vLLM, SGLang, an API), write a card with backend = "endpoint" (docs/models.md).'
     return f"{nearest(name, known, cutoff=0.6)} {server}"
 
 

@@ -94,7 +94,7 @@ def load_by_kind(card: ModelCard, weights: Path | None, *, debug: bool) -> Any:
 
 
 def not_installed(card: ModelCard, reason: str) -> BackendError:
-    """The error of a backend whose library is missing."""
+    """Error of a backend with a missing library."""
     extra = card.kind.extra or card.backend
     return BackendError(
         f"The backend {card.backend} needs a library that is not installed ({reason}).",

@@ -64,7 +64,7 @@ def holds_weights(folder: Path) -> bool:
 
 
 def model_name(place: Path) -> str:
-    """Name of weights without a card; in a hub cache, whose folders are named by commits, the repository's name."""
+    """Name of weights without a card; in a hub cache, where folders are named by commits, the repository's name."""
     place = Path(os.path.abspath(place))  # noqa: PTH100 (a link keeps its own name)
     if place.parent.name == "snapshots" and place.parents[1].name.startswith(_REPO):
         return _repo(place.parents[1])

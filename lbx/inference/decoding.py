@@ -68,7 +68,7 @@ class Sampler:
         if not np.isfinite(logits[best]):
             raise BackendError(
                 "The model produced NaN or infinite logits for the next token.",
-                fix="Try dtype float32 or bfloat16. If the number format does not overflow, the weights are damaged.",
+                fix="Either its weights are damaged or the number format overflows: try dtype float32 or bfloat16.",
             )
         if self._sampling.temperature == 0:
             return best
@@ -150,8 +150,8 @@ class Decoding:
         self._endings = self._eos_ids | stops
         self._first_endings = self._eos_ids | {i for i in stops if tokenizer.decode([i]).strip()}
         self._sampler = Sampler(request)
-        self._made: list[int] = []  # every token as it came
-        self._ids: list[int] = []  # those that count: without an ending token, cut back to an ending that was put off
+        self._made: list[int] = []  # every token, in order
+        self._ids: list[int] = []  # counted ones: without an ending token, cut back to a deferred ending
         self._first: int | None = None  # tokens before the first word of an answer that follows its reasoning
         self._answer_stop: Stops | None = None
         self._deferred_ending: _Ending | None = None
@@ -185,7 +185,7 @@ class Decoding:
 
     @property
     def tokens(self) -> Sequence[int]:
-        """Every token so far, as it came."""
+        """Every token so far, in order."""
         return self._made
 
     def completion(self, *, cached_tokens: int = 0, prefill_s: float = 0.0, decode_s: float = 0.0) -> Completion:

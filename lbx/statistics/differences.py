@@ -92,7 +92,7 @@ def mcnemar(wins: int, losses: int) -> float:
 
 
 def sign_flips(parts: Sequence[float]) -> float:
-    """Share of all sign assignments whose sum is at least as large: exact, for a handful of parts."""
+    """Share of all sign assignments with a sum at least as large: exact, for a handful of parts."""
     sums = np.zeros(1)
     for part in parts:
         sums = np.concatenate([sums + part, sums - part])

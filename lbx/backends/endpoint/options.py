@@ -127,7 +127,7 @@ def _check_url(url: str) -> None:
         parts = SplitResult("", "", "", "", "")
     if parts.username or parts.password:
         raise UsageError(
-            "url contains a user name or password, but people share cards and results.",
+            "url contains a user name or password, which cards and results would pass on.",
             fix="Put the key into an environment variable, and set api_key_env to the variable's name.",
         )
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:

@@ -251,7 +251,7 @@ def check_card(card: ModelCard, api: str, tokenizer: Path | None) -> None:
         )
     if api == "chat" and (card.chat.template is not None or not card.chat.enabled):
         raise UsageError(
-            f'The card {card.name} sets a chat template, but with api = "chat" the server applies its own.',
+            f'The card {card.name} changes the chat template, but with api = "chat" the server applies its own.',
             fix='Remove template, template_file and enabled under [chat], or use api = "completions".',
         )
 

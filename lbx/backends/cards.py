@@ -65,13 +65,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Where the weights are: exactly one of path, bundle and repo.
+    """Location of the weights: exactly one of path, bundle and repo.
 
     Attributes:
         path: a local file or folder.
         bundle: a path under the bundle's ``data/files``.
         repo: a model repository of the hub inside the bundle.
-        revision: its revision, needed only if the bundle holds several.
+        revision: its revision, needed only if the bundle has several.
         file: a glob inside the folder that picks the GGUF file (of a split model: all its parts).
     """
 
@@ -91,7 +91,7 @@ class Chat:
     """Conversion of a question into a chat.
 
     Attributes:
-        enabled: false uses the model as a base model, whatever template it has.
+        enabled: false treats the model as a base model and ignores its template.
         template: Jinja source that replaces the model's own.
         kwargs: further variables for the template, e.g. { enable_thinking = false }.
         reasoning: the marks that open and close the model's reasoning, if lbx cannot detect them; write control tokens
@@ -155,7 +155,7 @@ class ModelCard:
     def options_as(self, wanted: type[T]) -> T:
         """Return the options, checked to be of this class; a TypeError means that a card reached the wrong backend."""
         if not isinstance(self.options, wanted):
-            raise TypeError(f"a card with {type(self.options).__name__}, where {wanted.__name__} belong")
+            raise TypeError(f"the card has {type(self.options).__name__}, not {wanted.__name__}")
         return self.options
 
 
@@ -177,18 +177,18 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
     check_table(table, _TOP | _TABLES, where)
     backend = table.get("backend", "")
     if not backend:
-        raise UsageError(f"{where} it names no backend.", fix=f"Write backend = one of {', '.join(sorted(KINDS))}.")
+        raise UsageError(f"{where} backend is missing.", fix=f"Set backend to one of {', '.join(sorted(KINDS))}.")
     if backend not in KINDS:
-        raise UsageError(f"{where} backend = {backend!r} does not exist.", fix=known_backends(str(backend), KINDS))
+        raise UsageError(f"{where} unknown backend {backend!r}.", fix=known_backends(str(backend), KINDS))
     kind = KINDS[backend]
     if kind.embeds:
         _check_embedding(table, where)
     window = table.get("context_window")
     if window is not None and window < 1:
-        raise UsageError(f"{where} context_window = {window} must be at least 1.")
+        raise UsageError(f"{where} context_window must be at least 1, not {window}.")
     name = table.get("name", path.stem)
     if not name.strip():
-        raise UsageError(f"{where} name is empty.")
+        raise UsageError(f"{where} name must not be empty.")
     return ModelCard(
         name=name,
         backend=backend,
@@ -214,20 +214,20 @@ def window_of(card: ModelCard, declared: DeclaredWindow | None) -> int:
         return window or 0
     if declared.tokens > MOST_TOKENS:
         raise BackendError(
-            f"The files of {card.name} declare a context of {declared.tokens:,} tokens, which no model has.",
-            fix="Do not trust them; compare them with their source's (for a bundle: lbx verify).",
+            f"The files of {card.name} declare a context of {declared.tokens:,} tokens, more than any model has.",
+            fix="Do not trust these files; compare them with the originals (for a bundle: lbx verify).",
         )
     if isinstance(options, LlamaOptions) and options.replaces_scaling:
         return window or declared.unscaled
     factor = options.rope_factor or 1 if isinstance(options, HfOptions) else 1
     reach = int(declared.tokens * factor)
     if window and window > reach and not options.extend_context:
-        stretched = f", stretched to {reach}" if factor > 1 else ""
+        stretched = f", extended to {reach} by rope_factor" if factor > 1 else ""
         option = "rope_factor" if stretched else "rope_scaling"
         raise BackendError(
             f"The files of {card.name} declare a context of {declared.tokens} tokens{stretched}; "
-            f"context_window = {window} is beyond it.",
-            fix=f"Lower it, or set {option} or extend_context = true under the card's [options].",
+            f"context_window = {window} exceeds it.",
+            fix=f"Lower context_window, or set {option} or extend_context = true under [options] in the card.",
         )
     return window or reach
 
@@ -250,12 +250,12 @@ def _check_places(table: Mapping[str, Any], where: str) -> None:
         place = f"{where} [{name}]" if name else where.removesuffix(":")
         for key in keys if isinstance(keys, Mapping) else ():
             if name and key in _TOP:
-                fix = f"{key} stands at the top of a card, before its first table."
+                fix = f"Move {key} to the top of the card, before its first table."
             elif not name and key in _OF_WEIGHTS and isinstance(keys[key], str):
                 written = f'{key if key in _PLACES else "path"} = "{keys[key]}"'
-                fix = f"Write where the weights are in a table of their own: [weights], and below it {written}."
+                fix = f"Set the path of the weights in a separate table: [weights], and below it {written}."
             elif key in _ELSEWHERE:
-                fix = f"Write {_ELSEWHERE[key]}, at the top of the card, before its first table."
+                fix = f"Use {_ELSEWHERE[key]} at the top of the card, before its first table."
             else:
                 continue
             problem = f"{key} must be a table" if key in _TABLES else f"has no setting {key!r}"
@@ -264,9 +264,9 @@ def _check_places(table: Mapping[str, Any], where: str) -> None:
 
 def _stop(texts: object, where: str) -> tuple[str, ...]:
     if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
-        which = ", none of them empty," if isinstance(texts, list) and "" in texts else ","
+        kind = "non-empty strings" if isinstance(texts, list) and "" in texts else "strings"
         raise UsageError(
-            f"{where} stop must be a list of texts{which} not {texts!r}.", fix='Write e.g. stop = ["\\nUser:"].'
+            f"{where} stop must be a list of {kind}, not {texts!r}.", fix='Write e.g. stop = ["\\nUser:"].'
         )
     return tuple(dict.fromkeys(texts))
 
@@ -276,15 +276,17 @@ def _check_embedding(table: Mapping[str, Any], where: str) -> None:
     for key in ("context_window", "stop", "chat", "sampling", "tokenizer"):
         if key in table:
             raise UsageError(
-                f"{where} an embedding model has no {key}.",
-                fix="Remove it. max_length under [options] limits how much of a text the model reads.",
+                f"{where} embedding models do not support {key}.",
+                fix="Remove it. To limit the length of a text, set max_length under [options].",
             )
 
 
 def _weights_of_model(table: Mapping[str, Any], card: Path) -> Weights:
     where = f"The model card {card}:"
     if "tokenizer" in table:
-        raise UsageError(f"{where} only an endpoint has a [tokenizer].", fix="Remove it: the weights bring their own.")
+        raise UsageError(
+            f"{where} only endpoints support [tokenizer].", fix="Remove it: the weights include their own."
+        )
     return _weights(table.get("weights", {}), card)
 
 
@@ -293,8 +295,8 @@ def _tokenizer(table: Mapping[str, Any], card: Path) -> Weights:
     where = f"The model card {card}:"
     if "weights" in table:
         raise UsageError(
-            f"{where} an endpoint has no [weights]: its server has them.",
-            fix="Remove it; [tokenizer] says where the model's tokenizer is.",
+            f"{where} endpoints do not support [weights]: the server has them.",
+            fix="Remove it. To give the path of the model's tokenizer, use [tokenizer].",
         )
     if "tokenizer" not in table:
         return NOTHING
@@ -308,13 +310,13 @@ def _weights(values: Mapping[str, Any], card: Path, name: str = "weights") -> We
     if len(places) != 1:
         raise UsageError(
             f"{where} needs exactly one of {', '.join(_PLACES)}; it has {' and '.join(places) or 'none'}.",
-            fix="path is a file or folder of this machine, bundle a place under the bundle's data/files, "
-            "repo a hub repository inside the bundle.",
+            fix="path is a local file or folder, bundle a path under the bundle's data/files, repo a hub repository "
+            "inside the bundle.",
         )
     if ".." in Path(values.get("file", "")).parts:
-        raise UsageError(f"{where} file = {values['file']!r} leads out of the model's folder.")
+        raise UsageError(f"{where} file = {values['file']!r} points outside the model's folder.")
     if values.get("revision") and not values.get("repo"):
-        raise UsageError(f"{where} revision goes with repo only.")
+        raise UsageError(f"{where} revision requires repo.")
     return Weights(
         path=card.parent / expanded(Path(values["path"])) if values.get("path") else None,
         bundle=values.get("bundle", ""),
@@ -349,8 +351,8 @@ def _marks(values: list[Any], where: str) -> tuple[str, str]:
     texts = [value for value in values if isinstance(value, str) and value.strip() == value != ""]
     if len(values) != 2 or len(texts) != 2 or texts[0] in texts[1] or texts[1] in texts[0]:
         raise UsageError(
-            f"{where} reasoning = {values} must be two different texts without blanks around them.",
-            fix='Write what opens and what closes the reasoning, e.g. reasoning = ["<think>", "</think>"].',
+            f"{where} reasoning must be two strings without outer spaces, neither part of the other, not {values}.",
+            fix='Give the opening and the closing mark of the reasoning, e.g. reasoning = ["<think>", "</think>"].',
         )
     return texts[0], texts[1]
 
@@ -361,6 +363,6 @@ def _sampling(table: Mapping[str, Any], where: str) -> Sampling:
     if wrong is not None:
         raise UsageError(
             f"{where} [sampling] {wrong} = {getattr(sampling, wrong)} is out of range.",
-            fix=f"{RANGES}.",
+            fix=f"Allowed: {RANGES}.",
         )
     return sampling

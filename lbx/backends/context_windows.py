@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_TOKENS = 1 << 28
-"""Maximum context window. The longest of today's is ten million; a file that declares more is damaged."""
+"""Maximum context window. The longest today is ten million tokens; a file that declares more is damaged."""
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 _MULTIPLIED = ("yarn", "linear", "dynamic")
 """Types of rope scaling that are defined by a factor of the window. ``max_position_embeddings`` of models with others
 (llama3, longrope) is the scaled window.
 """
 _SCALED_ALREADY = "gemma3"
-"""The family whose ``max_position_embeddings`` includes its linear factor."""
+"""Family with a ``max_position_embeddings`` that includes its linear factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class DeclaredWindow:
         if self.tokens == self.positions:
             return ""
         note = (
-            f"The positions of {name} are scaled ({self.scaling}, factor {self.factor:g}): its context window is "
+            f"{name} scales its positions ({self.scaling}, factor {self.factor:g}): its context window is "
             f"{self.unscaled:,} x {self.factor:g} = {self.tokens:,} tokens"
         )
         if self.original:
-            return f"{note}, though its files also name {self.positions:,}."
-        return f"{note}. If {self.positions:,} includes the factor already, set context_window = {self.positions}."
+            return f"{note}, although its files also declare {self.positions:,}."
+        return f"{note}. If {self.positions:,} already includes the factor, set context_window = {self.positions}."
 
 
 def window_in_config(config: object) -> DeclaredWindow | None:

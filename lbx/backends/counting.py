@@ -54,7 +54,7 @@ class CountingBackend:
         Raises:
             DoesNotFitError: always.
         """
-        raise DoesNotFitError(f"{self.info.model} is loaded only to count tokens and cannot answer.")
+        raise DoesNotFitError(f"{self.info.model} was loaded only to count tokens and cannot answer.")
 
     def takes_system(self) -> bool:
         return False

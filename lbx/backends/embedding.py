@@ -156,6 +156,6 @@ def unit_rows(vectors: Vectors, name: str) -> Vectors:
     if not np.isfinite(lengths).all():
         raise BackendError(
             f"{name} produced a vector with NaN or infinite values.",
-            fix="Set dtype = 'float32' or 'bfloat16' in its card; if it is, its weights are damaged.",
+            fix="Set dtype = 'float32' or 'bfloat16' in its card. If it is already set, the weights are damaged.",
         )
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)

@@ -75,7 +75,7 @@ def fingerprint(path: Path, *, whole: bool = False) -> str:
     except OSError as exc:
         raise BackendError(
             f"The model in {path} cannot be read: {exc.filename or path}: {exc.strerror or exc}.",
-            fix="All of a model's files must be regular files that may be read.",
+            fix="Check that all files of the model are regular files, and that you may read them.",
         ) from exc
     return digest.hexdigest()
 

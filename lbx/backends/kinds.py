@@ -76,7 +76,7 @@ OPTIONS = {name: kind.options for name, kind in KINDS.items() if not kind.embeds
 
 def known_backends(name: str, known: Collection[str]) -> str:
     """Fix message for an unknown backend's name: people give names of servers, which need a card."""
-    server = 'A server (vLLM, SGLang, an API) is asked through a card with backend = "endpoint" (docs/models.md).'
+    server = 'To use a server (vLLM, SGLang, an API), write a card with backend = "endpoint" (docs/models.md).'
     return f"{nearest(name, known, cutoff=0.6)} {server}"
 
 
@@ -94,7 +94,7 @@ def load_by_kind(card: ModelCard, weights: Path | None, *, debug: bool) -> Any:
 
 
 def not_installed(card: ModelCard, reason: str) -> BackendError:
-    """The error of a backend whose library is missing."""
+    """Error of a backend with a missing library."""
     extra = card.kind.extra or card.backend
     return BackendError(
         f"The backend {card.backend} needs a library that is not installed ({reason}).",

@@ -1,6 +1,6 @@
-"""Options that the card of a model may hold under ``[options]``: each backend has a class, which checks its values.
+"""Options of a model card's ``[options]`` table: each backend has a class that checks their values.
 
-The class is in the backend's own folder; this module has what they share.
+The class is in the backend's folder; this module has the common parts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def at_least(options: object, least: int, *names: str) -> None:
     """Raise UsageError for an option that is smaller."""
     for name in names:
         if not (value := getattr(options, name)) >= least:
-            raise UsageError(f"{name} = {value} is too small: it must be at least {least}.")
+            raise UsageError(f"{name} must be at least {least}, not {value}.")
 
 
 def one_of(options: object, choices: tuple[str, ...], *names: str) -> None:

@@ -64,7 +64,7 @@ def holds_weights(folder: Path) -> bool:
 
 
 def model_name(place: Path) -> str:
-    """Name of weights without a card; in a hub cache, whose folders are named by commits, the repository's name."""
+    """Name of weights without a card; in a hub cache, where folders are named by commits, the repository's name."""
     place = Path(os.path.abspath(place))  # noqa: PTH100 (a link keeps its own name)
     if place.parent.name == "snapshots" and place.parents[1].name.startswith(_REPO):
         return _repo(place.parents[1])
@@ -80,8 +80,8 @@ def refuse_broken_links(place: Path) -> None:
     for path in sorted(place.iterdir()) if place.is_dir() else [place]:
         if path.is_symlink() and not path.exists() and path.suffix in (*_MODEL_FILES, ".gguf"):
             raise BackendError(
-                f"{path} is a link to {path.readlink()}, which is missing.",
-                fix="A cache of the hub keeps its files in blobs/: copy a snapshot with cp -rL, which follows links.",
+                f"{path} is a link to {path.readlink()}, which does not exist.",
+                fix="A cache of the hub has its files in blobs/: copy a snapshot with cp -rL, which follows links.",
             )
 
 
@@ -98,11 +98,11 @@ def shards(path: Path) -> list[Path]:
     parts = [path.with_name(f"{stem}-{n:05d}-of-{total:05d}.gguf") for n in range(1, total + 1)]
     if path != parts[0]:
         raise BackendError(
-            f"{path} is part {int(match[1])} of {total} of a model.", fix=f"Name its first part: {parts[0]}."
+            f"{path} is part {int(match[1])} of {total} of a model.", fix=f"Use its first part: {parts[0]}."
         )
     for part in parts:
         if not part.is_file():
-            raise BackendError(f"A part of the model is missing: {part}.", fix="All parts must lie in one folder.")
+            raise BackendError(f"A part of the model is missing: {part}.", fix="Put all parts into one folder.")
     return parts
 
 
@@ -125,5 +125,5 @@ def model_files(path: Path) -> list[Path]:
         files = shards(path)
     for file in files:
         if not file.is_file():
-            raise BackendError(f"{file} is not a regular file.", fix="Put the model's own file in its place.")
+            raise BackendError(f"{file} is not a regular file.", fix="Replace it with the model's file.")
     return files

@@ -46,13 +46,13 @@ def resolve_model(
             and the model computes outside this process.
     """
     if backend is not None and backend not in OPTIONS:
-        raise UsageError(f"There is no backend {backend!r}.", fix=known_backends(backend, OPTIONS))
+        raise UsageError(f"Unknown backend {backend!r}.", fix=known_backends(backend, OPTIONS))
     card = _find(text, bundle, _writer)
     refuse_embedding(card)
     if backend is not None and card.backend != backend:
         raise UsageError(
             f"The model {text} runs with the backend {card.backend}, not {backend}.",
-            fix="Leave --backend out, or name weights or a card for it.",
+            fix="Remove --backend, or pass weights or a card for that backend.",
         )
     return _with_threads(card, threads)
 
@@ -84,11 +84,13 @@ def _with_threads(card: ModelCard, threads: int | None) -> ModelCard:
     if threads is None:
         return card
     if threads > MOST_THREADS:
-        raise UsageError(f"--threads {threads} is too many: llama.cpp takes {MOST_THREADS}.", fix="Give fewer.")
+        raise UsageError(
+            f"--threads {threads} is too high: llama.cpp allows at most {MOST_THREADS}.", fix="Pass fewer."
+        )
     if "threads" not in {field.name for field in fields(card.options)}:
         raise UsageError(
-            f"--threads does not apply to {card.name}: its backend {card.backend} computes nothing here.",
-            fix="Leave it out.",
+            f"--threads does not apply to {card.name}: its backend {card.backend} does not compute in this process.",
+            fix="Remove --threads.",
         )
     return replace(card, options=replace(card.options, **{"threads": threads}))
 
@@ -97,8 +99,8 @@ def refuse_embedding(card: ModelCard) -> None:
     """Raise UsageError for the card of an embedding model."""
     if card.embeds:
         raise UsageError(
-            f"{card.name} is an embedding model (backend = {card.backend!r}): it writes no text.",
-            fix="Name a model whose card says llamacpp or hf; embedding models compare summaries and retrieve chunks.",
+            f"{card.name} is an embedding model (backend = {card.backend!r}): it cannot generate text.",
+            fix="Pass a model with backend llamacpp or hf; embedding models compare summaries and retrieve chunks.",
         )
 
 
@@ -107,8 +109,8 @@ def refuse_generation(card: ModelCard) -> None:
     if not card.embeds:
         other = "llamacpp_embedding" if card.kind.gguf else "sentence_transformers"
         raise UsageError(
-            f"{card.name} is not an embedding model: its card says backend = {card.backend!r}.",
-            fix=f"Name an embedding model; its card says backend = {other!r}.",
+            f"{card.name} is not an embedding model (backend = {card.backend!r}).",
+            fix=f"Pass an embedding model, with backend = {other!r} in its card.",
         )
 
 
@@ -144,8 +146,7 @@ def _writer(place: Path) -> str:
     if not backend:
         raise UsageError(
             f"{place} is not a model that lbx can run.",
-            fix="It takes a model card (.toml), a .gguf file, a folder with config.json, or a table of answers "
-            "(.jsonl).",
+            fix="Pass a model card (.toml), a .gguf file, a folder with config.json, or a table of answers (.jsonl).",
         )
     return backend
 
@@ -157,7 +158,7 @@ def _embedder(place: Path) -> str:
     if place.suffix != ".gguf":
         raise UsageError(
             f"{place} is not an embedding model that lbx can run.",
-            fix="It takes a model card (.toml), a .gguf file, or a folder with config.json.",
+            fix="Pass a model card (.toml), a .gguf file, or a folder with config.json.",
         )
     return "llamacpp_embedding"
 
@@ -169,10 +170,10 @@ def _of_folder(place: Path, hugging_face: str, gguf: str) -> str:
         return gguf
     snapshots = " or ".join(map(str, sorted(place.glob("snapshots/*"))))
     raise UsageError(
-        f"The folder {place} holds no model: neither config.json nor a .gguf file.",
-        fix=f"Name one of its snapshots: {snapshots}."
+        f"The folder {place} contains no model: neither config.json nor a .gguf file.",
+        fix=f"Pass one of its snapshots: {snapshots}."
         if snapshots
-        else "Name the folder that holds config.json and the .safetensors files, or a .gguf file.",
+        else "Pass the folder with config.json and the .safetensors files, or a .gguf file.",
     )
 
 
@@ -180,11 +181,11 @@ def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
     path = expanded(Path(text))
     a_file = path.suffix in _FILES
     if "/" in text or a_file:
-        cause = f"There is no file {text}"
+        cause = f"The file {text} does not exist"
         if bundle is not None and text.count("/") == 1 and not a_file:
-            cause += ", and no repository of that name in the bundle"
+            cause += ", and the bundle has no repository with this name"
     else:
-        cause = f"There is no model {text}: no file or folder of that name, and no card {CARDS / text}.toml"
+        cause = f"Model {text} not found: no file or folder has this name, and {CARDS / text}.toml does not exist"
     names = {Path(name).name: name for name in named_places(bundle) if name != text}
     if path.parent.is_dir():
         beside = [p for p in path.parent.iterdir() if p.suffix in _FILES or holds_weights(p)]
@@ -196,7 +197,7 @@ def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
         f"{cause}.",
         fix=f"Did you mean {' or '.join(names[alike[name]] for name in near)}?"
         if near
-        else "See what --model can name:",
+        else "List the names that --model accepts:",
         command=as_command("lbx", "models", *(("--bundle", bundle.root) if bundle else ())),
     )
 
@@ -222,20 +223,21 @@ def _place(card: ModelCard, bundle: Bundle | None) -> Path:
             folder = weights.path.parent
             beside = [p.name for p in folder.iterdir() if p.suffix != ".toml"] if folder.is_dir() else []
             raise BackendError(
-                f"{card.name} has no weights at {weights.path}.",
-                fix=f"Correct path in the card's [weights]. {nearest(weights.path.name, beside)}".strip(),
+                f"The weights of {card.name} are missing: {weights.path} does not exist.",
+                fix=f"Correct path under [weights] in the card. {nearest(weights.path.name, beside)}".strip(),
             )
         return weights.path
     if bundle is None:
         what = weights.bundle or weights.repo
         raise UsageError(
-            f"The weights of {card.name} come from a bundle ({what}), and none is given.", fix="Give --bundle DIR."
+            f"The weights of {card.name} come from a bundle ({what}), but no bundle was given.",
+            fix="Pass --bundle DIR.",
         )
     path = bundle.file(weights.bundle) if weights.bundle else bundle.snapshot("model", weights.repo, weights.revision)
     if path is None:
         what = weights.bundle or weights.repo + (f" at {weights.revision}" if weights.revision else "")
         raise BackendError(
-            f"The bundle {bundle.root} does not hold {what}, which the model {card.name} needs.",
+            f"The bundle {bundle.root} does not contain {what}, which the model {card.name} needs.",
             fix="Add it as a source to a recipe, and make the bundle again.",
         )
     return path
@@ -249,8 +251,8 @@ def _gguf(card: ModelCard, folder: Path) -> Path:
     if len(models) == 1:
         return models[0]
     names = ", ".join(str(p.relative_to(folder)) for p in (models or every)) or "none"
-    how = f"of the pattern {card.weights.file!r} " if card.weights.file else ""
+    how = f"matching {card.weights.file!r} " if card.weights.file else ""
     raise BackendError(
-        f"{card.name} needs one GGUF file {how}in {folder}; there are {len(models)}.",
-        fix=f"Name it in the card's [weights] file. The folder has: {names}.",
+        f"{card.name} needs exactly one GGUF file {how}in {folder}, but there are {len(models)}.",
+        fix=f"Set file under [weights] in the card. The folder contains: {names}.",
     )

@@ -233,7 +233,7 @@ class CellTable:
 
 
 class _Group:
-    """Sequences whose attention may be computed together."""
+    """Sequences with attention that may be computed together."""
 
     def __init__(self, places: list[int], tokens: int, by_all: NDArray[np.bool_], by_any: NDArray[np.bool_]) -> None:
         self.places = places
@@ -277,7 +277,7 @@ def _split_into_spans(cells: NDArray[np.int64]) -> tuple[tuple[int, int] | NDArr
 
 
 def _bounding_span(cells: NDArray[np.int64], waste: int) -> tuple[int, int] | NDArray[np.int64] | None:
-    """Span of the cells if it has at most ``waste`` times as many, otherwise the cells."""
+    """Span of the cells if its length is at most ``waste`` times their number, otherwise the cells."""
     if not len(cells):
         return None
     span = (int(cells[0]), int(cells[-1]) + 1)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 TokenWatch = Callable[[int, "Logits", int], None]
-"""Told of each token: its place in its answer, the logits that it was chosen by (shape (vocabulary,)), the token."""
+"""Callback for each token: its index in the answer, the logits of its step (shape (vocabulary,)), and the token."""
 
 
 def noise(seed: int, key: str, step: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -68,7 +68,7 @@ class Sampler:
         if not np.isfinite(logits[best]):
             raise BackendError(
                 "The model produced NaN or infinite logits for the next token.",
-                fix="Its weights are damaged, or the number format overflows: try dtype float32 or bfloat16.",
+                fix="Either its weights are damaged or the number format overflows: try dtype float32 or bfloat16.",
             )
         if self._sampling.temperature == 0:
             return best
@@ -132,7 +132,7 @@ class Decoding:
 
     Args:
         eos_ids: tokens that end it: end of sequence and end of turn.
-        watch: of the tokens that are chosen.
+        watch: callback for each chosen token.
     """
 
     def __init__(
@@ -150,8 +150,8 @@ class Decoding:
         self._endings = self._eos_ids | stops
         self._first_endings = self._eos_ids | {i for i in stops if tokenizer.decode([i]).strip()}
         self._sampler = Sampler(request)
-        self._made: list[int] = []  # every token as it came
-        self._ids: list[int] = []  # those that count: without an ending token, cut back to an ending that was put off
+        self._made: list[int] = []  # every token, in order
+        self._ids: list[int] = []  # counted ones: without an ending token, cut back to a deferred ending
         self._first: int | None = None  # tokens before the first word of an answer that follows its reasoning
         self._answer_stop: Stops | None = None
         self._deferred_ending: _Ending | None = None
@@ -185,7 +185,7 @@ class Decoding:
 
     @property
     def tokens(self) -> Sequence[int]:
-        """Every token so far, as it came."""
+        """Every token so far, in order."""
         return self._made
 
     def completion(self, *, cached_tokens: int = 0, prefill_s: float = 0.0, decode_s: float = 0.0) -> Completion:
@@ -291,7 +291,7 @@ def check_fits(request: Request, window: int) -> None:
         raise PromptError(
             f"The prompt of {request.key} has {prompt} tokens and its answer may take {new}{reasoning}: "
             f"together {prompt + thinking + new}, but the context window is {window}.",
-            fix="Use a larger context_window in the model card, or let the prompt be truncated.",
+            fix="Use a larger context_window in the model card, or allow lbx to truncate the prompt.",
         )
     if not prompt or new < 1 or thinking < 0:
         raise PromptError(f"The prompt of {request.key} has {prompt} tokens, and its answer may take {new}.")

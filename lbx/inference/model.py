@@ -37,7 +37,7 @@ NEVER_EXTENDS = -1
 ONE_BY_ONE_LIMIT = 256
 """``follow_limit`` of models that extend sequences by single tokens: this many take about as long as a document."""
 NO_CROSS_ATTENTION = 2**62
-"""``pass_price`` of memories in which a sequence attends to its own cells only."""
+"""``pass_price`` of memories with sequences that attend only to their own cells."""
 
 
 class MemoryFullError(BackendError):
@@ -63,18 +63,18 @@ def check_items(items: Sequence[Extend], max_sequences: int, max_step: int) -> i
     for item in items:
         check_number(item.sequence, max_sequences)
         if not len(item.tokens):
-            raise ValueError(f"sequence {item.sequence} is to grow by no token")
+            raise ValueError(f"sequence {item.sequence} has no new tokens")
     if len({item.sequence for item in items}) < len(items):
-        raise ValueError(f"a sequence is named twice: {[item.sequence for item in items]}")
+        raise ValueError(f"a sequence occurs twice in {[item.sequence for item in items]}")
     tokens = sum(len(item.tokens) for item in items)
     if tokens > max_step:
-        raise ValueError(f"{tokens} tokens are more than a step takes: {max_step}")
+        raise ValueError(f"{tokens} tokens exceed the limit of {max_step} per step")
     return tokens
 
 
 def check_number(sequence: int, max_sequences: int) -> None:
     if not 0 <= sequence < max_sequences:
-        raise ValueError(f"there is no sequence {sequence} among {max_sequences}")
+        raise ValueError(f"sequence {sequence} is out of range: there are {max_sequences} sequences")
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class LocalBackend(_Loaded, Protocol):
 
 
 RequestResult = Completion | PromptError | BackendError
-"""Completion of a request, or the error in its place."""
+"""Completion of a request, or its error."""
 
 
 @runtime_checkable

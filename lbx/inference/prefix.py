@@ -116,9 +116,9 @@ def _common(first: bytes, second: bytes) -> int:
 
 
 _ENOUGH = 4
-"""Number of answers whose mean length is used."""
+"""Minimum number of longer answers to predict a length by their mean."""
 _SHORT = 64
-"""Least expected length of an answer in tokens; with shorter ones batching would seem not to pay."""
+"""Minimum expected length of an answer in tokens; with a shorter one, batching would seem too expensive."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,8 +55,8 @@ def ignored_repetition_penalty(penalty: object) -> tuple[dict[str, float], tuple
     if number is None or number == 1.0:
         return {}, ()
     message = (
-        f"The model's files name a repetition penalty of {number:g}, which lbx leaves out: it would punish quoting the "
-        "document. Scripts that call transformers' generate apply it."
+        f"The model's files recommend a repetition penalty of {number:g}. lbx ignores it, because it penalises quoting "
+        "the document; scripts that call transformers' generate apply it."
     )
     return {"repetition_penalty_left_out": number}, (message,)
 

@@ -10,7 +10,7 @@ from lbx.prompting.prompter import Tokenizer
 from lbx.prompting.reasoning import begins_message, opening_end, without_headers
 
 HALF = "\ufffd"
-"""What a character decodes to whose last bytes are still to come."""
+"""Decoded form of a character with missing last bytes."""
 
 
 class Tail:

@@ -194,14 +194,14 @@ def _not_compared(first: BackendInfo, side: Side, shared: bool | None, steps: bo
     second = side.backend.info
     reasons: list[str] = []
     if shared is None:
-        reasons.append("Token ids: a server without a [tokenizer] in its card shows none.")
+        reasons.append("Token ids: a server without [tokenizer] in its card does not return them.")
     for info, shows in ((first, steps), (second, isinstance(side.backend, LocalBackend))):
         if not shows:
-            reasons.append(f"Logits: the backend {info.name} of {info.model} shows none.")
+            reasons.append(f"Logits: the backend {info.name} of {info.model} does not return them.")
     if shared is False:
         reasons.append(
-            f"Logits: {first.model} and {second.model} have different vocabularies, so that their tokens have nothing "
-            "in common. Each was asked with its own tokens, and answers are compared as text."
+            f"Logits: {first.model} and {second.model} have different vocabularies, so their logits cannot be "
+            "compared. Each model got its own tokens, and their answers are compared as text."
         )
     return tuple(reasons)
 

@@ -119,13 +119,13 @@ def excess(parity: Parity, bound: float) -> str:
     """Explain how the difference of two models exceeds a bound on logits; "" if it does not."""
     (*_, whole) = by_task(parity)
     if whole.compared < whole.prompts:
-        return f"{whole.prompts - whole.compared} of {whole.prompts} prompts were not answered by both"
+        return f"{whole.prompts - whole.compared} of {whole.prompts} prompts were not answered by both models"
     if whole.same_ids != whole.prompts:
-        return f"{whole.prompts - (whole.same_ids or 0)} of {whole.prompts} prompts have not the same token ids"
+        return f"{whole.prompts - (whole.same_ids or 0)} of {whole.prompts} prompts do not have equal token ids"
     if not whole.logits.positions:
         return "no logits could be compared"
     if not whole.logits.max_abs <= bound:
-        return f"the largest difference of logits is {whole.logits.max_abs:.3g}"
+        return f"the largest logit difference is {whole.logits.max_abs:.3g}"
     return ""
 
 

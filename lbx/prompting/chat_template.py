@@ -17,7 +17,7 @@ from lbx.base.errors import BackendError
 from lbx.base.limits import TEMPLATE_BYTES, TEMPLATE_CHARACTERS, TEMPLATE_GROWTH, TEMPLATE_SECONDS
 from lbx.base.processes import DEVNULL, PIPE, Popen, start_python
 
-TEMPLATE_FIX = "Give another one in the model card ([chat] template_file), or switch it off ([chat] enabled = false)."
+TEMPLATE_FIX = "Set another one in the model card ([chat] template_file), or disable it ([chat] enabled = false)."
 _WALL_S = 60.0
 _SHORT = 1 << 16
 """Maximum bytes of the answer to the shortest request."""
@@ -193,14 +193,14 @@ atexit.register(_renderer.close)
 def _ask(request: Mapping[str, Any]) -> dict[str, Any]:
     if (length := len(request["source"])) > TEMPLATE_CHARACTERS:
         raise TemplateLimitError(
-            f"The model's chat template has {length:,} characters; the longest may have {TEMPLATE_CHARACTERS:,}.",
+            f"The model's chat template has {length:,} characters, more than the limit of {TEMPLATE_CHARACTERS:,}.",
             fix=f"Do not trust this model. {TEMPLATE_FIX}",
         )
     answer = _renderer.ask(request)
     if answer is None:
         raise TemplateLimitError(
             f"The model's chat template takes more than {TEMPLATE_SECONDS} seconds or {TEMPLATE_BYTES >> 30} GiB of "
-            f"memory, or makes more than {TEMPLATE_GROWTH} times the text that it is given.",
+            f"memory, or its output is more than {TEMPLATE_GROWTH} times as long as its input.",
             fix=f"Do not trust this model. {TEMPLATE_FIX}",
         )
     if "invalid" in answer:

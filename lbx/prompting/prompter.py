@@ -49,7 +49,7 @@ class _Budget:
 
     def __str__(self) -> str:
         reasoning = f" and {self.reasoning} for its reasoning" if self.reasoning else ""
-        return f"the context window is {self.window} tokens, of which {self.answer} are for the answer{reasoning}"
+        return f"the context window is {self.window} tokens, including {self.answer} for the answer{reasoning}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Prompter:
             # Text decoded from a cut may encode to a few tokens more than were kept: cut those too.
             limit = min(limit, cut.original) - (len(ids) - budget.room)
         raise PromptError(
-            f"The prompt of {key} is {cut.original} tokens and cannot be cut to fit: {budget}.",
+            f"The prompt of {key} has {cut.original} tokens and cannot be truncated to fit: {budget}.",
             fix="Use a larger context window or fewer new tokens.",
         )
 
@@ -197,13 +197,13 @@ class Prompter:
             return _Cut(prompt.text, len(ids), ids=tuple(ids))
         if prompt.truncation is Truncation.REFUSE:
             raise PromptError(
-                f"The prompt is {len(ids)} tokens, more than the {limit} there is room for, and this benchmark's "
-                f"prompts are never cut: {budget}.",
+                f"The prompt has {len(ids)} tokens, more than the {limit} that fit, and this benchmark does not "
+                f"truncate prompts: {budget}.",
                 fix="Use a model or a card with a larger context window.",
             )
         if limit <= 0:
             raise EmptyPromptError(
-                f"Nothing of the prompt ({len(ids)} tokens) would be left: {budget}.",
+                f"Truncation would remove the whole prompt ({len(ids)} tokens): {budget}.",
                 fix="Use a larger context window or fewer new tokens.",
             )
         if prompt.truncation in (Truncation.MIDDLE, Truncation.MIDDLE_FLOOR):
@@ -214,10 +214,12 @@ class Prompter:
         if cut.text.strip():
             return
         if not cut.lost:
-            raise PromptError(f"The prompt of {key} is empty.", fix="Its data may be damaged: see lbx verify.")
+            raise PromptError(
+                f"The prompt of {key} is empty.", fix="Its data may be damaged: check it with lbx verify."
+            )
         raise EmptyPromptError(
-            f"The prompt of {key} is empty after truncation: of its {cut.original} tokens {limit} may be kept, and "
-            f"the {cut.original - cut.lost} that were hold no text.",
+            f"The prompt of {key} is empty after truncation: {limit} of its {cut.original} tokens may remain, and the "
+            f"{cut.original - cut.lost} remaining tokens contain no text.",
             fix="Use a larger context window, fewer new tokens, or a larger --max-prompt-tokens.",
         )
 
@@ -236,8 +238,8 @@ class Prompter:
         keep = len(document) - (original - limit)
         if keep <= 0:
             raise EmptyPromptError(
-                f"The question and its instructions alone are {original - len(document)} tokens, more than the "
-                f"{limit} that a prompt may have, and the question is never cut.",
+                f"The question and its instructions have {original - len(document)} tokens, more than the limit of "
+                f"{limit} for a prompt, and lbx never truncates the question.",
                 fix="Use a larger context window or fewer new tokens.",
             )
         first = keep if prompt.truncation is Truncation.DOCUMENT_END else keep // 2
@@ -271,8 +273,8 @@ class Prompter:
         n_words = bisect_left(counts, True, key=lambda count: fits(kept(count)))
         if n_words == len(counts):
             raise EmptyPromptError(
-                f"Nothing of the document would be left beside the question and its instructions, which are "
-                f"{len(self._encode(text_with('')))} tokens: {budget}.",
+                f"Truncation would remove the whole document: the question and its instructions have "
+                f"{len(self._encode(text_with('')))} tokens, and {budget}.",
                 fix="Use a larger context window or fewer new tokens.",
             )
         document = kept(counts[n_words])

@@ -53,7 +53,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     except MemoryError:
         return {wrong: "it takes too much memory"}
     except RecursionError:
-        return {wrong: "it is nested too deeply, or calls itself without end"}
+        return {wrong: "it is nested too deeply, or recurses endlessly"}
     except jinja2.TemplateError as exc:
         return {wrong: f"{exc}"[:_SAID].rstrip(".") or type(exc).__name__}
     except Exception as exc:  # any error of a template's expressions or of Jinja's compiler

@@ -165,7 +165,7 @@ class Wrapper:
         rendered = self._template.render(edges.format(_USER), system).replace(_USER, words)
         if not rendered.startswith(before) or not rendered.endswith(after):
             raise PromptError(
-                "The model's chat template wraps this prompt differently because of the white space around it.",
+                "The model's chat template changes because of the white space around this prompt.",
                 fix=TEMPLATE_FIX,
             )
         content = _Part(rendered[len(before) : len(rendered) - len(after)], template=False)
@@ -266,6 +266,6 @@ def _edges(text: str) -> tuple[str, str]:
 
 def _changed(what: str) -> BackendError:
     return BackendError(
-        f"The model's chat template does not put {what} into the prompt as it is.",
+        f"The model's chat template does not put {what} into the prompt unchanged.",
         fix=TEMPLATE_FIX,
     )

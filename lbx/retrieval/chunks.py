@@ -38,7 +38,7 @@ def split(text: str, size: int) -> list[str]:
         UsageError: size is less than 1.
     """
     if size < 1:
-        raise UsageError(f"A chunk of {size} words holds nothing.", fix="Take at least 1.")
+        raise UsageError(f"A chunk cannot have {size} words.", fix="Use at least 1.")
     if not text:
         return []
     return [text[start:end] for start, end in pairwise([0, *_cuts(text, size), len(text)])]

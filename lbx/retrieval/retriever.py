@@ -278,7 +278,7 @@ def best(texts: Sequence[str], scores: Sequence[float] | Scores, n: int, *, late
         UsageError: n is less than 1.
     """
     if n < 1:
-        raise UsageError(f"{n} chunks cannot be retrieved.", fix="Ask for at least 1.")
+        raise UsageError(f"Cannot retrieve {n} chunks.", fix="Use at least 1.")
     if len(texts) != len(scores):
         raise ValueError(f"{len(scores)} scores for {len(texts)} chunks")
     by_score = sorted(range(len(texts)), key=lambda i: (-scores[i], -i if later_first else i))[:n]

@@ -47,7 +47,7 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     """
     a, b = first.of_samples, second.of_samples
     if [one.weight for one in a.strata] != [one.weight for one in b.strata]:
-        raise ValueError("The two numbers are not made alike.")
+        raise ValueError("The strata of the two estimates have different weights.")
     if a.rows != b.rows:
         b = replace(b, strata=tuple(_in_order(y, x.samples) for x, y in zip(a.strata, b.strata, strict=True)))
     made = a.design
@@ -92,7 +92,7 @@ def mcnemar(wins: int, losses: int) -> float:
 
 
 def sign_flips(parts: Sequence[float]) -> float:
-    """Share of all sign assignments whose sum is at least as large: exact, for a handful of parts."""
+    """Share of all sign assignments with a sum at least as large: exact, for a handful of parts."""
     sums = np.zeros(1)
     for part in parts:
         sums = np.concatenate([sums + part, sums - part])
@@ -133,5 +133,5 @@ def _in_order(stratum: Stratum, samples: Codes) -> Stratum:
         return stratum
     order, other = np.argsort(held, kind="stable"), np.argsort(np.argsort(samples, kind="stable"), kind="stable")
     if len(held) != len(samples) or not np.array_equal(held[order[other]], samples):
-        raise ValueError("The two numbers are made of different samples.")
+        raise ValueError("The two estimates have different samples.")
     return stratum.at(order[other])

@@ -112,7 +112,7 @@ def test_a_chat_template_of_30_megabytes(where: str, place: Path, jail: Jail) ->
 
 def test_a_chat_template_that_multiplies_the_document(place: Path, jail: Jail) -> None:
     (hf_model(place) / "chat_template.jinja").write_text("{{ messages[0].content * 30000 }}")
-    refused(run_model(jail, place, "model"), "makes more than 4 times the text that it is given")
+    refused(run_model(jail, place, "model"), "more than 4 times as long as its input")
 
 
 def replaced(pattern: dict[str, str], content: str) -> dict[str, Any]:

@@ -118,7 +118,7 @@ WORDS = {
     dripping_head: "no answer within the card's timeout_s",
     deep: "not JSON",
     elsewhere: "307",
-    huge_number: "names no model",
+    huge_number: "does not name a model",
 }
 
 

@@ -57,8 +57,8 @@ def test_memory_ends(template: str) -> None:
 
 FAULTS = {
     "{{ " + "(" * 20_000 + "1" + ")" * 20_000 + " }}": "nested too deeply",
-    "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}": "calls itself",
-    "{% for m in messages recursive %}{{ loop(messages) }}{% endfor %}": "calls itself",
+    "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}": "recurses",
+    "{% for m in messages recursive %}{{ loop(messages) }}{% endfor %}": "recurses",
     "{{ cycler.__init__.__globals__.os.popen('id').read() }}": "unsafe|undefined",
     "{{ lipsum.__globals__['os'] }}": "unsafe|undefined",
     "{{ messages.append(1) }}": "unsafe",

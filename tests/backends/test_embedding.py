@@ -324,7 +324,7 @@ def test_pickled_weights_are_refused(damaged):
     (damaged / "pytorch_model.bin").unlink()
     assert "has no .safetensors weights" in refusal(damaged)
     (damaged / "config.json").unlink()
-    with pytest.raises(UsageError, match="holds no model"):
+    with pytest.raises(UsageError, match="contains no model"):
         resolve_embedder(str(damaged))
 
 
@@ -456,7 +456,7 @@ def test_a_text_that_memory_cannot_hold(card, tiny_gguf, monkeypatch):
 
 def test_a_model_is_for_one_or_the_other(card, decoder, tiny_hf, tiny_gguf, tmp_path):
     embedding = card("sentence_transformers", decoder)
-    with pytest.raises(UsageError, match=r"is an embedding model .* writes no text"):
+    with pytest.raises(UsageError, match=r"is an embedding model .* cannot generate text"):
         load(embedding)
     with pytest.raises(UsageError, match="is an embedding model"):
         resolve_model(str(embedding.source))

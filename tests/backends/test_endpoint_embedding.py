@@ -144,7 +144,7 @@ def test_what_is_no_vector_for_each_text_is_refused(serve: Serve, data: object) 
         ((500, {}, "oh"), BackendError, "refuses 1 texts"),
         ((0, {}, ""), EndpointError, "does not answer"),
         ((200, {}, "<html>"), BackendError, "not JSON"),
-        ((200, {}, "[1]"), BackendError, "not an object"),
+        ((200, {}, "[1]"), BackendError, "not a JSON object"),
         ((200, {}, '{"data":' + "[" * 99_999), BackendError, "not JSON"),
         ((200, {"Content-Encoding": "gzip"}, "x"), BackendError, "is compressed"),
     ],
@@ -164,7 +164,7 @@ def test_a_failure_that_passes(serve: Serve) -> None:
 def test_a_server_that_is_no_embedding_server(serve: Serve) -> None:
     with pytest.raises(BackendError, match="answered with 0 vectors for 1 texts"):
         serve(lambda payload, before: (200, {}, {"choices": []}), good_probe=False)
-    with pytest.raises(UsageError, match="has no model 'other'"):
+    with pytest.raises(UsageError, match="names the model 'other'"):
         serve(model="other")
 
 

@@ -102,7 +102,7 @@ FAILURES: list[tuple[int, Any, type[LbxError], str, int]] = [
     # no answer in the body
     (200, "<html>a login page</html>", BackendError, "not JSON: '<html>a login page", 1),
     (200, '{"choices": [{"te', BackendError, "not JSON", 1),
-    (200, [1], BackendError, "not an object", 1),
+    (200, [1], BackendError, "not a JSON object", 1),
     (200, {"choices": []}, BackendError, "no choices", 1),
     (200, {"choices": [{"index": 0}]}, BackendError, "not text", 1),
     (200, {"choices": [{"message": {"content": ["a"]}}]}, BackendError, "not text", 1),
@@ -129,7 +129,7 @@ def test_a_failure_that_passes_is_tried_again(serve: Any, status: int) -> None:
     assert len(server.posts(CHAT)) == 3
 
 
-@pytest.mark.parametrize(("status", "advice"), [(500, "own log"), (501, "own log"), (404, "ends in /v1")])
+@pytest.mark.parametrize(("status", "advice"), [(500, "Check its log"), (501, "Check its log"), (404, "ends in /v1")])
 def test_a_server_in_trouble_is_no_wrong_address(status: int, advice: str) -> None:
     server = endpoint_http.Server(EndpointOptions(url="http://127.0.0.1:1/v1"))
     try:
@@ -167,7 +167,7 @@ def test_a_request_that_breaks_the_connection_fails_alone_until_it_happens_three
         if times == 2:
             assert complete(backend, request()).text == "fine"
     before = len(server.posts(CHAT))
-    with pytest.raises(EndpointError, match=r"is there, but gave no answer 3 times in a row.*the same command"):
+    with pytest.raises(EndpointError, match=r"is running, but did not answer 3 requests in a row.*the same command"):
         complete(backend, request())
     assert len(server.posts(CHAT)) == before
 
@@ -191,7 +191,7 @@ def test_a_server_that_hangs_ends_the_run_after_some_requests_that_count_as_fail
     server, backend = serve(lambda *_: (release.wait(30), chatted("late"))[1], timeout_s=0.3, concurrency=2)
     outcomes = {}
     try:
-        with pytest.raises(EndpointError, match="3 times in a row"):
+        with pytest.raises(EndpointError, match="3 requests in a row"):
             for index, outcome in backend.generate_many([request(name=str(n), text=f"q{n}") for n in range(40)]):
                 outcomes[index] = outcome
     finally:
@@ -421,7 +421,7 @@ def test_a_server_that_cuts_prompts_is_found_out(serve: Any) -> None:
         return said("x", usage={"prompt_tokens": min(count, 200), "completion_tokens": 1})
 
     _, backend = serve(answer, tokenizer=True)
-    with pytest.raises(BackendError, match="read 200 tokens where the prompt of t/t/1 has 300"):
+    with pytest.raises(BackendError, match="read 200 tokens, but the prompt of t/t/1 has 300"):
         complete(backend, Request(SampleKey("t", "t", "1"), (5,) * 300, 8))
 
 
@@ -447,7 +447,7 @@ def test_what_llama_server_says_about_itself(tmp_path: Path) -> None:
         found = complete(things[1], request())
         assert (found.cached_tokens, found.prefill_s, found.decode_s) == (2, 1.5, 0.2505)
         card.write_text(f'{head}[tokenizer]\npath = "{DEMO / "hf"}"\n')
-        with pytest.raises(BackendError, match="Name the tokenizer of the very model"):
+        with pytest.raises(BackendError, match="Use the tokenizer of the model"):
             load(read_card(card))
 
 

@@ -147,7 +147,7 @@ def test_the_cards_marks(table, tmp_path):
 def test_marks_that_cannot_be_told_apart_are_refused(tmp_path, marks):
     card = tmp_path / "fake.toml"
     card.write_text(f'backend = "scripted"\n[weights]\npath = "x.jsonl"\n[chat]\nreasoning = {marks}\n')
-    with pytest.raises(UsageError, match="must be two different texts"):
+    with pytest.raises(UsageError, match="must be two strings"):
         read_card(card)
 
 

@@ -71,11 +71,11 @@ def test_a_full_memory_refuses_and_changes_nothing(subject: Subject) -> None:
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        ([Extend(0, [], True)], "no token"),
+        ([Extend(0, [], True)], "no new tokens"),
         ([Extend(1, [5], True), Extend(1, [6], True)], "twice"),
-        ([Extend(0, [5] * 40, True), Extend(1, [5] * 25, True)], "65 tokens are more than a step takes: 64"),
-        ([Extend(16, [5], True)], "no sequence 16"),
-        ([Extend(-1, [5], True)], "no sequence -1"),
+        ([Extend(0, [5] * 40, True), Extend(1, [5] * 25, True)], "65 tokens exceed the limit of 64 per step"),
+        ([Extend(16, [5], True)], "sequence 16 is out of range"),
+        ([Extend(-1, [5], True)], "sequence -1 is out of range"),
     ],
 )
 def test_wrong_items_are_value_errors(subject: Subject, items: list[Extend], message: str) -> None:

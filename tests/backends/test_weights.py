@@ -43,7 +43,7 @@ def test_a_card_by_path_and_by_name(tmp_path, monkeypatch):
     assert by_name.name == "mine"
     assert resolve_model(str(path)).weights.path == path.parent / "a.jsonl"
     assert by_name.weights.path == Path("models/a.jsonl")
-    with pytest.raises(UsageError, match=r"no model mini.*Did you mean mine"):
+    with pytest.raises(UsageError, match=r"Model mini not found.*Did you mean mine"):
         resolve_model("mini")
 
 
@@ -81,16 +81,18 @@ def test_a_repository_in_the_bundle(bundle):
     found = resolve_model("org/m", bundle=bundle)
     assert (found.backend, found.name) == ("hf", "org/m")
     assert weights_path(found, bundle) == folder
-    with pytest.raises(UsageError, match="There is no file org/n, and no repository of that name in the bundle"):
+    with pytest.raises(
+        UsageError, match="The file org/n does not exist, and the bundle has no repository with this name"
+    ):
         resolve_model("org/n", bundle=bundle)
 
 
 def test_a_place_in_the_bundle(bundle):
     path = put(bundle.root / FILES / "models/demo.gguf")
     assert weights_path(card(bundle="models/demo.gguf"), bundle) == path
-    with pytest.raises(BackendError, match="does not hold models/other"):
+    with pytest.raises(BackendError, match="does not contain models/other"):
         weights_path(card(bundle="models/other.gguf"), bundle)
-    with pytest.raises(BackendError, match="does not hold org/x at v2"):
+    with pytest.raises(BackendError, match="does not contain org/x at v2"):
         weights_path(card(repo="org/x", revision="v2"), bundle)
     with pytest.raises(UsageError, match="--bundle"):
         weights_path(card(bundle="models/demo.gguf"), None)
@@ -120,4 +122,4 @@ def test_missing_weights_name_their_neighbours(tmp_path):
         put(tmp_path / f"card-{number}.toml")
     with pytest.raises(BackendError) as refused:
         weights_path(card(path=tmp_path / "nothere.gguf"), None)
-    assert refused.value.fix == "Correct path in the card's [weights]. Did you mean model-q4.gguf?"
+    assert refused.value.fix == "Correct path under [weights] in the card. Did you mean model-q4.gguf?"

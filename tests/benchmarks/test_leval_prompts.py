@@ -106,7 +106,7 @@ def test_it_goes_on_until_question_and_answer_fit(scripted: Bundle) -> None:
     kept = read.text.count("word")
     assert kept < 690
     assert kept == 3488 - 250 * ((3488 - kept) // 250)
-    with pytest.raises(EmptyPromptError, match="Nothing of the document would be left"):
+    with pytest.raises(EmptyPromptError, match="would remove the whole document"):
         prompter.request(("leval", "tpo", "0", 0), asked(scripted, "tpo", "?" * 4000, 4096, document), Sampling())
 
 

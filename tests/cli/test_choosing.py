@@ -89,8 +89,11 @@ def test_ids_by_a_file(lbx: Lbx, run: Any, tmp_path: Path) -> None:
         (("--sample", "few"), "should be a valid integer"),
         (("--seed", -1), "greater than or equal to 0"),
         (("--threads", 0), "greater than or equal to 1"),
-        (("--threads", 513), "is too many: llama.cpp takes 512"),
-        (("--threads", 4), "--threads does not apply to oracle: its backend scripted computes nothing here."),
+        (("--threads", 513), "is too high: llama.cpp allows at most 512"),
+        (
+            ("--threads", 4),
+            "--threads does not apply to oracle: its backend scripted does not compute in this process.",
+        ),
         (("--sample", 2, "--documents", 2), "--documents and --sample exclude each other."),
         (("--ids", IDS[0], "--limit", 2), "--ids and --limit exclude each other."),
         (("--ids", ""), "--ids names no sample."),

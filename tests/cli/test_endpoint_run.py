@@ -46,7 +46,7 @@ def test_a_run_over_http_is_the_run_in_this_process(
     port, results = free_port(), tmp_path / "results.duckdb"
     card = make_card(tmp_path, f"http://127.0.0.1:{port}/v1", gguf)
     command = ("run", "--bundle", bundle, "--tasks", "needle", "-o", results)
-    fails(lbx(*command, "--model", card), 1, "does not answer", "then the same command continues")
+    fails(lbx(*command, "--model", card), 1, "does not answer", "then run the same command again")
     servers.append(LlamaServer(gguf, tmp_path / "server.log", port))
     local = tmp_path / "local.toml"
     options = '[options]\ncache_type_k = "f32"\ncache_type_v = "f32"\nthreads = 1\n'
@@ -87,5 +87,5 @@ def test_a_card_of_another_model_is_refused(
     card.write_text(card.read_text() + 'model = "other"\n')
     fails(
         lbx("plan", "--bundle", bundle, "--model", card, "--tasks", "needle/single_en"),
-        2, "has no model 'other'", "Available: demo",
+        2, "names the model 'other'", "Available: demo",
     )  # fmt: skip

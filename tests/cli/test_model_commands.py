@@ -85,7 +85,7 @@ def test_for_people(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     done = lbx.ok("models", cwd=folder)
     assert "models/some-q4.gguf" in done.stdout and "4,096" in done.stdout and "on a server" in done.stdout
     said = " ".join(done.stderr.split())
-    assert "gone: gone has no weights at models/gone.gguf." in said
+    assert "gone: The weights of gone are missing: models/gone.gguf does not exist." in said
     assert "Pass --bundle DIR: these models need weights from a bundle: of-bundle, vectors.toml." in said
     empty = lbx("models", cwd=tmp_path)
     assert (empty.returncode, empty.stdout) == (0, "")
@@ -96,7 +96,8 @@ def test_for_people(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
 
 def test_what_a_card_says_whose_weights_are_in_no_bundle(lbx: Lbx, folder: Path) -> None:
     facts = json.loads(lbx("doctor", "--json", cwd=folder).stdout)
-    assert facts["models"]["of-bundle"] == "The weights of of-bundle come from a bundle (tiny), and none is given."
+    cause = "The weights of of-bundle come from a bundle (tiny), but no bundle was given."
+    assert facts["models"]["of-bundle"] == cause
     run = ("plan", "-m", "of-bundle", "-b", "long", "-t", "needle/single_en", "--limit", 1, "--no-calibrate")
     assert lbx(*run, cwd=folder).returncode == 0
 
@@ -113,20 +114,23 @@ def test_the_help_says_what_is_listed_with_a_bundle(lbx: Lbx, folder: Path) -> N
 @pytest.mark.parametrize("name", ["vllm", "sglang", "openai", "tgi", "llamacp"])
 def test_a_server_is_no_backend_but_a_card_for_one_is(lbx: Lbx, folder: Path, name: str) -> None:
     done = lbx("plan", "-b", "long", "-m", "of-bundle", "--backend", name, "-t", "needle", cwd=folder)
-    fails(done, 2, f"There is no backend '{name}'.", 'a card with backend = "endpoint" (docs/models.md)')
+    fails(done, 2, f"Unknown backend '{name}'.", 'a card with backend = "endpoint" (docs/models.md)')
     assert ("Did you mean llamacpp?" in " ".join(done.stderr.split())) == (name == "llamacp")
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("nope.gguf", ("There is no file nope.gguf.", "lbx models --bundle long")),
-        ("some-q8.gguf", ("There is no file some-q8.gguf.", "Did you mean models/some-q4.gguf?")),
-        ("models/some-q5.gguf", ("There is no file models/some-q5.gguf.", "Did you mean models/some-q4.gguf?")),
-        ("org/smal", ("There is no file org/smal, and no repository of that name in the bundle.", "mean org/small")),
-        ("nothere.gguf", ("There is no file nothere.gguf. See what --model can name:",)),
-        ("some-q4", ("There is no model some-q4:", "Did you mean models/some-q4.gguf?")),
-        ("of-bundel", ("no card models/of-bundel.toml.", "Did you mean of-bundle?")),
+        ("nope.gguf", ("The file nope.gguf does not exist.", "lbx models --bundle long")),
+        ("some-q8.gguf", ("The file some-q8.gguf does not exist.", "Did you mean models/some-q4.gguf?")),
+        ("models/some-q5.gguf", ("The file models/some-q5.gguf does not exist.", "Did you mean models/some-q4.gguf?")),
+        (
+            "org/smal",
+            ("The file org/smal does not exist, and the bundle has no repository with this name.", "mean org/small"),
+        ),
+        ("nothere.gguf", ("The file nothere.gguf does not exist. List the names that --model accepts:",)),
+        ("some-q4", ("Model some-q4 not found:", "Did you mean models/some-q4.gguf?")),
+        ("of-bundel", ("models/of-bundel.toml does not exist.", "Did you mean of-bundle?")),
     ],
 )
 def test_a_name_that_is_none(lbx: Lbx, folder: Path, name: str, words: tuple[str, ...]) -> None:
@@ -162,14 +166,14 @@ def test_a_link_to_nothing_is_a_model_that_is_not_there(
     (tmp_path / "models").mkdir()
     (tmp_path / "models/gone.gguf").symlink_to("nowhere.gguf")
     done = lbx("models", cwd=tmp_path)
-    cause = "models/gone.gguf is a link to nowhere.gguf, which is missing."
+    cause = "models/gone.gguf is a link to nowhere.gguf, which does not exist."
     assert done.returncode == 0 and cause in done.stderr, done.stderr
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BackendError, match=cause):
         resolve_model("models/gone.gguf")
-    with pytest.raises(UsageError, match="There is no model other") as refused:
+    with pytest.raises(UsageError, match="Model other not found") as refused:
         resolve_model("other")
-    assert refused.value.fix == "See what --model can name:"
+    assert refused.value.fix == "List the names that --model accepts:"
 
 
 def hub_cache(folder: Path, files: Path) -> Path:
@@ -191,7 +195,7 @@ def test_a_model_in_a_hub_cache_is_named_by_its_repository(tmp_path: Path, monke
     assert resolve_model(".").name == "org/small--it"
     monkeypatch.chdir(snapshot.parent)
     assert resolve_model(f"{snapshot.name}/").name == "org/small--it"
-    with pytest.raises(UsageError, match=f"holds no model: .* Name one of its snapshots: {snapshot}"):
+    with pytest.raises(UsageError, match=f"contains no model: .* Pass one of its snapshots: {snapshot}"):
         resolve_model(str(snapshot.parents[1]))
 
 
@@ -204,9 +208,14 @@ def test_a_snapshot_without_its_blobs_is_refused_by_that_cause(lbx: Lbx, bundle:
     (snapshot / blob).unlink()
     asked = ("-b", bundle, "-t", "needle/single_en", "-o", tmp_path / "r.duckdb")
     for model in (snapshot, card):
-        fails(lbx("run", *asked, "-m", model), 1, f"model.safetensors is a link to {blob}, which is missing.", "cp -rL")
+        fails(
+            lbx("run", *asked, "-m", model),
+            1,
+            f"model.safetensors is a link to {blob}, which does not exist.",
+            "cp -rL",
+        )
     shutil.rmtree(snapshot.parents[1] / "blobs")
-    fails(lbx("run", *asked, "-m", snapshot), 1, "config.json is a link to ../../blobs/", "which is missing.")
+    fails(lbx("run", *asked, "-m", snapshot), 1, "config.json is a link to ../../blobs/", "which does not exist.")
     listed = lbx("models", cwd=snapshot.parent)
     assert f"{snapshot.name}/config.json is a link to" in listed.stderr, listed.stderr
 
@@ -218,7 +227,7 @@ def test_a_later_part_of_a_gguf_model_names_the_first(lbx: Lbx, bundle: Path, tm
     card.write_text('backend = "llamacpp"\n[weights]\npath = "m-00003-of-00003.gguf"\n')
     for model in (tmp_path / "m-00002-of-00003.gguf", card):
         done = lbx("run", "-b", bundle, "-t", "needle/single_en", "-o", tmp_path / "r.duckdb", "-m", model)
-        fails(done, 1, "of 3 of a model", f"Name its first part: {tmp_path}/m-00001-of-00003.gguf.")
+        fails(done, 1, "of 3 of a model", f"Use its first part: {tmp_path}/m-00001-of-00003.gguf.")
 
 
 def test_a_window_beyond_the_models_is_named_where_models_are_listed(lbx: Lbx, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_patterns(lbx: Lbx, pro: Path, model: Path, names: str, held: list[str])
         (["--chunk-words", 50], ["--chunk-words", "needs --rag"]),
         (["--thinking-tokens", 5, "--no-thinking"], ["--no-thinking exclude each other"]),
         (["--thinking-tokens", WINDOW], [f"--thinking-tokens {WINDOW} leaves no room", "Give a smaller budget"]),
-        (["--embedding", "none.toml"], ["There is no file none.toml"]),
+        (["--embedding", "none.toml"], ["The file none.toml does not exist"]),
         (["--embedding", DEMO / "config.json"], ["is not an embedding model"]),
         (["--tasks", "longbench_pro/t44*"], ['There is no task "longbench_pro/t44*"', "lbx tasks"]),
         (["--tasks", "longbench_pro/t10.*"], ["does not contain the data", "bundle/longbench_pro.toml"]),
@@ -115,10 +115,10 @@ def test_an_embedding_model_is_checked_before_the_run(
     writer.write_text(f'name = "writer"\nbackend = "hf"\n[weights]\npath = "{DEMO}"\n')
     card.write_text('name = "mini"\nbackend = "sentence_transformers"\n[weights]\npath = "gone"\n')
     run = ("run", "-b", pro, "-m", model, "-o", out)
-    fails(lbx(*run, "-t", "longbench_pro/t4.*", "--embedding", card), 1, "mini has no weights at")
+    fails(lbx(*run, "-t", "longbench_pro/t4.*", "--embedding", card), 1, "The weights of mini are missing")
     fails(lbx(*run, "-t", "longbench_pro/t4.*", "--embedding", writer), 2, "writer is not an embedding model")
     fails(lbx(*run, "-t", "longbench_pro/t3.2", "--embedding", minilm), 2, "--embedding does not apply", "t4")
-    fails(lbx("run", "-b", pro, "-m", card, "-t", "longbench_pro", "-o", out), 2, "it writes no text")
+    fails(lbx("run", "-b", pro, "-m", card, "-t", "longbench_pro", "-o", out), 2, "it cannot generate text")
     assert not out.exists()
 
 

@@ -47,8 +47,8 @@ def test_what_is_not_the_same_fails_where_that_is_asked(lbx: Lbx, demo: Path, bu
     other.write_text(f'name = "oracle"\nbackend = "scripted"\n[weights]\npath = "{answers}"\n')
     parity = ("parity", other, demo, "-b", bundle, "-t", "needle/single_en", "-n", 1)
     done = lbx.ok(*parity)
-    assert "the backend scripted of oracle shows none" in " ".join(done.stderr.split())
-    fails(lbx(*parity, "--fail-above", 1), 1, "Not the same within 1: 1 of 1 prompts have not the same token ids")
+    assert "the backend scripted of oracle does not return them" in " ".join(done.stderr.split())
+    fails(lbx(*parity, "--fail-above", 1), 1, "Not the same within 1: 1 of 1 prompts do not have equal token ids")
 
 
 def test_what_parity_refuses(lbx: Lbx, demo: Path, bundle: Path) -> None:

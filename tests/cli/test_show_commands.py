@@ -148,7 +148,7 @@ def test_an_answer_that_failed_has_no_prompt_to_be_held_against(lbx: Lbx, bundle
     assert "mark      failed" in shown.stdout
     told = json.loads(lbx("show", out, sample.removesuffix("#1"), "--prompt", "--json").stdout)
     assert [answer["prompt_is_the_same"] for answer in told] == [None, None]
-    assert "never cut" in told[0]["prompts"][0]["error"]
+    assert "does not truncate prompts" in told[0]["prompts"][0]["error"]
 
 
 def test_an_imported_answer_is_shown_and_its_prompt_is_not(lbx: Lbx, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_one_model_in_two_formats(gguf: Path, tmp_path: Path) -> None:
     assert whole.logits.top_agreement == 1
     assert whole.logits.positions == sum(min(9, tokens) for tokens in answer_lengths(gguf, prompts))
     assert summary.excess(found, 0.01) == ""
-    assert "largest difference of logits" in summary.excess(found, 1e-9)
+    assert "largest logit difference" in summary.excess(found, 1e-9)
     assert not list(tmp_path.glob("*.npy"))
 
 
@@ -126,7 +126,7 @@ def test_what_a_quantisation_costs(gguf: Path, q4: Path, tmp_path: Path) -> None
         for task in tasks
         if task.metric
     )
-    assert "largest difference of logits" in summary.excess(found, 0.1)
+    assert "largest logit difference" in summary.excess(found, 0.1)
     check_by_hand(found, gguf, q4)
     told = json.loads(json.dumps(summary.to_json(found)))
     assert told["all"]["logits"]["max_abs"] == whole.logits.max_abs
@@ -183,7 +183,7 @@ def test_a_backend_without_logits(gguf: Path, tmp_path: Path) -> None:
     scripted(tmp_path / "m", said)
     found = measure(prompts, (Loads()(tmp_path / "m" / "model.toml"), Loads()(gguf)), positions=4, folder=tmp_path)
     task, _ = summary.by_task(found)
-    assert "the backend scripted of scripted shows none" in found.not_compared[0]
+    assert "the backend scripted of scripted does not return them" in found.not_compared[0]
     assert (task.logits.positions, task.compared, task.score_first) == (0, 3, 1.0)
     assert [one.outputs[0] for one in found.prompts if one.outputs] == list(said.values())
     same = measure(

@@ -186,7 +186,7 @@ def test_ties_rank_in_document_order(scores, n):
 
 
 def test_fewer_than_one_chunk_cannot_be_asked_for():
-    with pytest.raises(UsageError, match="Ask for at least 1"):
+    with pytest.raises(UsageError, match="Use at least 1"):
         bm25_retriever().retrieve(DOCUMENT, "ship", 0)
 
 

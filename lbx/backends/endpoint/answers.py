@@ -91,14 +91,14 @@ def read_reply(body: Mapping[str, Any], wall_s: float) -> Reply:
     """
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise BackendError("The server's answer holds no choices.", fix="Its log may say why.")
+        raise BackendError("The server's answer has no choices.", fix="Check the server's log.")
     choice, usage, timings = choices[0], table_of(body.get("usage")), table_of(body.get("timings"))
     message = table_of(choice.get("message"))
     text = message.get("content") if message else choice.get("text")
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     finish = str(choice.get("finish_reason") or "stop")
     if finish in _FAILED:
-        raise BackendError(f"The server did not finish the answer ({finish}).", fix="Its log may say why.")
+        raise BackendError(f"The server did not finish the answer ({finish}).", fix="Check the server's log.")
     if not isinstance(text, str | None) or not isinstance(reasoning, str | None) or (text is None and not message):
         raise BackendError(f"The server's answer is not text: {str(choice)[:200]}.")
     cached = count_of(table_of(usage.get("prompt_tokens_details")).get("cached_tokens"))

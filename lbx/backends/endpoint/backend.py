@@ -175,9 +175,9 @@ class EndpointBackend:
         text = self._text.of(ids, special=self._transport.reads_controls)
         if text is None or (self._transport.adds_bos and not first):
             raise BackendError(
-                f"The prompt of {request.key} cannot be sent to this server as it is: the server takes no token ids, "
-                "and the document spells out a control token, or holds text that does not survive tokenizing.",
-                fix='Use api = "completions" with a server that takes token ids (llama-server, vLLM, SGLang), or one '
+                f"The prompt of {request.key} cannot be sent to this server unchanged: the server does not accept "
+                "token ids, and the document contains the text of a control token or text that tokenizing changes.",
+                fix='Use api = "completions" with a server that accepts token ids (llama-server, vLLM, SGLang), or one '
                 "of lbx's own backends.",
             )
         if self._transport.api == "completions":
@@ -211,8 +211,8 @@ class EndpointBackend:
         mine = len(request.token_ids)
         if self._transport.api == "completions" and reply.prompt_tokens is not None and reply.prompt_tokens != mine:
             raise BackendError(
-                f"The server read {reply.prompt_tokens} tokens where the prompt of {request.key} has {mine}.",
-                fix="It truncates prompts, or runs another model than the one that the card's tokenizer belongs to.",
+                f"The server read {reply.prompt_tokens} tokens, but the prompt of {request.key} has {mine}.",
+                fix="Check that the server does not truncate prompts and runs the model of the card's tokenizer.",
             )
 
     def _check_answering(self) -> None:
@@ -222,9 +222,10 @@ class EndpointBackend:
         """
         if self._unanswered >= MAX_UNANSWERED:
             raise EndpointError(
-                f"The model server {self._server.url} is there, but gave no answer {self._unanswered} times in a row.",
-                fix="Read its log; raise timeout_s or lower concurrency in the card. Then the same command continues; "
-                "--retry-failed asks again what has failed.",
+                f"The model server {self._server.url} is running, but did not answer {self._unanswered} requests "
+                "in a row.",
+                fix="Check its log, and raise timeout_s or lower concurrency in the card. Then run the same command "
+                "again to continue; add --retry-failed to repeat the failed samples.",
             )
 
     def _unreachable(self, request: Request, exc: UnreachableError, start: float) -> LbxError:
@@ -236,7 +237,7 @@ class EndpointBackend:
                 self._unanswered_at = time.perf_counter()
         return BackendError(
             f"The model server {self._server.url} gave no answer to {request.key}: {exc}.",
-            fix="Raise timeout_s or lower concurrency in the card; --retry-failed asks again.",
+            fix="Raise timeout_s or lower concurrency in the card, and run again with --retry-failed.",
         )
 
     def _refused(self, request: Request, exc: RefusedError) -> LbxError:
@@ -245,10 +246,10 @@ class EndpointBackend:
         if exc.status == 413 or (exc.status in (400, 422) and _TOO_LONG.search(exc.message)):
             return PromptError(
                 f"The prompt of {request.key} does not fit the server's context window ({exc}).",
-                fix="Start the server with a larger one, or let lbx cut prompts: [tokenizer] and context_window in the "
-                "model card.",
+                fix="Start the server with a larger one, or set [tokenizer] and context_window in the model card, so "
+                "that lbx truncates prompts.",
             )
-        return BackendError(f"The model server {self._server.url} failed at {request.key} ({exc}).")
+        return BackendError(f"The model server {self._server.url} failed on {request.key} ({exc}).")
 
 
 class RequestQueue:

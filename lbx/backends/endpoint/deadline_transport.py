@@ -69,7 +69,7 @@ def fetch(client: httpx2.Client, method: str, url: str, *, seconds: float, conte
     with _until(time.monotonic() + seconds), client.stream(method, url, content=content, headers=headers) as response:
         encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
-            raise EndlessError(f"is compressed ({encoding[:40]}), which lbx did not ask for")
+            raise EndlessError(f"is compressed ({encoding[:40]}), although lbx did not request it")
         for chunk in response.iter_raw():
             body += chunk
             if len(body) > LIMIT:

@@ -68,7 +68,7 @@ class EndpointEmbedder:
             part = rows_and_texts[start : start + self._options.batch_texts]
             vectors = self._ask([text for _, text in part])
             if len(vectors[0]) != self.info.dimensions:
-                raise self._wrong(f"vectors of {len(vectors[0])} numbers after vectors of {self.info.dimensions}")
+                raise self._wrong(f"vectors of length {len(vectors[0])} after vectors of length {self.info.dimensions}")
             rows[[row for row, _ in part]] = vectors
         return unit_rows(rows, self.info.name)
 
@@ -89,8 +89,8 @@ class EndpointEmbedder:
                 raise self._server.to_error(exc) from exc
             raise BackendError(
                 f"The embedding server {self._server.url} refuses {len(texts)} texts ({exc}).",
-                fix="If one is too long for the model, set max_characters in its card or take smaller chunks; if they "
-                "are too many, lower batch_texts.",
+                fix="If a text is too long for the model, set max_characters in the card or use smaller chunks. If "
+                "there are too many, lower batch_texts.",
             ) from exc
         return self._vectors(reply, len(texts))
 
@@ -100,16 +100,16 @@ class EndpointEmbedder:
         entries = [table_of(entry) for entry in data] if isinstance(data, list) else []
         places = [count_of(entry.get("index")) for entry in entries]
         if sorted(-1 if place is None else place for place in places) != list(range(count)):
-            raise self._wrong(f"{len(entries)} vectors for {count} texts, or not one for each")
+            raise self._wrong(f"{len(entries)} vectors for {count} texts, or with wrong indices")
         rows = [_numbers(entry.get("embedding")) for entry in sorted(entries, key=lambda entry: entry["index"])]
         if None in rows or len({len(row) for row in rows if row is not None}) != 1:
-            raise self._wrong("something other than finite numbers, equally many for each text")
+            raise self._wrong("something other than vectors of finite numbers of one length")
         return [row for row in rows if row is not None]
 
     def _wrong(self, what: str) -> BackendError:
         return BackendError(
             f"The embedding server {self._server.url} answered with {what}.",
-            fix="Check that the card's url and model name an embedding model, and read the server's log.",
+            fix="Check that the card's url and model belong to an embedding model, and check the server's log.",
         )
 
 

@@ -120,12 +120,12 @@ class Server:
             document = response.json()
         except ValueError as exc:
             raise BackendError(
-                f"The server {self.url} answered with something that is not JSON: {self._excerpt(response.text)!r}.",
-                fix="Check the card's url: it ends in /v1 for most servers, and no proxy may answer in the server's "
-                "place.",
+                f"The server {self.url} gave an answer that is not JSON: {self._excerpt(response.text)!r}.",
+                fix="Check the card's url, which ends in /v1 for most servers, and check that no proxy answers instead "
+                "of the server.",
             ) from exc
         if not isinstance(document, dict):
-            raise BackendError(f"The server {self.url} answered {self._excerpt(response.text)!r}, not an object.")
+            raise BackendError(f"The server {self.url} answered {self._excerpt(response.text)!r}, not a JSON object.")
         return document
 
     def is_alive(self) -> bool:
@@ -151,19 +151,19 @@ class Server:
         if isinstance(exc, UnreachableError):
             return EndpointError(
                 f"The model server {self.url} does not answer ({exc}).",
-                fix="Start it, or correct the card's url; then the same command continues.",
+                fix="Start it or correct the card's url, then run the same command again to continue.",
             )
         if exc.status in (401, 403):
             fix = (
                 f"Check the key in the environment variable {self._key_name}."
                 if self._key_name
-                else ("Put a key into an environment variable, and its name into the card's api_key_env.")
+                else ("Put a key into an environment variable, and set api_key_env in the card to the variable's name.")
             )
             return EndpointError(f"The model server {self.url} refuses the key ({exc}).", fix=fix)
         if exc.status >= 500:
             return EndpointError(
-                f"The model server {self.url} fails ({exc}).",
-                fix="Its own log says why. Once it works again, the same command continues.",
+                f"The model server {self.url} failed ({exc}).",
+                fix="Check its log. When it works again, run the same command to continue.",
             )
         return EndpointError(
             f"The model server {self.url} refuses requests ({exc}).",
@@ -183,7 +183,7 @@ class Server:
             except EndlessError as exc:
                 raise BackendError(
                     f"The answer of the server {self.url} {exc}.",
-                    fix="Check the card's url, and that nothing between here and the model changes its answers.",
+                    fix="Check the card's url, and check that no proxy changes the model's answers.",
                 ) from exc
             except httpx2.ReadTimeout as exc:  # the server may still be working on it: a retry would do the work twice
                 raise UnreachableError("no answer within the card's timeout_s") from exc
@@ -248,11 +248,13 @@ def _key(variable: str) -> str:
     key = os.environ.get(variable, "").strip()
     if not key:
         raise UsageError(
-            f"The model card takes the server's key from the environment variable {variable}, which is not set.",
+            f"The environment variable {variable}, which the model card names for the server's key, is not set.",
             fix="Set it, or remove api_key_env from the card.",
         )
     if not key.isascii() or not key.isprintable():
-        raise UsageError(f"The key in the environment variable {variable} has characters that no HTTP header may have.")
+        raise UsageError(
+            f"The key in the environment variable {variable} has characters that HTTP headers cannot contain."
+        )
     return key
 
 
@@ -289,5 +291,5 @@ def _asked_delay(response: HttpResponse) -> float:
 def _reason(exc: Exception) -> str:
     text = re.sub(r"\s+", " ", str(exc)).strip().rstrip(".")
     if "CERTIFICATE" in text:
-        return f"its TLS certificate is not trusted here: {text}; SSL_CERT_FILE names a file of further authorities"
+        return f"its TLS certificate is not trusted: {text}; set SSL_CERT_FILE to a file with further authorities"
     return text or type(exc).__name__

@@ -26,19 +26,19 @@ class EndpointOptions(BackendOptions):
     """Options of a model behind an OpenAI-compatible server.
 
     Attributes:
-        url: the API's address, e.g. "http://127.0.0.1:8080/v1"; never with a password in it.
-        model: its name on the server; "" if the server has only one. Rename the card when the server gets other weights
-            under an old name: the server does not tell.
-        api: "completions" (lbx wraps and cuts the prompts; needs the card's [tokenizer]) or "chat" (the server wraps
-            them in its own template); "" is completions if there is a tokenizer, else chat.
-        server: "auto" detects the software; behind a proxy name it: "llama-server", "llama-cpp-python", "vllm",
-            "sglang" or "other". It decides which sampling parameters beyond OpenAI's are sent.
-        api_key_env: name of the environment variable that holds the key; "" sends none.
-        timeout_s: seconds that the server may take for one answer, including its queue.
+        url: the API's address, e.g. "http://127.0.0.1:8080/v1"; it must not contain a password.
+        model: its name on the server; "" if the server has only one. If the server loads other weights under the same
+            name, rename the card: lbx cannot detect the change.
+        api: "completions" (lbx applies the chat template and truncates prompts; needs the card's [tokenizer]) or "chat"
+            (the server applies its own template); "" means completions with a tokenizer, else chat.
+        server: the server's software, which determines the sampling parameters that lbx sends beyond OpenAI's: "auto"
+            detects it; behind a proxy, set "llama-server", "llama-cpp-python", "vllm", "sglang" or "other".
+        api_key_env: name of the environment variable with the API key; "" sends no key.
+        timeout_s: maximum seconds for one answer, including its time in the server's queue.
         retries: further attempts after 408, 409, 429, 5xx and broken connections, with growing pauses.
-        concurrency: requests under way at once; those on one document follow each other.
-        pause_s: least seconds between the starts of two requests, retries included, for servers that limit the rate.
-        extra_body: a table of further fields for every request; part of the run's identity, and kept in results files.
+        concurrency: maximum concurrent requests; requests on the same document are sent close together.
+        pause_s: minimum seconds between the starts of two requests, retries included, for servers with a rate limit.
+        extra_body: a table of further fields for every request; part of the run's identity, and in results files.
     """
 
     url: str = ""
@@ -57,11 +57,11 @@ class EndpointOptions(BackendOptions):
         one_of(self, APIS, "api")
         one_of(self, SERVERS, "server")
         if not self.timeout_s > 0:
-            raise UsageError(f"timeout_s = {self.timeout_s} is not a number of seconds above 0.")
+            raise UsageError(f"timeout_s must be more than 0 seconds, not {self.timeout_s}.")
         at_least(self, 0, "retries")
         at_least(self, 1, "concurrency")
         if not 0 <= self.pause_s <= MOST_PAUSE_S:
-            raise UsageError(f"pause_s = {self.pause_s} is not a number of seconds from 0 to {MOST_PAUSE_S}.")
+            raise UsageError(f"pause_s must be 0 to {MOST_PAUSE_S} seconds, not {self.pause_s}.")
         _check_extra_body(self.extra_body)
 
     @property
@@ -76,16 +76,16 @@ class EndpointEmbeddingOptions(BackendOptions):
     """Options of embedding models behind an OpenAI-compatible server (``/v1/embeddings``).
 
     Attributes:
-        url: the API's address, e.g. "http://127.0.0.1:8080/v1"; never with a password in it.
+        url: the API's address, e.g. "http://127.0.0.1:8080/v1"; it must not contain a password.
         model: its name on the server; "" if the server has only one. Vectors are stored under the card's name and this
-            one: rename the card when the server gets other weights under an old name.
-        api_key_env: name of the environment variable that holds the key; "" sends none.
-        timeout_s: seconds that the server may take for one answer, including its queue.
+            one: if the server loads other weights under the same name, rename the card.
+        api_key_env: name of the environment variable with the API key; "" sends no key.
+        timeout_s: maximum seconds for one answer, including its time in the server's queue.
         retries: further attempts after 408, 409, 429, 5xx and broken connections, with growing pauses.
         batch_texts: texts in one request.
-        max_characters: cut texts to this many characters, at their end; 0 sends them whole, and most servers refuse
-            one that is too long for the model.
-        dimensions: length of the vectors to ask for, if the model has a choice; 0 means its own.
+        max_characters: maximum characters of a text; lbx truncates longer ones at the end. 0 sends complete texts, and
+            most servers reject one that is too long for the model.
+        dimensions: requested length of the vectors, for models that support several; 0 means the model's default.
         query_prefix: precedes a query in retrieval.
         document_prefix: precedes every other text.
     """
@@ -102,13 +102,13 @@ class EndpointEmbeddingOptions(BackendOptions):
     document_prefix: str = ""
 
     def __post_init__(self) -> None:
-        _ = self.connection  # which is checked as it is made
+        _ = self.connection  # checks its values
         at_least(self, 1, "batch_texts")
         at_least(self, 0, "max_characters", "dimensions")
 
     @property
     def connection(self) -> EndpointOptions:
-        """The same as of a model that writes text."""
+        """Options of the connection, in the form for text-generating models."""
         return EndpointOptions(
             url=self.url,
             model=self.model,
@@ -122,13 +122,13 @@ class EndpointEmbeddingOptions(BackendOptions):
 def _check_url(url: str) -> None:
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018  # raises where it is no number
+        parts.port  # noqa: B018  # raises ValueError if it is not a number
     except ValueError:
         parts = SplitResult("", "", "", "", "")
     if parts.username or parts.password:
         raise UsageError(
-            "url holds a user name or password, and cards and results get shared.",
-            fix="Put the key into an environment variable, and its name into api_key_env.",
+            "url contains a user name or password, which cards and results would pass on.",
+            fix="Put the key into an environment variable, and set api_key_env to the variable's name.",
         )
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise UsageError(
@@ -139,11 +139,11 @@ def _check_url(url: str) -> None:
 def _check_extra_body(table: dict[str, Any]) -> None:
     if own := [name for name in table if name in OWN_PARAMETERS]:
         raise UsageError(
-            f"extra_body holds {', '.join(own)}, which lbx sets itself.",
-            fix="Remove it: sampling and lengths are options of the run or stand under [sampling], variables of the "
-            "template are kwargs under [chat].",
+            f"extra_body contains {', '.join(own)}, which lbx sets itself.",
+            fix="Remove it. Set sampling and lengths with options of the run or under [sampling], and variables of the "
+            "template with kwargs under [chat].",
         )
     try:
         json.dumps(table, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as exc:
-        raise UsageError(f"extra_body cannot be sent as JSON: {exc}.", fix="Write dates as text.") from exc
+        raise UsageError(f"extra_body cannot be sent as JSON: {exc}.", fix="Write dates as strings.") from exc

@@ -19,8 +19,8 @@ from lbx.inference.model import BackendInfo
 from lbx.prompting.prompter import Tokenizer
 
 _UNREAD = (
-    "The server tokenizes documents itself: most servers take the text of a control token in a document for the token. "
-    "With [tokenizer] in the card, lbx prevents it."
+    "The server tokenizes documents itself, and most servers read the text of a control token in a document as that "
+    "token. Add [tokenizer] to the card to prevent this."
 )
 _OWNERS = {"llamacpp": "llama-server", "vllm": "vllm", "sglang": "sglang"}
 
@@ -75,14 +75,14 @@ def _choose(models: Mapping[str, Any], card: ModelCard, options: EndpointOptions
         # Some servers accept any name and use the model that they have.
         if models and options.model not in models:
             raise UsageError(
-                f"The server {options.url} has no model {options.model!r}, which the card {card.name} names.",
+                f"The card {card.name} names the model {options.model!r}, but the server {options.url} lacks it.",
                 fix=nearest(options.model, models),
             )
         return options.model
     if len(models) != 1:
-        count = len(models) or "no list of them"
+        count = f"{len(models)} models" if models else "no list of models"
         raise UsageError(
-            f"The card {card.name} names no model, and the server {options.url} has {count}.",
+            f"The card {card.name} does not name a model, and the server {options.url} has {count}.",
             fix=f"Set model under [options]. {nearest('', models)}".rstrip(),
         )
     return next(iter(models))
@@ -229,10 +229,11 @@ def _read_tokens(
 
 
 def _other_tokens(server: Server, mine: int, read: int | None) -> BackendError:
-    counted = "does not say how many tokens it reads" if read is None else f"reads {read} tokens"
+    counted = "does not report its token count" if read is None else f"reads {read} tokens"
     return BackendError(
-        f"The server {server.url} {counted} in a text that the card's tokenizer cuts into {mine} others.",
-        fix='Name the tokenizer of the very model that the server runs, or leave [tokenizer] out and use api = "chat".',
+        f"The card's tokenizer does not match the server {server.url}: it splits a test text into {mine} tokens, and "
+        f"the server {counted}.",
+        fix='Use the tokenizer of the model that the server runs, or remove [tokenizer] and set api = "chat".',
     )
 
 
@@ -240,17 +241,17 @@ def check_card(card: ModelCard, api: str, tokenizer: Path | None) -> None:
     """Raise UsageError for card settings that need a tokenizer, or have no effect with the server's template."""
     if api == "completions" and tokenizer is None:
         raise UsageError(
-            f'The card {card.name} has api = "completions" and no [tokenizer], and lbx needs one to cut prompts.',
+            f'The card {card.name} has api = "completions" but no [tokenizer], which lbx needs to truncate prompts.',
             fix='Add [tokenizer] (path, bundle or repo), or set api = "chat".',
         )
     if tokenizer is None and card.context_window:
         raise UsageError(
-            f"The card {card.name} has a context_window in tokens and no [tokenizer] to count them.",
-            fix="Add [tokenizer], or remove context_window: the server then refuses what does not fit.",
+            f"The card {card.name} has a context_window in tokens but no [tokenizer] to count them.",
+            fix="Add [tokenizer], or remove context_window: the server then rejects prompts that do not fit.",
         )
     if api == "chat" and (card.chat.template is not None or not card.chat.enabled):
         raise UsageError(
-            f'The card {card.name} has api = "chat", where the server wraps prompts in its own template.',
+            f'The card {card.name} changes the chat template, but with api = "chat" the server applies its own.',
             fix='Remove template, template_file and enabled under [chat], or use api = "completions".',
         )
 
@@ -296,13 +297,13 @@ def _window(card: ModelCard, options: EndpointOptions, facts: ServerFacts) -> in
     window = card.context_window or facts.window
     if not window:
         raise UsageError(
-            f"The server {options.url} does not say how long its context window is.",
-            fix=f"Set context_window in the card {card.name} to what the server was started with.",
+            f"The server {options.url} does not report the length of its context window.",
+            fix=f"Set context_window in the card {card.name} to the value that the server was started with.",
         )
     if facts.window and window > facts.window:
         raise BackendError(
             f"The server {options.url} runs with a context window of {facts.window} tokens; the card {card.name} has "
             f"context_window = {window}.",
-            fix="Lower it, or start the server with a larger one.",
+            fix="Lower context_window, or start the server with a larger one.",
         )
     return window

@@ -1,6 +1,6 @@
 """Builds a site from the Markdown in this repository: ``just docs`` writes it to ``out/site``. No network, no scripts.
 
-Each page is plain HTML with one style sheet of its own; links between the Markdown files become links between pages.
+Each page is plain HTML with one style sheet; links between the Markdown files become links between pages.
 """
 
 from __future__ import annotations
@@ -93,17 +93,17 @@ _PAGE = """<!doctype html>
 
 
 def pages() -> list[str]:
-    """The pages that are there, as paths in the repository."""
+    """Return the existing pages, as paths in the repository."""
     return [name for names in CONTENTS.values() for name in names if (ROOT / name).is_file()]
 
 
 def place(name: str) -> str:
-    """Where the page of a Markdown file lies in the site."""
+    """Return the path of a Markdown file's page in the site."""
     return "index.html" if name == "README.md" else str(Path(name.lower()).with_suffix(".html"))
 
 
 def anchor(heading: str) -> str:
-    """A heading's anchor, as code hosts make it."""
+    """Return a heading's anchor, by the rules of code hosts."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
@@ -112,7 +112,7 @@ def parse(text: str) -> list[Token]:
 
 
 def headings(tokens: list[Token]) -> Iterator[tuple[Token, str]]:
-    """Each heading's opening token and its text."""
+    """Yield each heading's opening token and its text."""
     for number, token in enumerate(tokens):
         if token.type == "heading_open":
             children = tokens[number + 1].children or []
@@ -120,7 +120,7 @@ def headings(tokens: list[Token]) -> Iterator[tuple[Token, str]]:
 
 
 def links(tokens: list[Token]) -> Iterator[Token]:
-    """The tokens of links that lead to another file or heading of the repository."""
+    """Yield the tokens of links to another file or heading of the repository."""
     for token in tokens:
         for child in token.children or ():
             href = str(child.attrGet("href") or "")
@@ -129,13 +129,13 @@ def links(tokens: list[Token]) -> Iterator[Token]:
 
 
 def target(page: str, href: str) -> tuple[str, str]:
-    """(path in the repository, anchor or "") of a relative link in a page."""
+    """Return (path in the repository, anchor or "") of a relative link in a page."""
     path, _, heading = href.partition("#")
     return posixpath.normpath(posixpath.join(posixpath.dirname(page), path)) if path else page, heading
 
 
 def _with_site_parts(text: str) -> str:
-    """The page with the tables that only the site has."""
+    """Insert the tables that only the site has."""
 
     def table(match: re.Match[str]) -> str:
         from generate import SITE_TABLES  # opens a results file: only the site's pages need it
@@ -147,7 +147,7 @@ def _with_site_parts(text: str) -> str:
 
 
 def rendered(name: str, known: list[str]) -> tuple[str, str]:
-    """Title and HTML of one page's text."""
+    """Return title and HTML of one page's text."""
     tokens = parse(_with_site_parts((ROOT / name).read_text("utf-8")))
     title = name
     for token, text in headings(tokens):
@@ -160,7 +160,7 @@ def rendered(name: str, known: list[str]) -> tuple[str, str]:
             link.attrSet("href", posixpath.relpath(place(path), here) + (f"#{heading}" if heading else ""))
         else:
             link.attrs.pop("href")
-    for token in tokens:  # comments mark what is generated
+    for token in tokens:  # comments mark generated parts
         if token.type == "html_block" and token.content.lstrip().startswith("<!--"):
             token.content = ""
     made = MarkdownIt("commonmark", {"html": True}).enable("table").renderer.render(tokens, _OPTIONS, {})
@@ -187,7 +187,7 @@ def navigation(current: str, titles: dict[str, str]) -> str:
 
 
 def build(out: Path) -> list[Path]:
-    """Write the site anew; returns its pages."""
+    """Write the site and return its pages."""
     shutil.rmtree(out, ignore_errors=True)
     known = pages()
     made = {name: rendered(name, known) for name in known}

@@ -1,9 +1,9 @@
-"""Makes the small results files that docs/cookbook.md asks, and writes its answers.
+"""Runs the queries of docs/cookbook.md on small results files, and writes their results into the page.
 
     python docs/cookbook.py            write them
-    python docs/cookbook.py --check    say whether they are what the files answer, and end with 1 where they are not
+    python docs/cookbook.py --check    check that they are current, and exit with 1 if they are not
 
-Every block of SQL on the page is followed by a block of text: what `lbx sql` answers, in plain columns.
+Every block of SQL on the page is followed by a block of text: the result of `lbx sql`, in plain columns.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ PAGE = Path(__file__).with_name("cookbook.md")
 BLOCK = re.compile(r"(```sql\n(.*?)```\n\n)```text\n.*?```", re.DOTALL)
 _TASKS = {"longbench": ("qasper", "hotpotqa"), "needle": ("single_en",)}
 _MODELS = {"small-F16": 3, "small-Q4": 5}
-"""{model: the larger, the fewer of its answers are wrong}."""
+"""{model: a number; the larger it is, the fewer answers are wrong}."""
 
 
 def make(folder: Path) -> tuple[Path, Path]:
-    """results.duckdb, of two models, and last.duckdb, of the first of them some time ago."""
+    """Write results.duckdb with two models, and last.duckdb with an older run of the first one."""
     results, last = folder / "results.duckdb", folder / "last.duckdb"
     with Store(results) as store:
         for model, every in _MODELS.items():
@@ -99,7 +99,7 @@ def _answer(store: Store, run: str, sample: Sample, number: int, every: int) -> 
 
 
 def shown(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Plain columns, numbers with at most three decimals."""
+    """Format rows in plain columns, numbers with at most three decimals."""
     texts = [[_text(value) for value in row] for row in [columns, *rows]]
     widths = [max(len(row[at]) for row in texts) for at in range(len(columns))]
     lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in texts)
@@ -113,7 +113,7 @@ def _text(value: object) -> str:
 
 
 def answered(folder: Path) -> str:
-    """The page with its answers as the files give them."""
+    """Return the page with the current results."""
     results, last = make(folder)
     with Store(results, read_only=True, beside=[last]) as store:
         attach_files(store, {"last": last})
@@ -130,7 +130,7 @@ def main() -> int:
         text = answered(Path(folder))
     if text == PAGE.read_text("utf-8"):
         return 0
-    print(f"{PAGE.name} is not what the files answer")
+    print(f"{PAGE.name} is out of date")
     if "--check" in sys.argv:
         return 1
     PAGE.write_text(text, "utf-8")

@@ -1,9 +1,9 @@
-"""Writes what is read off the code: option tables, model cards, the digest of the views, the site's table of columns.
+"""Generates documentation from the code: option tables, model cards, the digest of the views, the table of columns.
 
-    python docs/generate.py            write them
-    python docs/generate.py --check    say which are out of date, and end with 1
+    python docs/generate.py            write the files
+    python docs/generate.py --check    list outdated files, and exit with 1 if there are any
 
-A part of a page between ``<!-- generated: NAME -->`` and ``<!-- end -->`` is replaced; other files are written whole.
+In a page, the text between ``<!-- generated: NAME -->`` and ``<!-- end -->`` is replaced. Other files are rewritten.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ATTRIBUTE = re.compile(r"^(\w+(?:, \w+)*): (.*)$", re.DOTALL)
 
 
 def meanings(cls: type) -> dict[str, str]:
-    """What the docstring's "Attributes" say of each field, each in one line.
+    """Return each field's description from the docstring's "Attributes", each in one line.
 
     Raises:
         ValueError: a field is not described.
@@ -47,12 +47,12 @@ def meanings(cls: type) -> dict[str, str]:
         if match := _ATTRIBUTE.match(" ".join(entry.split())):
             found |= dict.fromkeys(match[1].split(", "), match[2].replace("``", "`"))
     if lacking := [field.name for field in dataclasses.fields(cls) if field.name not in found]:
-        raise ValueError(f"{cls.__name__}'s docstring says nothing of {', '.join(lacking)}")
+        raise ValueError(f"{cls.__name__}'s docstring does not describe {', '.join(lacking)}")
     return found
 
 
 def toml_value(field: dataclasses.Field[Any]) -> str:
-    """An option's default; of one that can be left out to mean more than one thing, a value that it may have."""
+    """Return an option's default as TOML, or an example value if the default is to leave it out."""
     value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     if value is None:
         return "true"
@@ -68,18 +68,18 @@ def cell(text: str) -> str:
 
 
 def option_table(cls: type) -> str:
-    """The options of a backend: name, default, meaning."""
-    said = meanings(cls) if dataclasses.fields(cls) else {}
-    rows = [f"| `{f.name}` | {default_cell(f)} | {cell(said[f.name])} |" for f in dataclasses.fields(cls)]
+    """Return a backend's options as a Markdown table: name, default, meaning."""
+    described = meanings(cls) if dataclasses.fields(cls) else {}
+    rows = [f"| `{f.name}` | {default_cell(f)} | {cell(described[f.name])} |" for f in dataclasses.fields(cls)]
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
 
 
 def commented(cls: type, *, active: bool = False, given: dict[str, str] | None = None) -> str:
-    """The options as lines of a card below their meanings; commented out unless active or given."""
-    said, lines, before = meanings(cls), list[str](), ""
+    """Return the options as lines of a card, each below its meaning, commented out unless active or given."""
+    described, lines, before = meanings(cls), list[str](), ""
     for field in dataclasses.fields(cls):
-        if said[field.name] != before:
-            before = said[field.name]
+        if described[field.name] != before:
+            before = described[field.name]
             lines += textwrap.wrap(before, 112, initial_indent="# ", subsequent_indent="# ")
         value = (given or {}).get(field.name)
         line = f"{field.name} = {value or toml_value(field)}"
@@ -102,74 +102,74 @@ def endpoint_card() -> str:
 
 
 _CARD = """\
-# A model card with every key there is. Copy it, keep what you need, and name it with --model FILE, or just --model NAME
-# where it lies in models/. Unknown keys are refused, with the nearest one that exists.
+# A model card with every key. Copy it, keep the keys that you need, and use it with --model FILE, or with --model NAME
+# if it is in models/. lbx refuses unknown keys and suggests the nearest one.
 # Written by docs/generate.py from lbx/backends.
 
-name = "qwen3-8b"               # what reports call the model; default: this file's name
+name = "qwen3-8b"               # the model's name in reports; default: this file's name
 backend = "llamacpp"            # llamacpp (GGUF files), hf (config.json and safetensors), scripted (a table of answers)
-                                # or endpoint (a server: example-endpoint.toml); of embedding models
+                                # or endpoint (a server: example-endpoint.toml); for embedding models
                                 # sentence_transformers or llamacpp_embedding
-context_window = 40960          # tokens that prompt and answer may take together; default: what the model says.
+context_window = 40960          # tokens that prompt and answer may take together; default: the model's own window.
                                 # llama.cpp allocates the KV cache for all of it.
-# stop = ["\\nUser:"]            # ends an answer, beside the benchmark's own stop strings; in reasoning it ends nothing
+# stop = ["\\nUser:"]            # strings that end an answer, in addition to the benchmark's; ignored in reasoning
 
 [weights]                       # exactly one of repo, bundle and path
 repo = "Qwen/Qwen3-8B-GGUF"     # a model repository of the hub, in the bundle by a recipe or by this card
-# revision = "main"             # needed only where the bundle holds several revisions
-file = "*Q4_K_M*.gguf"          # which GGUF file of the folder; of a split model, all its parts match
-# bundle = "models/my.gguf"     # or a place under the bundle's data/files
+# revision = "main"             # needed only if the bundle has several revisions
+file = "*Q4_K_M*.gguf"          # the GGUF file in the folder; for a split model, all its parts match
+# bundle = "models/my.gguf"     # or a path under the bundle's data/files
 # path = "../weights/my.gguf"   # or a file or folder of this machine, relative to this card
 
-# [tokenizer]                   # of an endpoint only: where its tokenizer is, with the keys of [weights]
+# [tokenizer]                   # only for an endpoint: its tokenizer's location, with the keys of [weights]
 
 [chat]
-enabled = true                  # false: use it as a base model, whatever chat template it has
+enabled = true                  # false: use it as a base model, even if it has a chat template
 # template_file = "chat.jinja"  # a Jinja file that replaces the model's own template, relative to this card
 # template = "..."              # or the template itself
 kwargs = { enable_thinking = true }     # more variables for the template, e.g. reasoning_effort = "low"
-# reasoning = ["<think>", "</think>"]   # marks around the reasoning; default: found out from the model
+# reasoning = ["<think>", "</think>"]   # marks around the reasoning; default: detected from the model
 
-[sampling]                      # the makers' recommendation, for LongBench Pro and --sampling model; default: what the
-                                # model's files say
+[sampling]                      # the makers' recommendation, for LongBench Pro and --sampling model; default: the
+                                # model's files
 temperature = 0.6               # 0 is greedy
 top_p = 0.95                    # in (0, 1]; 1 keeps every token
 top_k = 20                      # 0 keeps every token
 min_p = 0.0                     # drops tokens less likely than this share of the likeliest
 # seed = 0                      # each run sets it: --seed
 
-[options]                       # of the backend; these are llamacpp's, with their defaults
+[options]                       # the backend's; here llamacpp's, with their defaults
 """
 _ENDPOINT = """\
-# A model behind a server: llama-server, llama-cpp-python's server, vLLM, SGLang, or a hosted one. lbx run connects to
-# this one address and to nothing else. Copy it, and name it with --model FILE.
+# A model on a server: llama-server, llama-cpp-python's server, vLLM, SGLang, or a hosted one. lbx run connects only to
+# this address. Copy this card, and use it with --model FILE.
 # Written by docs/generate.py from lbx/backends.
 
 name = "qwen3-8b-served"
 backend = "endpoint"
-context_window = 40960          # default: what the server says (llama-cpp-python's server and hosted ones do not).
+context_window = 40960          # default: the server's answer (llama-cpp-python's server and hosted ones give none).
                                 # Only with [tokenizer].
 
-[tokenizer]                     # exactly one of repo, bundle and path: the folder or .gguf file of the very same model,
-repo = "Qwen/Qwen3-8B"          # of which only the tokenizer is read. With it lbx wraps prompts in the chat template
-                                # and cuts them, as for models that it runs itself.
+[tokenizer]                     # exactly one of repo, bundle and path: the folder or .gguf file of the same model.
+repo = "Qwen/Qwen3-8B"          # lbx reads only its tokenizer. With it lbx wraps prompts in the chat template and cuts
+                                # them, as for models that it runs itself.
 # path = "../weights/my.gguf"
-# Without [tokenizer] the server's chat interface gets the user's words: the server's template wraps them, nothing is
-# cut (a prompt that does not fit is a failed sample), few-shot prompts become chats as well, and lbx plan counts
+# Without [tokenizer] the server's chat interface gets the user's text: the server's template wraps it, lbx cuts no
+# prompt (one that does not fit is a failed sample), few-shot prompts become chats as well, and lbx plan counts
 # characters.
 
 [options]
 """
 _ENDPOINT_CHAT = """
 [chat]
-kwargs = { enable_thinking = true }     # with api = "chat" they are sent to the server
-# Reasoning and answer share one budget (--thinking-tokens and the answer's added up): HTTP has no two.
+kwargs = { enable_thinking = true }     # with api = "chat" lbx sends them to the server
+# Reasoning and answer share one budget (the sum of --thinking-tokens and the answer's): HTTP has only one.
 """
 
 
 def schema() -> str:
-    """Tables with their columns, types and keys; views with their columns."""
-    said = tomllib.loads(MEANINGS.read_text("utf-8"))
+    """Return the tables with their columns, types and keys, and the views with their columns."""
+    described = tomllib.loads(MEANINGS.read_text("utf-8"))
     parts = [f"Schema version {SCHEMA_VERSION}. Columns in bold are the table's key."]
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "results.duckdb") as store:
         columns = store.query(
@@ -183,10 +183,10 @@ def schema() -> str:
             ).rows
         )
     names = dict.fromkeys(name for name, *_ in columns if name != "lbx_schema" and name not in VIEWS)
-    if wrong := {*said["tables"]} ^ {*names} | {*said["views"]} ^ {*VIEWS}:
+    if wrong := {*described["tables"]} ^ {*names} | {*described["views"]} ^ {*VIEWS}:
         raise ValueError(f"{MEANINGS.name} and the results file differ in {', '.join(sorted(wrong))}")
     for name in names:
-        meaning = said["tables"][name]
+        meaning = described["tables"][name]
         parts.append(f"### `{name}`\n\n{meaning['']}\n")
         rows = ["| column | type | meaning |", "|---|---|---|"]
         for _, column, kind, nullable in (row for row in columns if row[0] == name):
@@ -195,7 +195,7 @@ def schema() -> str:
             rows.append(f"| {shown} | {kind}{null} | {cell(meaning[column])} |")
         parts[-1] += "\n" + "\n".join(rows)
     for name in VIEWS:
-        meaning = said["columns"] | said["views"][name]
+        meaning = described["columns"] | described["views"][name]
         rows = ["| column | type | meaning |", "|---|---|---|"]
         rows += [
             f"| `{column}` | {kind} | {cell(meaning[column])} |" for view, column, kind, _ in columns if view == name
@@ -209,7 +209,7 @@ def sentence(text: str) -> str:
 
 
 def command_table(name: str) -> str:
-    """A command's options by panel, as --help has them."""
+    """Return a command's options as Markdown tables, one for each panel of --help."""
     command = load(name)
     panels: dict[str, list[str]] = {}
     for option in command.params:
@@ -227,28 +227,28 @@ def command_table(name: str) -> str:
         panel = getattr(option, "rich_help_panel", None) or "Options"
         panels.setdefault(panel, []).append(f"| {spelled}{value} | {cell(text)} |")
     return "\n\n".join(
-        f"**{panel}**\n\n" + "\n".join(["| option | what it does |", "|---|---|", *rows])
+        f"**{panel}**\n\n" + "\n".join(["| option | description |", "|---|---|", *rows])
         for panel, rows in panels.items()
     )
 
 
 def architectures() -> str:
-    """What the table of architectures adds up to."""
+    """Return the totals of tests/architectures.md in a sentence."""
     lines = (ROOT / "tests" / "architectures.md").read_text("utf-8").splitlines()
     of_all, sharing = (line for line in lines if " families load, " in line or " share what prompts " in line)
     loaded, families, alike = re.findall(r"\d+", of_all)[:3]
     shared = re.findall(r"\d+", sharing)[0]
     return textwrap.fill(
-        f"Of the {families} families of models that transformers has for text, {loaded} load, {alike} answer as its "
-        f"own `generate` does, and {shared} compute once what prompts have in common: "
-        "[Architectures](../tests/architectures.md) (`just architectures`) says how each does, and why the others do "
-        "not.",
+        f"Of the {families} families of text models in transformers, {loaded} load, {alike} give the same answers as "
+        f"its own `generate`, and {shared} compute shared prefixes once: "
+        "[Architectures](../tests/architectures.md) (`just architectures`) has the result for each family, with the "
+        "reasons for the others.",
         120,
     )
 
 
 SITE_TABLES: dict[str, Callable[[], str]] = {"schema": schema}
-"""Tables of the site, each in place of ``<!-- site: NAME -->``; the repository has only what they are made from."""
+"""Tables that appear only on the site, each in place of ``<!-- site: NAME -->``."""
 REGIONS: dict[str, Callable[[], str]] = {
     "architectures": architectures,
     **{f"options-{name}": lambda name=name: command_table(name) for name in ("run", "rate")},  # type: ignore[misc]
@@ -260,7 +260,7 @@ REGIONS: dict[str, Callable[[], str]] = {
 
 
 def views_digest() -> str:
-    """By which a results file's views are recognised as those of this version."""
+    """Return the digest that identifies this version's views in a results file."""
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "new.duckdb") as store:
         stored = store.query("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal").rows
         return f"{contents.views_digest(dict(stored))}\n"
@@ -274,14 +274,14 @@ FILES: dict[str, Callable[[], str]] = {
 
 
 def key_table(cls: type) -> str:
-    """The keys of one of a card's tables."""
-    said = meanings(cls)
-    rows = [f"| `{field.name}` | {cell(said[field.name])} |" for field in dataclasses.fields(cls)]
+    """Return the keys of one of a card's tables as a Markdown table."""
+    described = meanings(cls)
+    rows = [f"| `{field.name}` | {cell(described[field.name])} |" for field in dataclasses.fields(cls)]
     return "\n".join(["| key | meaning |", "|---|---|", *rows])
 
 
 def generated() -> Iterator[tuple[Path, str]]:
-    """Each file that holds something generated, and what it should hold."""
+    """Yield each file with generated parts, and its current text."""
     for name, make in FILES.items():
         yield ROOT / name, make()
     for page in sorted((ROOT / "docs").glob("*.md")):

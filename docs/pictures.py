@@ -1,6 +1,6 @@
-"""Makes the pictures of rating, annotating and browsing: a harbour's log, what three models say of it, and Chromium.
+"""Makes the pictures of rating, annotating and browsing with Chromium, from a harbour's log and three models' answers.
 
-python docs/pictures.py            needs chromium and lbx[dev]; texts are of this file
+python docs/pictures.py            needs chromium and lbx[dev]; all texts are in this file
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def results_file(path: Path) -> Path:
 
 @contextmanager
 def opened(folder: Path, kind: str) -> Iterator[str]:
-    """A rater's link."""
+    """Serve the rating page; yield a rater's link."""
     with Store(folder / "r.duckdb", read_only=True) as store:
         chosen, _ = rating_set(store, RUNS[: 3 if kind == "score" else 2], kind=kind)
     with Journal(folder / f"{kind}.jsonl") as journal:
@@ -115,14 +115,14 @@ class _WithLog(BrowsingPages):
 
 @contextmanager
 def browsed(path: Path) -> Iterator[str]:
-    """A link to the answers."""
+    """Serve the browsing page; yield its link."""
     with site_of(_WithLog(path).routes, ["you"]) as site, answered(site):
         yield site.links["you"]
 
 
 @contextmanager
 def annotated(folder: Path) -> Iterator[str]:
-    """A link to a dataset of one document."""
+    """Serve the annotation page of a dataset with one document; yield its link."""
     rows = {"instructions": list(QUESTIONS), "outputs": [said[0] for said in QUESTIONS.values()], "input": LOG}
     (folder / "logs.jsonl").write_text(json.dumps({**rows, "source": "harbour", "evaluation": "f1"}) + "\n")
     with (

@@ -109,13 +109,13 @@ def test_a_spec_is_a_file(bundle: Path, model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"seed": "3"}, "--seed cannot be '3': it takes a whole number"),
-        ({"seed": True}, "--seed cannot be True"),
+        ({"seed": "3"}, "--seed must be a whole number, not '3'"),
+        ({"seed": True}, "--seed must be a whole number, not True"),
         ({"limit": 0}, "--limit must be at least 1"),
         ({"rag": -1}, "--rag must be at least 0, not -1"),
         ({"tasks": []}, "A run needs tasks"),
-        ({"tasks": 7}, "--tasks cannot be 7"),
-        ({"chat": None}, "--chat cannot be None: it takes true or false"),
+        ({"tasks": 7}, "--tasks must be a list of texts, not 7"),
+        ({"chat": None}, "--chat must be true or false, not None"),
         ({"limit": 1, "ids": ["a"]}, "--ids and --limit exclude each other"),
         ({"documents": 1, "sample": 1}, "exclude each other"),
         ({"retriever": "e5"}, "--retriever needs --rag"),

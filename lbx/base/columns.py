@@ -25,7 +25,7 @@ class Column:
         missing: text shown for NULL.
         unknown: NULL means unknown, e.g. for imported answers: a column unknown in all rows is omitted and listed in a
             note below the table.
-        rank: order in which columns are dropped from a table that is too wide: highest first; 0 is never dropped.
+        rank: priority for dropping columns from a table that is too wide: highest first; 0 is never dropped.
         across: the column is one of a pivot's series, continued in further blocks of a table that is too wide.
     """
 

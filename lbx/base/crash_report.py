@@ -19,25 +19,25 @@ _FATAL = "Fatal Python error: "  # how faulthandler begins
 _pipes: list[int] = []  # writing ends of the active watchers
 
 _CRASHED = (
-    "A library crashed on this machine: llama.cpp, torch, or one that they use. With `lbx run --workers 1` a crash "
-    "costs only the prompt that causes it"
+    "A library crashed on this machine: llama.cpp, torch, or one of their dependencies. With `lbx run --workers 1` a "
+    "crash loses only the prompt that caused it"
 )
 _UNSAID = (
-    "Exit code 137 is SIGKILL: if nobody killed it, memory ran out, as the kernel's OOM killer says in dmesg, or the "
-    "cluster of the job: use a smaller model, a smaller context_window or kv_cells in its card. Any other code is a "
-    "library that crashed in several threads at once"
+    "Exit code 137 is SIGKILL: unless a user sent it, memory ran out, as dmesg or the cluster's job log reports. Use a "
+    "smaller model, or a smaller context_window or kv_cells in its card. Any other code means that a library crashed "
+    "in several threads at once"
 )
 _CAUSES = {
     "Illegal instruction": (
         "illegal instruction, SIGILL",
-        "A library used an instruction that this processor, or its hypervisor, does not support",
+        "A library used an instruction that this processor or its hypervisor does not support",
     ),
     "Segmentation fault": ("segmentation fault, SIGSEGV", _CRASHED),
     "Floating-point exception": ("arithmetic error, SIGFPE", _CRASHED),
     "Aborted": ("abort, SIGABRT", _CRASHED),
     "Bus error": (
         "bus error, SIGBUS",
-        "A memory-mapped file, such as the model's, was cut off, or its disk failed while it was read",
+        "A memory-mapped file, such as the model's, was truncated, or its disk failed during a read",
     ),
 }
 
@@ -76,7 +76,7 @@ def explained(safe: str) -> Iterator[None]:
 
 
 def farewell() -> None:
-    """Tell the watcher that this process ends regularly and has reported any error itself."""
+    """Notify the watcher that this process ends regularly and has reported any error itself."""
     for pipe in _pipes:
         with suppress(OSError):
             os.write(pipe, _FAREWELL)
@@ -93,7 +93,7 @@ def sentence(text: str, safe: str) -> str:
     # Threads that crash together interleave their output, so the cause is searched for anywhere in it.
     known = (name for name in _CAUSES if name in text)
     cause = next(known, text.partition("\n")[0].replace(_FATAL, "").strip())
-    how, fix = _CAUSES.get(cause, (cause, _CRASHED)) if cause else ("before it could say why", _UNSAID)
+    how, fix = _CAUSES.get(cause, (cause, _CRASHED)) if cause else ("without an error message", _UNSAID)
     return f"error: lbx was ended by the system ({how}). {safe} {fix}.\n  try: lbx doctor\n"
 
 

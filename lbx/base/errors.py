@@ -108,5 +108,5 @@ class InterruptedByUserError(LbxError):
     """Stopped by a signal. Everything finished is safe, and the same command continues the work."""
 
     def __init__(self, cause: str, *, exit_code: int = 130) -> None:
-        super().__init__(cause, fix="The same command continues.")
+        super().__init__(cause, fix="Run the same command again to continue.")
         self.exit_code = exit_code

@@ -35,7 +35,7 @@ def open_input(path: Path, buffering: int = -1) -> BufferedReader:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is not a regular file, but a pipe, a folder or a device", str(path))
+        raise OSError(errno.EINVAL, "it is a pipe, a folder or a device, not a regular file", str(path))
     return cast("BufferedReader", os.fdopen(handle, "rb", buffering))
 
 
@@ -99,7 +99,7 @@ def require_file(path: Path) -> None:
 
 def too_large(path: Path, limit: int) -> OSError:
     """Create the error for a file larger than its limit in bytes."""
-    return OSError(errno.EFBIG, f"it has more than {limit:,} bytes, too large for what it is", str(path))
+    return OSError(errno.EFBIG, f"it has more than {limit:,} bytes, the limit for a file of this kind", str(path))
 
 
 def inside(folder: Path, name: str) -> Path:
@@ -133,5 +133,5 @@ def _name_problem(part: str) -> str:
     if "\\" in part or one_line(part) != part:
         return "it has a backslash or invisible characters"
     if _DEVICES.fullmatch(part):
-        return "it is the name of a device on some systems"
+        return "it is a device name on some systems"
     return "it is too long" if len(os.fsencode(part)) > _LONGEST_NAME else ""

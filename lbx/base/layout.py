@@ -1,7 +1,7 @@
 """Layout of an unpacked bundle, used by ``lbx.bundle`` for writing and by benchmarks and backends for reading.
 
     ROOT/bagit.txt bag-info.txt manifest-sha256.txt tagmanifest-sha256.txt
-    ROOT/lbx/bundle.json                       all sources, as they were fetched
+    ROOT/lbx/bundle.json                       all sources, as downloaded
     ROOT/data/hub/datasets--org--name/refs/<revision>           text: the commit
     ROOT/data/hub/datasets--org--name/snapshots/<commit>/...    regular files only
     ROOT/data/hub/models--org--name/...
@@ -56,20 +56,20 @@ class Bundle:
     def __init__(self, root: Path) -> None:
         if root.is_file():
             raise BundleError(
-                f"There is no bundle folder at {root}: it is a file.",
+                f"{root} is a file, not a bundle folder.",
                 fix="If it is an archive, unpack it first.",
                 command=as_command("lbx", "unpack", root, "--to", "DIR"),
             )
         if not root.is_dir():
             raise BundleError(
-                f"There is no bundle folder at {root}.",
-                fix="Unpack an archive first.",
+                f"Bundle folder {root} does not exist.",
+                fix="Unpack the archive first.",
                 command=as_command("lbx", "unpack", "NAME.tar", "--to", root),
             )
         if not (root / TAG_MANIFEST).is_file() or not (root / BUNDLE_JSON).is_file():
             raise BundleError(
                 f"{root} is not an unpacked bundle: {TAG_MANIFEST} or {BUNDLE_JSON} is missing.",
-                fix="Give the folder that `lbx unpack` made, not the archive or a folder above or inside it.",
+                fix="Give the folder created by `lbx unpack`, not the archive or a folder above or inside it.",
                 command="lbx unpack NAME.tar --to DIR",
             )
         self.root = root
@@ -114,7 +114,7 @@ class Bundle:
         commit = _commit_in(ref) if ref.is_file() else revision
         if not _COMMIT.fullmatch(commit):
             raise BundleError(
-                f"{ref} names no commit, but {commit[:80]!r}.",
+                f"{ref} does not contain a commit, but {commit[:80]!r}.",
                 fix="Do not trust this bundle; check it with `lbx verify`.",
             )
         path = self._inside(folder / "snapshots" / commit)
@@ -129,8 +129,8 @@ class Bundle:
         """Check that an untrusted path from a file or a card does not leave the bundle by ``..`` or a link."""
         if not path.resolve().is_relative_to(self.root.resolve()):
             raise BundleError(
-                f"{path} leads out of the bundle {self.root}; the bundle's digest does not cover it.",
-                fix="Correct the card that names it; if none does, do not trust this bundle.",
+                f"{path} is outside the bundle {self.root}, so the bundle's digest does not cover it.",
+                fix="Correct the card that contains this path. If no card does, do not trust this bundle.",
             )
         return path
 
@@ -139,4 +139,4 @@ def _commit_in(ref: Path) -> str:
     try:
         return read_input(ref, _REF_LIMIT).decode("utf-8", "replace").strip()
     except OSError as exc:
-        raise BundleError(f"{ref} names no commit: {exc.strerror}.", fix="Unpack the bundle again.") from exc
+        raise BundleError(f"{ref} does not contain a commit: {exc.strerror}.", fix="Unpack the bundle again.") from exc

@@ -1,4 +1,4 @@
-"""Limits on untrusted input, other than those of external programs and of the web pages (``lbx.web.limits``).
+"""Limits on untrusted input, except for external programs and web pages (``lbx.web.limits``).
 
 Each is far above the needs of real use and far below the capacity of a machine. Values are checked on input.
 """
@@ -37,12 +37,12 @@ LIST_ITEMS = 10_000
 SAMPLE_IDS = 1_000_000
 """Samples by name."""
 
-# What comes with models
+# Files of models
 
 TEMPLATE_CHARACTERS = 1 << 20
 """A chat template; the longest in use have 30,000."""
 TEMPLATE_GROWTH = 4
-"""Maximum ratio of a rendered prompt's length to that of its template and messages."""
+"""Maximum ratio of a rendered prompt's length to the length of its template and messages."""
 TEMPLATE_SECONDS = 5
 """CPU time of a rendering."""
 TEMPLATE_BYTES = 1 << 30
@@ -55,7 +55,7 @@ TOKENIZER_TEXT_CHARACTERS = 1000
 # A person's own queries
 
 QUERY_SECONDS = 60
-"""Time of a query, excluding the time in which its result is consumed."""
+"""Time of a query, excluding the time to consume its result."""
 QUERY_MIB = 2048
 """Memory of a query and its result, in addition to lbx's own."""
 PIVOT_COLUMNS = 10_000

@@ -56,7 +56,7 @@ class Mark:
 
 MARKS: Sequence[Mark] = (
     Mark(
-        "empty_prompts", "prompt empty", "empty prompts", "truncation left nothing of the prompt",
+        "empty_prompts", "prompt empty", "empty prompts", "truncation removed the whole prompt",
         "prompts were empty after truncation", "coalesce({g}.error_type = 'EmptyPromptError', false)", 4,
         severity="fault",
     ),
@@ -71,13 +71,13 @@ MARKS: Sequence[Mark] = (
     ),
     Mark(
         "reasoning_unclosed", "reasoning unclosed", "reasoning never closed", "the reasoning never ended",
-        "answers never came out of their reasoning",
+        "answers never finished their reasoning",
         "coalesce(NOT {g}.reasoning_closed, CASE WHEN {g}.stop_in_reasoning IS NOT NULL THEN false END)", 3,
         severity="fault", listed="reasoning unclosed", of_answer="the token limit was reached inside the reasoning",
     ),
     Mark(
         "answers_cut", "answer at its limit", "answers at their limit", "the answer reached its limit",
-        "answers ran into their length limit",
+        "answers reached their length limit",
         "{g}.finish_reason = 'length' AND {g}.reasoning_closed IS DISTINCT FROM false", 2, listed="out of tokens",
         of_answer="the answer reached its token limit",
     ),
@@ -89,7 +89,7 @@ MARKS: Sequence[Mark] = (
     ),
     Mark(
         "stop_in_reasoning", "stop string in reasoning", "stop string in reasoning",
-        "a stop string stood in the reasoning", "answers had a stop string in their reasoning",
+        "the reasoning contained a stop string", "answers had a stop string in their reasoning",
         "{g}.stop_in_reasoning", 9, of_answer="a stop string inside the reasoning",
     ),
     Mark(
@@ -98,9 +98,9 @@ MARKS: Sequence[Mark] = (
     ),
     Mark(
         "reference_cut", "reference cut away", "reference cut away", "the only reference was cut away",
-        "prompts lost the only place where a reference answer stood",
+        "prompts lost the only occurrence of a reference answer",
         "CASE WHEN NOT {g}.truncated THEN false ELSE {g}.reference_cut END", 1, severity="fault",
-        known="{g}.truncated", of_answer="the only place of a reference was cut away",
+        known="{g}.truncated", of_answer="the only occurrence of a reference was cut away",
     ),
     Mark(
         "official_errors", "official script stops", "official script stops", "the official script stops",
@@ -108,11 +108,11 @@ MARKS: Sequence[Mark] = (
     ),
     Mark(
         "unextracted", "nothing extracted", "nothing extracted", "no answer was extracted",
-        "outputs held no answer that could be extracted", "coalesce({g}.extracted = '', false)", 1, of_score=True,
+        "outputs had no extractable answer", "coalesce({g}.extracted = '', false)", 1, of_score=True,
         listed="nothing extracted",
     ),
     Mark(
-        "partial", "score partial", "partial", "a part of the score is missing", "scores lack a part of their metric",
+        "partial", "score partial", "partial", "part of the score is missing", "scores lack part of their metric",
         "{g}.partial IS NOT NULL", 5, of_score=True, severity="usual",
     ),
 )  # fmt: skip

@@ -83,7 +83,7 @@ class Field(NamedTuple):
     def check(self, value: object) -> None:
         """Raise UsageError if the field cannot have this value."""
         if not _fits(value, self.kind):
-            raise UsageError(f"{self.spelled} cannot be {value!r}: it takes {_described(self.kind)}.")
+            raise UsageError(f"{self.spelled} must be {_described(self.kind)}, not {value!r}.")
         if self.least is not None and isinstance(value, int):
             if value < self.least:
                 raise UsageError(f"{self.spelled} must be at least {self.least}, not {value}.")
@@ -91,15 +91,14 @@ class Field(NamedTuple):
                 raise UsageError(f"{self.spelled} must be at most {most:,}, not {value:,}.")
         texts = value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
         if len(texts) > (most := self._most(LIST_ITEMS)):
-            raise UsageError(f"{self.spelled} takes at most {most:,} names, not {len(texts):,}.")
+            raise UsageError(f"{self.spelled} accepts at most {most:,} names, not {len(texts):,}.")
         for text in texts:
             if len(text) > TEXT_CHARACTERS:
                 raise UsageError(
-                    f"{self.spelled} holds a text of {len(text):,} characters; the longest may have "
-                    f"{TEXT_CHARACTERS:,}."
+                    f"{self.spelled} contains a text of {len(text):,} characters; the limit is {TEXT_CHARACTERS:,}."
                 )
             if _HALF.search(text):
-                raise UsageError(f"{self.spelled} holds half a character: {text!r}.", fix="Write it again.")
+                raise UsageError(f"{self.spelled} contains an incomplete character: {text!r}.", fix="Type it again.")
 
     def _most(self, default: int) -> int:
         return default if self.option is None or self.option.most is None else self.option.most
@@ -145,5 +144,5 @@ def key_values(option: str, texts: Sequence[str]) -> dict[str, str]:
     pairs = [(text, *map(str.strip, text.partition("=")[::2])) for text in texts]
     for text, key, _ in pairs:
         if not key or "=" not in text:
-            raise UsageError(f"{option} takes KEY=VALUE, not {text!r}.", fix=f"For example: {option} 'PE=no'.")
+            raise UsageError(f"{option} must be KEY=VALUE, not {text!r}.", fix=f"For example: {option} 'PE=no'.")
     return {key: value for _, key, value in pairs}

@@ -144,7 +144,7 @@ def appended_file(path: Path, *, made: bool = True) -> BinaryIO:
         handle = os.open(path, flags | (os.O_CREAT if made else 0), 0o666)
     except OSError as exc:
         if exc.errno == errno.ENXIO:
-            exc.strerror = "it is a pipe that nobody reads"
+            exc.strerror = "it is a pipe without a reader"
         raise
     if not made and stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)

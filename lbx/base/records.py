@@ -302,7 +302,7 @@ class Score:
         extracted: the answer that the metric extracted; "" if extraction failed, None if the metric uses the whole
             output.
         error: reason why the official script would stop at this sample, aborting its run; the score is then 0.
-        partial: the missing part of the score, e.g. "no embedding model: ROUGE-L alone"; None if complete.
+        partial: the missing part of the score, e.g. "no embedding model: only ROUGE-L"; None if complete.
     """
 
     metric: str

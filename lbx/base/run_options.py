@@ -17,34 +17,39 @@ _question = functools.partial(Option, "What to ask")
 class _AnswerOptions:
     iterations: Annotated[
         int | None,
-        _question("Ask each sample N times; default: as often as its authors do.", metavar="N", most=ITERATIONS),
+        _question("Ask each sample N times; default: the benchmark's own number.", metavar="N", most=ITERATIONS),
     ] = None
     max_prompt_tokens: Annotated[
-        int | None, _question("Longest prompt; default: the benchmark's own limit.", metavar="N")
+        int | None, _question("Maximum number of prompt tokens; default: the benchmark's own limit.", metavar="N")
     ] = None
     max_new_tokens: Annotated[
         int | None,
-        _question("Longest answer; default: the benchmark's own limit.", metavar="N", judges=True, lengthens=True),
+        _question(
+            "Maximum number of answer tokens; default: the benchmark's own limit.",
+            metavar="N",
+            judges=True,
+            lengthens=True,
+        ),
     ] = None
     sampling: Annotated[
         Literal["official", "model"],
         _question(
-            "official: the benchmark's own temperature; model: what the model's makers recommend.",
+            "official: the benchmark's own temperature; model: the settings recommended by the model's authors.",
             metavar="KIND",
             judges=True,
         ),
     ] = "official"
     seed: Annotated[
-        int, Option("Which samples", "Seed for sampled answers, and for --sample's draw.", metavar="N", judges=True)
+        int, Option("Which samples", "Seed for sampled answers and for --sample.", metavar="N", judges=True)
     ] = 0
     chat: Annotated[
         bool,
-        _question("Wrap prompts in the model's chat template where the benchmark does.", judges=True, lengthens=True),
+        _question("Wrap prompts in the model's chat template if the benchmark does.", judges=True, lengthens=True),
     ] = True
     thinking: Annotated[
         bool | None,
         _question(
-            "Have the model reason before it answers, or not; default: as its chat template decides.",
+            "Turn the model's reasoning on or off; default: the default of its chat template.",
             judges=True,
             lengthens=True,
         ),
@@ -52,7 +57,7 @@ class _AnswerOptions:
     thinking_tokens: Annotated[
         int | None,
         _question(
-            "Token budget for reasoning, beside the answer's; implies --thinking.",
+            "Token budget for reasoning, in addition to the answer's; implies --thinking.",
             metavar="N",
             judges=True,
             lengthens=True,
@@ -61,7 +66,7 @@ class _AnswerOptions:
     reasoning_effort: Annotated[
         Effort | None,
         _question(
-            "How much to reason: low, medium or high, where the model's chat template knows it; implies --thinking.",
+            "Reasoning effort: low, medium or high, if the model's chat template supports it; implies --thinking.",
             metavar="LEVEL",
             judges=True,
             lengthens=True,
@@ -71,7 +76,7 @@ class _AnswerOptions:
     both_kinds: Annotated[
         bool,
         _question(
-            "Ask with reasoning and without it, as two runs that read each document once (LongBench Pro's two "
+            "Ask with and without reasoning, as two runs that share each document's prefill (LongBench Pro's two "
             "prompts).",
             judges=False,
         ),
@@ -90,15 +95,13 @@ class PromptOptions:
     ] = False
     no_context: Annotated[
         bool,
-        _question(
-            "LongBench v2 and benchmarks of your own: ask without the document.", judges=False, label="no context"
-        ),
+        _question("LongBench v2 and your own benchmarks: ask without the document.", judges=False, label="no context"),
     ] = False
     length_hint: Annotated[
         bool,
         _question(
-            "L-Eval's open questions say how many words the reference has, as its published answers were asked; "
-            "without, as its founding README has it for judges and people.",
+            "Include the reference's number of words in L-Eval's open questions, as for its published answers. Turn it "
+            "off for judges and raters, as in its README.",
             lengthens=True,
             label="no length hint",
         ),
@@ -107,7 +110,7 @@ class PromptOptions:
         int,
         Option(
             "Retrieval and embeddings",
-            "Put the N best chunks in place of the document (LongBench v1, v2, L-Eval, benchmarks of your own).",
+            "Replace the document by its N best chunks (LongBench v1, v2, L-Eval, your own benchmarks).",
             metavar="N",
             judges=False,
             label="rag",
@@ -119,11 +122,11 @@ class PromptOptions:
 class AskingOptions(PromptOptions, _AnswerOptions):
     """Options that make another run: values other than the defaults are in its settings and decide its name.
 
-    Of a spec with ``both_kinds`` two runs are made, whose settings say ``thinking`` instead.
+    A spec with ``both_kinds`` makes two runs; their settings contain ``thinking`` instead.
     """
 
     batching: Annotated[
-        bool, Option("How it runs", "Decode many answers together, or ask one prompt after the other.", judges=True)
+        bool, Option("How it runs", "Decode several answers together, or run one prompt at a time.", judges=True)
     ] = True
 
 

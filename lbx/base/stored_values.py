@@ -24,7 +24,7 @@ def stored_value_error(error: BaseException) -> LbxError | None:
         return None
     return StoreError(
         f"{unreadable_values()[:-1]} ({type(error).__name__}: {error}).",
-        fix="If only lbx has written them, this is a bug: please report it with the traceback that --debug shows.",
+        fix="If only lbx wrote them, this is a bug: please report it with the traceback printed by --debug.",
     )
 
 

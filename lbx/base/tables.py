@@ -38,7 +38,7 @@ def read_table(path: Path, what: str = "") -> tuple[dict[str, Any], str]:
     """Read a TOML file; return its table and the SHA-256 of its bytes.
 
     Args:
-        what: description of the file for messages, put before its path.
+        what: description of the file, put before its path in messages.
 
     Raises:
         UsageError: the file cannot be read or is not TOML; the message names file and line.
@@ -87,7 +87,7 @@ def check_keys(table: Mapping[str, Any], known: Collection[str], where: str, nee
             raise UsageError(f"{subject} has no setting {key!r}.", fix=nearest(key, known) or "Remove it.")
     for key in needed:
         if key not in table:
-            raise UsageError(f"{subject} lacks {key}.", fix=f"It needs {', '.join(needed)}.")
+            raise UsageError(f"{subject} lacks {key}.", fix=f"Required: {', '.join(needed)}.")
 
 
 def check_table(table: Mapping[str, Any], known: Mapping[str, type], where: str, needed: Collection[str] = ()) -> None:

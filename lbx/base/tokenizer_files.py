@@ -1,4 +1,4 @@
-"""Limits on how much the normalizer and the decoder of a tokenizer.json may lengthen a text."""
+"""Limits on the growth of a text in the normalizer and the decoder of a tokenizer.json."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ def read_tokenizer_file(path: Path) -> bytes:
         for step in (step for part in parts for step in _steps(tokenizer.get(part))):
             growth *= _growth(step)
             if growth > TOKENIZER_GROWTH:
-                raise ValueError(
-                    f"its {' and '.join(parts)} can make a text more than {TOKENIZER_GROWTH} times as long"
-                )
+                raise ValueError(f"its {' and '.join(parts)} can lengthen a text more than {TOKENIZER_GROWTH} times")
     return content
 
 

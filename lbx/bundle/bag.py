@@ -132,8 +132,8 @@ def refuse_foreign_tag(path: str, where: str) -> None:
     """Raise BundleError for an unknown file outside ``data/``, where the rules on file formats do not apply."""
     if path not in _TAGS:
         raise BundleError(
-            f"{where} is refused: it holds {path}, and a bundle has nothing outside {PAYLOAD} but its own records.",
-            fix="Do not trust it; get a new copy from whoever made it.",
+            f"{where} is refused: it contains {path}, but outside {PAYLOAD} a bundle has only its own records.",
+            fix="Do not trust it; ask its author for a new copy.",
         )
 
 
@@ -156,7 +156,7 @@ def parse_tags(tags: Mapping[str, bytes], where: str) -> Contents:
                 f"{where} is not a complete bundle: {path} is missing.", fix="Copy it again, or bundle again."
             )
     if tags[BAGIT] != _DECLARATION:
-        raise _wrong(where, f"{BAGIT} is not that of a bundle", "Copy it again, or bundle again.")
+        raise _wrong(where, f"{BAGIT} does not have a bundle's content", "Copy it again, or bundle again.")
     _check_tag_sums(tags, where)
     sums = _parse_manifest(tags[MANIFEST], MANIFEST, where)
     described = _parse_description(tags[BUNDLE_JSON], where)
@@ -177,10 +177,10 @@ def _base(described: Mapping[str, Any], where: str) -> dict[str, str]:
     if base is None:
         return {}
     if not isinstance(base, dict) or not is_bundle_name(str(base.get("name"))):
-        raise _wrong(where, f"{BUNDLE_JSON} does not say which bundle is its base")
+        raise _wrong(where, f"{BUNDLE_JSON} does not name the base bundle")
     digest = str(base.get("digest", ""))
     if digest and not _DIGEST.fullmatch(digest):
-        raise _wrong(where, f"{BUNDLE_JSON} gives its base no valid digest")
+        raise _wrong(where, f"{BUNDLE_JSON} has no valid digest of the base bundle")
     return {"name": str(base["name"]), "digest": digest}
 
 
@@ -192,7 +192,7 @@ def _parse_fetch(
     if content is None:
         return fetched
     if not base:
-        raise BundleError(f"{where} has a {FETCH}, but names no base.", fix="Do not trust this bundle.")
+        raise BundleError(f"{where} has a {FETCH}, but does not name a base bundle.", fix="Do not trust this bundle.")
     try:
         lines = content.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as exc:
@@ -200,13 +200,15 @@ def _parse_fetch(
     for number, line in enumerate(lines, 1):
         match = _FETCH_LINE.fullmatch(line)
         if match is None or match[1] != base["name"]:
-            raise _wrong(where, f"line {number} of {FETCH} names no file of the base")
+            raise _wrong(where, f"line {number} of {FETCH} does not name a file of the base bundle")
         url, size, path = unquote(match[2]), int(match[3]), match[4]
         if path not in entries or entries[path].size != size or path in fetched:
             raise _wrong(where, f"{FETCH} and {MANIFEST} disagree about {path!r}", "Do not trust this bundle.")
         reason = why_unsafe(url) or ("" if url.startswith(PAYLOAD) else "it is not a payload file")
         if reason:
-            raise _wrong(where, f"{FETCH} takes {url!r} of the base, and {reason}", "Do not trust it.")
+            raise _wrong(
+                where, f"{FETCH} takes the unsafe path {url!r} from the base bundle: {reason}", "Do not trust it."
+            )
         fetched[path] = url
     return fetched
 
@@ -236,7 +238,7 @@ def _parse_manifest(content: bytes, name: str, where: str) -> dict[str, str]:
         digest, path = match.groups()
         reason = why_unsafe(path) or names.why_not(path)
         if reason:
-            raise _wrong(where, f"{name} lists {path!r}, and {reason}", "Do not trust this bundle.")
+            raise _wrong(where, f"{name} lists the unsafe path {path!r}: {reason}", "Do not trust this bundle.")
         sums[path] = digest
     return sums
 
@@ -250,14 +252,14 @@ def _parse_description(content: bytes, where: str) -> dict[str, Any]:
         raise _wrong(where, f"{BUNDLE_JSON} has no format number")
     if described["format"] != FORMAT:
         raise BundleError(
-            f"{where} has bundle format {described['format']}; this lbx reads format {FORMAT}.",
-            fix="Use the lbx that made it.",
+            f"{where} has bundle format {described['format']}, but this version of lbx reads only format {FORMAT}.",
+            fix="Use the version of lbx that made it.",
         )
     fields = {"name": str, "description": str, "sources": list}
     if not all(isinstance(described.get(field), kind) for field, kind in fields.items()):
         raise _wrong(where, f"{BUNDLE_JSON} lacks name, description or sources")
     if not is_bundle_name(described["name"]):
-        raise _wrong(where, f"{BUNDLE_JSON} gives the bundle the name {described['name']!r}")
+        raise _wrong(where, f"{BUNDLE_JSON} has the invalid bundle name {described['name']!r}")
     return described
 
 
@@ -271,7 +273,7 @@ def _entries(described: Mapping[str, Any], sums: Mapping[str, str], where: str) 
             )
         entries[file.path] = file
     for path in sorted(set(sums) - set(entries)):
-        raise _wrong(where, f"{path} belongs to no source in {BUNDLE_JSON}", "Do not trust this bundle.")
+        raise _wrong(where, f"{path} does not belong to any source in {BUNDLE_JSON}", "Do not trust this bundle.")
     return entries
 
 
@@ -281,17 +283,17 @@ def _listed_files(described: Mapping[str, Any], where: str) -> Iterable[Manifest
             for file in source["files"]:
                 path, size, digest = str(file["path"]), file["size"], str(file["sha256"])
                 if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-                    raise _wrong(where, f"{BUNDLE_JSON} gives {path!r} no valid size")
+                    raise _wrong(where, f"{BUNDLE_JSON} has no valid size for {path!r}")
                 yield ManifestEntry(path, size, digest)
     except (TypeError, KeyError) as exc:
-        raise _wrong(where, f"a source in {BUNDLE_JSON} has no proper list of files") from exc
+        raise _wrong(where, f"a source in {BUNDLE_JSON} has no valid list of files") from exc
 
 
 def _check_oxum(info: bytes, entries: Mapping[str, ManifestEntry], where: str) -> None:
     match = _OXUM.search(info.decode("utf-8", "replace"))
     total = sum(entry.size for entry in entries.values())
     if match is None or (int(match[1]), int(match[2])) != (total, len(entries)):
-        raise _wrong(where, f"the Payload-Oxum of {BAG_INFO} does not fit the manifest")
+        raise _wrong(where, f"the Payload-Oxum of {BAG_INFO} does not match the manifest")
 
 
 @dataclass(frozen=True)

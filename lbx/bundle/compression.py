@@ -86,7 +86,7 @@ class Decompressor:
             data = self._stream.read(BLOCK) if self._zstd.needs_input else b""
             if not data and self._zstd.needs_input:
                 raise BundleError(
-                    f"{self._archive} is cut short: it ends within its zstd frame.", fix="Copy the archive again."
+                    f"{self._archive} is truncated: it ends within its zstd frame.", fix="Copy the archive again."
                 )
             try:
                 part = self._zstd.decompress(data, size)
@@ -95,9 +95,7 @@ class Decompressor:
             size -= len(part)
             parts.append(part)
         if size > 0 and (self._zstd.unused_data or self._stream.read(1)):
-            raise BundleError(
-                f"{self._archive} is damaged: there are bytes behind its zstd frame.", fix="Copy it again."
-            )
+            raise BundleError(f"{self._archive} is damaged: extra bytes follow its zstd frame.", fix="Copy it again.")
         return b"".join(parts)
 
 
@@ -109,6 +107,8 @@ def _zstd() -> Any:
             from backports import zstd
     except ImportError as exc:
         raise UsageError(
-            "zstd needs a package that is not installed here.", fix="Install it.", command="pip install backports.zstd"
+            "Compression with zstd needs a package that is not installed.",
+            fix="Install it.",
+            command="pip install backports.zstd",
         ) from exc
     return zstd

@@ -57,7 +57,7 @@ def why_unsafe(path: str) -> str:
         ("" in parts or "." in parts, "it has an empty or '.' part"),
         (_ODD.search(path), "it has a control character, a backslash, a colon, a percent sign or a broken character"),
         (_UNSEEN.search(path) or _has_format_character(path), "it has an invisible character"),
-        (unicodedata.normalize("NFC", path) != path, "it is not in Unicode's composed form (NFC) as names must be"),
+        (unicodedata.normalize("NFC", path) != path, "it is not in Unicode's composed form (NFC)"),
         (any(part[-1:] in (".", " ") for part in parts), "a part of it ends with a dot or a blank"),
         (any(_DEVICE.fullmatch(part) for part in parts), "it is the name of a device on Windows"),
         (max(sizes) > _MAX_PART or sum(sizes) + len(sizes) - 1 > _MAX_PATH, "it is too long for common file systems"),
@@ -102,7 +102,7 @@ def _fold(path: str) -> str:
 
 REFUSED = {
     **dict.fromkeys((".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".dill"), "a pickle"),
-    **dict.fromkeys((".h5", ".keras"), "a Keras file, which can hold code"),
+    **dict.fromkeys((".h5", ".keras"), "a Keras file, which can contain code"),
     **dict.fromkeys((".py", ".pyc", ".pyd", ".so", ".dll", ".dylib", ".sh", ".exe", ".whl", ".jar"), "code"),
 }
 _CONFIG_LIMIT = 16 << 20
@@ -122,7 +122,7 @@ class Unsafe:
 
 
 NAMES_CODE = Unsafe("it names code to run (auto_map)")
-_OPAQUE = Unsafe("it is too large or too deeply nested to be looked through")
+_OPAQUE = Unsafe("it is too large or too deeply nested to be checked")
 
 
 def why_refused(name: str) -> str:

@@ -19,7 +19,7 @@ from lbx.bundle.disk import BLOCK
 _UNIT = 512
 _RECORD = 20 * _UNIT
 _PAX_LIMIT = 1 << 20
-_MOST_FILLING = 4 << 20  # zeros cost nothing to send compressed
+_MOST_FILLING = 4 << 20  # compressed zeros take almost no space
 _ZEROS = bytes(_UNIT)
 
 _KINDS = {
@@ -151,18 +151,18 @@ class TarReader:
     def _read_padding(self, member: Member) -> None:
         padding = -member.size % _UNIT
         if padding and self._exactly(padding, f"right after {member.name}") != bytes(padding):
-            raise self._damaged(f"the filling after {member.name} is not empty")
+            raise self._damaged(f"the padding after {member.name} is not empty")
 
     def _header(self) -> tuple[str, int, str] | None:
         """Read name, size and ``other_kind`` of the next member; None at the end mark."""
         pax: dict[str, str] = {}
         while True:
             first = self._stream.position == 0
-            raw = self._first_block() if first else self._exactly(_UNIT, "where a file should begin")
+            raw = self._first_block() if first else self._exactly(_UNIT, "at the start of a file")
             if raw == _ZEROS:
                 return None
             if not _sum_fits(raw):
-                raise self._damaged("the header of a file does not match its own sum")
+                raise self._damaged("the header of a file does not match its checksum")
             size = self._octal(raw[124:136])
             if raw[156:157] != b"x":
                 return self._describe(raw, size, pax)
@@ -189,7 +189,7 @@ class TarReader:
         for magic, name in _OTHER_FORMATS.items():
             if raw.startswith(magic):
                 raise BundleError(
-                    f"{self._archive} is a {name} file, not a plain tar.", fix=f"Undo the {name} compression first."
+                    f"{self._archive} is a {name} file, not a plain tar.", fix=f"Decompress it first ({name})."
                 )
         if len(raw) < _UNIT or raw == _ZEROS or not _sum_fits(raw):
             raise BundleError(
@@ -237,12 +237,12 @@ class TarReader:
         end = self._stream.position + _MOST_FILLING
         while second:
             if second.strip(b"\0"):
-                raise self._damaged("there are bytes after its end mark")
+                raise self._damaged("extra bytes follow its end mark")
             if self._stream.position > end:
-                raise self._damaged(f"there are more than {_MOST_FILLING:,} bytes of filling after its end mark")
+                raise self._damaged(f"more than {_MOST_FILLING:,} bytes of padding follow its end mark")
             second = self._stream.read(BLOCK)
         if self._stream.position % _RECORD:
-            raise self._cut_short("in the filling after its end mark")
+            raise self._cut_short("in the padding after its end mark")
 
     def _exactly(self, size: int, place: str) -> bytes:
         data = self._stream.read(size)
@@ -252,8 +252,8 @@ class TarReader:
 
     def _cut_short(self, place: str) -> BundleError:
         return BundleError(
-            f"{self._archive} is cut short: it ends after {self._stream.position:,} bytes, {place}.",
-            fix="Copy the archive again; its size must be the original's.",
+            f"{self._archive} is truncated: it ends after {self._stream.position:,} bytes, {place}.",
+            fix="Copy the archive again, and compare its size with the original's.",
         )
 
     def _damaged(self, what: str) -> BundleError:

@@ -56,13 +56,13 @@ class RunFolder:
         """
         if self.plan_file.exists():
             raise UsageError(
-                f"{self.root} holds a run already.", fix="Name another folder with -o, or remove this one."
+                f"{self.root} already contains a run.", fix="Choose another folder with -o, or remove this one."
             )
         try:
             for folder in (self.shards, self.logs):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
-            raise UsageError(f"{self.root} cannot be made: {exc.strerror or exc}.") from exc
+            raise UsageError(f"Cannot create {self.root}: {exc.strerror or exc}.") from exc
 
     def plan(self) -> ShardPlan:
         """Read the shard plan.
@@ -72,8 +72,8 @@ class RunFolder:
         """
         if not self.plan_file.is_file():
             raise UsageError(
-                f"{self.root} is not a folder of `lbx submit`: it has no {self.plan_file.name}.",
-                fix="Name the folder that was given to `lbx submit ... -o DIR`.",
+                f"{self.root} was not created by `lbx submit`: it has no {self.plan_file.name}.",
+                fix="Give the folder passed to `lbx submit ... -o DIR`.",
             )
         return read_shards(self.plan_file)
 
@@ -97,7 +97,7 @@ class RunFolder:
         write_whole(self._job, json.dumps(asdict(submitted)) + "\n")
 
     def submitted(self) -> Submitted | None:
-        """Submitted job; None if there is none or its file cannot be read."""
+        """Submitted job; None if its file is missing or cannot be read."""
         try:
             return Submitted(**json.loads(read_input(self._job, SMALL)))
         except (OSError, ValueError, TypeError, RecursionError):

@@ -30,7 +30,7 @@ trap 'heard=yes; kill -TERM "$run"' TERM
 while :; do
     heard=
     wait "$run"; code=$?
-    [ "$heard" ] || break  # else a signal ended the waiting, not the run
+    [ "$heard" ] || break  # otherwise a signal interrupted `wait`, and the run continues
 done
 [ "$code" = 3 ] && exit 0
 exit "$code"
@@ -73,11 +73,13 @@ class KubernetesOptions:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise UsageError(
-                f"{self.name!r} cannot name a Kubernetes job: small letters, digits and '-', at most 52.",
-                fix="Give another name with --job-name.",
+                f"{self.name!r} is not a valid name of a Kubernetes job.",
+                fix="Pass --job-name with at most 52 lower-case letters, digits and '-'.",
             )
         if self.cpus and not self.cpu_count:
-            raise UsageError(f"--cpus {self.cpus!r} is no number of CPUs.", fix="As in --cpus 8, 2.5 or 2500m.")
+            raise UsageError(
+                f"--cpus {self.cpus!r} is not a number of CPUs.", fix="For example: --cpus 8, 2.5 or 2500m."
+            )
 
     @property
     def cpu_count(self) -> int:

@@ -47,7 +47,8 @@ class Launch:
     def __post_init__(self) -> None:
         if bool(self.image) != (self.runtime is not Runtime.NONE):
             raise UsageError(
-                "--container and --runtime go together: which image, and whether apptainer or podman runs it."
+                "--container and --runtime require each other.",
+                fix="Pass the image with --container, and apptainer or podman with --runtime.",
             )
 
     @property
@@ -78,7 +79,7 @@ def _word(path: Path) -> str:
     if "," in str(path) or ":" in str(path) or not str(path).isprintable():
         raise UsageError(
             f"{str(path)!r} cannot be mounted in a container: it has a comma, a colon or a control character.",
-            fix="Give the folder another name.",
+            fix="Rename the folder.",
         )
     return shlex.quote(str(path))
 
@@ -91,7 +92,7 @@ def expanded_by_bash(text: str) -> str:
     """
     if re.search(r'["`\\]|\$\(', text) or not text.isprintable():
         raise UsageError(
-            f"--scratch {text!r} is more than a folder and variables: it has a quote, a backslash or a command.",
-            fix="As in --scratch '${TMPDIR:-/tmp}' or --scratch /local.",
+            f"--scratch {text!r} has a quote, a backslash or a command; only a folder and variables are allowed.",
+            fix="For example: --scratch '${TMPDIR:-/tmp}' or --scratch /local.",
         )
     return f'"{text}"'

@@ -92,12 +92,12 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
     if output.resolve() in {path.resolve() for path in sources}:
         raise UsageError(
             f"{output} is both a source and the output.",
-            fix="Leave it out (--force merges into it), or give another with -o.",
+            fix="Omit it from the sources and pass --force to merge into it, or choose another output with -o.",
         )
     if output.exists() and not force:
         raise UsageError(
             f"{output} already exists.",
-            fix="Give another file with -o, or --force to merge into it: what it alone holds stays.",
+            fix="Choose another file with -o, or pass --force to merge into it; its other rows are kept.",
         )
     check_place(output)
     with alone(output.resolve()):  # two concurrent merges into one file would each drop the other's additions
@@ -119,7 +119,7 @@ def _merged(sources: Sequence[Path], output: Path, plan: ShardPlan | None) -> Me
             _close_runs(store, merged)
             merged.rows = merging.rows
             merged.notes += [
-                f"{journal_of(path)} has ratings that were not taken in; "
+                f"{journal_of(path)} has ratings that are not in the results file; "
                 f"{as_command('lbx', 'rate', path, '--collect')} moves them."
                 for path in (*sources, output)
                 if journal_of(path).exists()
@@ -189,7 +189,7 @@ class ShardStatus:
             to Slurm; "missing" if without answer, log and output; "begun" instead of "failed" if Slurm cannot be asked.
         answered, failed: Numbers of answers and failures in the shard's file.
         expected: Number of answers in the shard plan.
-        said: Last line of the run's log.
+        said: last line of the run's log.
     """
 
     shard: int

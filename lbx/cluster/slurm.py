@@ -1,6 +1,6 @@
 """Slurm array of shards and a dependent merge job, from templates that a site can replace.
 
-A template is a shell script with marks ``@{name}``, listed in ``MARKS``. Bash's own ``${name}`` is left alone.
+A template is a shell script with marks ``@{name}``, listed in ``MARKS``. Bash's own ``${name}`` is unchanged.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from lbx.forecast.shards import ShardPlan
 MARKS: Mapping[str, str] = {
     "directives": "the #SBATCH lines",
     "modules": "`module load` lines",
-    "lbx": "what calls lbx, container and all",
-    "run": "the arguments of `lbx run`, without its shard, its results file and its scratch folder",
+    "lbx": "the command that starts lbx, including its container",
+    "run": "the arguments of `lbx run`, except the shard, the results file and the scratch folder",
     "folder": "the run's folder",
     "scratch": "a folder on the node's own disk",
-    "minutes": "how often the shard's file is copied while it runs",
-    "requeues": "how often a shard may be requeued",
+    "minutes": "minutes between copies of the shard's results file",
+    "requeues": "maximum number of requeues of a shard",
 }
 
 ARRAY = """\
@@ -35,18 +35,18 @@ ARRAY = """\
 @{directives}
 #
 # One shard of a run of lbx, written by `lbx submit slurm`. It writes to the node's own disk; lbx copies the file to
-# the run's folder every @{minutes} minutes and at the end, whole. A shard that was cut off is requeued and goes on
+# the run's folder every @{minutes} minutes and at the end. An interrupted shard is requeued and continues
 # from that copy. Exit codes: 0 done, 3 done but some samples failed, 2 bad usage, other: see the log.
 @{modules}
-export PYTHONSAFEPATH=1  # no file of the folder that a job starts in is a module of Python
+export PYTHONSAFEPATH=1  # keeps files in the working folder from being imported as Python modules
 shard=$SLURM_ARRAY_TASK_ID
 folder=@{folder}
 results=$folder/shards/$(printf %04d "$shard").duckdb
 scratch=@{scratch}
 mkdir -p "$scratch" || exit 1
 
-# USR1 comes two minutes before the time limit: save, and be queued again. TERM comes when the job is cancelled or
-# preempted: save, and leave it to Slurm what comes next.
+# Slurm sends USR1 two minutes before the time limit: save and requeue. It sends TERM when the job is cancelled or
+# preempted: save, and let Slurm decide about a requeue.
 limit= heard=
 trap 'limit=near; heard=yes; kill -TERM "$run"' USR1
 trap 'heard=yes; kill -TERM "$run"' TERM
@@ -58,7 +58,7 @@ while :; do
     heard=
     wait "$run"
     code=$?
-    [ "$heard" ] || break  # else a signal ended the waiting, not the run
+    [ "$heard" ] || break  # otherwise a signal interrupted `wait`, and the run continues
 done
 
 case $code in
@@ -66,8 +66,8 @@ case $code in
     143) [ "$limit" ] || exit "$code" ;;
 esac
 if [ "${SLURM_RESTART_COUNT:-0}" -lt @{requeues} ]; then
-    echo "lbx: shard $shard ended with $code; it is queued again and goes on from $results" >&2
-    scontrol requeue "${SLURM_ARRAY_JOB_ID}_$shard" && sleep 30  # Slurm ends this script meanwhile
+    echo "lbx: shard $shard ended with $code; it is requeued and continues from $results" >&2
+    scontrol requeue "${SLURM_ARRAY_JOB_ID}_$shard" && sleep 30  # meanwhile Slurm ends this script
 fi
 exit "$code"
 """
@@ -76,7 +76,7 @@ MERGE = """\
 #!/bin/bash
 @{directives}
 #
-# All shards as one results file, written by `lbx submit slurm`. What that file holds beside them stays. Exit code 3:
+# Merges all shards into one results file; written by `lbx submit slurm`. Other rows of that file are kept. Exit code 3:
 # samples are missing or have failed; the log names them.
 @{modules}
 export PYTHONSAFEPATH=1
@@ -120,14 +120,14 @@ class SlurmOptions:
     def __post_init__(self) -> None:
         for value in (self.name, self.partition, self.time, self.gpus, self.mem):
             if _NO_VALUE.search(value):
-                raise UsageError(f"{value!r} has a blank, a quote or a backslash, which no value of this option has.")
+                raise UsageError(f"{value!r} has a blank, a quote or a backslash, which this option does not allow.")
         for module in self.modules:
             if not module.isprintable():
-                raise UsageError(f"--module {module!r} has more than one line or a control character.")
+                raise UsageError(f"--module {module!r} has a line break or a control character.")
         for option in self.more:
             if not option.startswith("-"):
                 raise UsageError(
-                    f"--sbatch-option {option!r} is not an option of sbatch.", fix="As in --account=physics."
+                    f"--sbatch-option {option!r} is not an option of sbatch.", fix="For example: --account=physics."
                 )
 
     def array(self, folder: RunFolder, shards: int) -> str:
@@ -157,7 +157,9 @@ class SlurmOptions:
         lines += ["--requeue", *self.more]
         for line in lines:
             if not line.isprintable():
-                raise UsageError(f"{line!r} has more than one line or a control character; a Slurm option has neither.")
+                raise UsageError(
+                    f"{line!r} has a line break or a control character, which a Slurm option does not allow."
+                )
         return "\n".join(f"#SBATCH {line}" for line in lines)
 
 
@@ -166,9 +168,9 @@ def _output(folder: RunFolder, name: str) -> str:
     logs = str(folder.logs)
     if re.search(r'["\\]', logs) or not logs.isprintable():
         raise UsageError(
-            f"The folder {str(folder.root)!r} has a quote, a backslash or a control character in its name, which "
-            "sbatch reads as something else.",
-            fix="Name another with -o.",
+            f"The name of the folder {str(folder.root)!r} has a quote, a backslash or a control character, which "
+            "sbatch would misread.",
+            fix="Choose another folder with -o.",
         )
     return f'"{logs.replace("%", "%%")}/{name}"'
 
@@ -182,8 +184,8 @@ def fill_in(template: str, values: Mapping[str, str], where: str) -> str:
     unknown = sorted(set(_MARK.findall(template)) - set(values))
     if unknown:
         raise UsageError(
-            f"{where} has the mark @{{{unknown[0]}}}, which lbx does not know.",
-            fix=f"There are: {', '.join(f'@{{{name}}}' for name in MARKS)}.",
+            f"{where} has the unknown mark @{{{unknown[0]}}}.",
+            fix=f"Available marks: {', '.join(f'@{{{name}}}' for name in MARKS)}.",
         )
     return _MARK.sub(lambda found: values[found[1]], template)
 
@@ -220,7 +222,7 @@ class SlurmJob:
             try:
                 text = read_input(self.template, SMALL).decode("utf-8")
             except (OSError, UnicodeDecodeError) as exc:
-                raise UsageError(f"The template {self.template} cannot be read: {exc}.") from exc
+                raise UsageError(f"Cannot read the template {self.template}: {exc}.") from exc
         values = self._values(self.options.array(self.folder, self.shards))
         return fill_in(text, values, f"The template {self.template}")
 
@@ -266,8 +268,8 @@ def check_present() -> None:
 
 def _absent(program: str) -> LbxError:
     return LbxError(
-        f"There is no {program} on this machine.",
-        fix="Submit from a login node of the cluster, or look at the script with --dry-run.",
+        f"{program} is not installed on this machine.",
+        fix="Submit from a login node of the cluster, or print the script with --dry-run.",
     )
 
 
@@ -284,10 +286,10 @@ def submit(script: Path, *, after: str = "") -> str:
     waiting = [f"--dependency=afterany:{after}"] if after else []
     done = _call("sbatch", "--parsable", *waiting, str(script))
     if done.returncode:
-        raise LbxError(f"sbatch refused: {' '.join(done.stderr.split()) or done.returncode}.")
+        raise LbxError(f"sbatch failed: {' '.join(done.stderr.split()) or done.returncode}.")
     match = re.match(r"(\d+)", done.stdout)
     if not match:
-        raise LbxError(f"sbatch said {done.stdout.strip()!r}, which is not a job id.")
+        raise LbxError(f"sbatch printed {done.stdout.strip()!r} instead of a job id.")
     return match[1]
 
 
@@ -309,4 +311,6 @@ def _call(program: str, *arguments: str) -> CompletedProcess[str]:
     except FileNotFoundError as exc:
         raise _absent(program) from exc
     except TimeoutExpired as exc:
-        raise LbxError(f"{program} has not answered for a minute.", fix="Is the cluster up? Try again.") from exc
+        raise LbxError(
+            f"{program} did not answer within a minute.", fix="Check that the cluster is up, and try again."
+        ) from exc

@@ -32,7 +32,7 @@ _NAMED = 3
 
 _LABELS = {"model": "label", **LABELS, "first": "label_first", "second": "label_second"}
 _IN_LABELS = ("mode", "differs_in")
-"""Columns that run labels include if needed to tell runs apart."""
+"""Columns that run labels include if needed to distinguish runs."""
 
 
 def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
@@ -65,15 +65,15 @@ def _unknown_notes(view: Report, whole: Table, table: Table) -> list[str]:
     columns = [column for column in view.columns if column.unknown and column.name in table.columns]
     counts = {column.heading: sum(row[column.name] is None for row in rows) for column in columns}
     if nowhere := [heading for heading, count in counts.items() if count == len(rows) > 0]:
-        notes.append(f"Left out, as no answer here says it: {', '.join(nowhere)}.")
+        notes.append(f"Columns left out, because no answer has a value: {', '.join(nowhere)}.")
     if any(0 < count < len(rows) for count in counts.values()):
-        notes.append("-: not known; imported answers, and some backends, do not say it.")
+        notes.append("-: unknown; imported answers and some backends do not report it.")
     if left := [row for row in whole.dicts() if view.says and not view.says(row)]:
         who = list(dict.fromkeys(str(row.get("label") or row["model"]) for row in left))
         more = f" and {len(who) - _NAMED:,} more" if len(who) > _NAMED else ""
         notes.append(
-            f"Left out: {len(left):,} rows of {', '.join(who[:_NAMED])}{more}, which do not say this (imported answers "
-            "do not). JSON and csv have them."
+            f"Left out: {len(left):,} rows of {', '.join(who[:_NAMED])}{more}, without these values (imported answers "
+            "never have them). JSON and csv include the rows."
         )
     return notes
 
@@ -91,7 +91,7 @@ def interval_notes(table: Table) -> list[str]:
         f" The documents{some} are unknown, or there is only one: samples count as independent, and intervals may be "
         "too narrow."
     )
-    return ["Beside scores stand 95% intervals." + (narrow if alone else "")]
+    return ["Scores are followed by 95% intervals." + (narrow if alone else "")]
 
 
 def cells(view: Report, table: Table) -> Cells:

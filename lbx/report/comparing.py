@@ -223,7 +223,7 @@ def changes(store: Store, query: ReportQuery) -> Table:
             WHERE run_id IN (SELECT unnest([run_a, run_b]) FROM pairs)
                 AND (len(?) = 0 OR list_contains(?::VARCHAR[], benchmark || '/' || task))
         ),
-        shown AS MATERIALIZED (  -- by numbers alone: texts are read of these rows only
+        shown AS MATERIALIZED (  -- without texts, which are read for these rows only
             SELECT run_a, run_b, x.benchmark, x.task, x.sample_id, x.iteration, x.score AS score_a, y.score AS score_b,
                    y.score - x.score AS difference
             FROM pairs
@@ -260,7 +260,7 @@ def _flags(row: str) -> str:
 Lines = dict[tuple[str, str], dict[str, Any]]
 """Values per run, by (benchmark, line)."""
 
-TIES_NOTE = "Bold: the best, and what a paired test at the 5% level cannot tell from it (Holm, within a column)."
+TIES_NOTE = "Bold: the best, and all that do not differ significantly from it (paired tests, 5%, Holm within a column)."
 
 
 def mark_ties(store: Store, query: ReportQuery, paper: Table) -> Table:

@@ -31,7 +31,7 @@ def cautions(made: Table) -> list[str]:
 
 COMPARISONS: dict[str, Report] = {
     "comparison": Report(
-        "Runs side by side, on the samples that both answered (percent; points: second less first)",
+        "Runs side by side, on the samples that both answered (percent; points: second minus first)",
         "",
         (
             Column("run_a", "first run"),
@@ -58,7 +58,7 @@ COMPARISONS: dict[str, Report] = {
         page=5,
     ),
     "changes": Report(
-        "The answers behind a comparison: largest difference first, then other outputs that score alike",
+        "Answers that differ between two runs: largest score difference first, then equal scores, different outputs",
         "",
         (
             Column("run_a", "first run"),
@@ -71,17 +71,17 @@ COMPARISONS: dict[str, Report] = {
             Column("difference", "points", "points"),
             Column("question", "question", rank=3),
             Column("references", "references"),
-            Column("output_a", "first says"),
-            Column("output_b", "second says"),
-            Column("flags_a", "first is", optional=True, rank=1),
-            Column("flags_b", "second is", optional=True, rank=1),
+            Column("output_a", "first output"),
+            Column("output_b", "second output"),
+            Column("flags_a", "first marks", optional=True, rank=1),
+            Column("flags_b", "second marks", optional=True, rank=1),
         ),
         notes=cautions,
-        empty="No answer that both runs have differs.",
+        empty="No answers differ: on their common samples, the runs have the same outputs and scores.",
         takes=("--baseline", "--force", "--tasks", "--rows"),
     ),
     "reference": Report(
-        "Published figures of these benchmarks (their lines in the report paper, in its units)",
+        "Published figures for these benchmarks (lines and units of the report paper)",
         "",
         (
             Column("benchmark", "benchmark"),
@@ -91,24 +91,24 @@ COMPARISONS: dict[str, Report] = {
             Column("source", "source", rank=1),
             Column("doubt", "doubt", optional=True),
         ),
-        empty="No figures are published of these benchmarks.",
+        empty="No published figures for these benchmarks.",
         takes=PUBLISHED,
     ),
     "expected": Report(
-        "Runs compared with published figures (agrees: within the run's own 95% interval, give or take half a digit)",
+        "Runs compared with published figures (agrees: in the run's 95% interval, plus or minus half a last digit)",
         "",
         (
             Column("benchmark", "benchmark"),
             Column("line", "task"),
-            Column("model", "published of", rank=1),
+            Column("model", "published model", rank=1),
             Column("figure", "published", "number"),
             Column("run", "run"),
-            Column("official", "own", "number", interval=True),
+            Column("official", "official", "number", interval=True),
             Column("difference", "difference", "number"),
             Column("verdict", "verdict"),
             Column("why", "why", optional=True),
         ),
-        empty="Nothing is expected: name a published model by --expect.",
+        empty="No expected model given. Name a published model with --expect.",
         takes=("--expect", "--reference"),
         reads="coverage",
     ),

@@ -43,7 +43,7 @@ _SESSIONS = """
         FROM sessions
     )
     SELECT run_id, workers, hardware::VARCHAR,
-           -- Runs that are made together have the same time, which is of all of them.
+           -- Runs of one session have the same wall time, which is divided among them.
            wall_s * CASE WHEN sum(own) OVER together > 0 THEN own / sum(own) OVER together
                          ELSE 1 / count(*) OVER together END
     FROM parts

@@ -249,7 +249,7 @@ def _guessed(one: Bin, floor: float, name: str) -> str:
     if least > floor:
         return ""
     if math.isnan(least):
-        return f"the score up to {one.up_to:,} is no number"
+        return f"the score up to {one.up_to:,} is not a number"
     score, chance = f"{100 * one.sure.value:.1f}", f"{100 * floor:.1f}"
     return f"the score up to {one.up_to:,}, {score}, is not significantly above {name}, {chance}"
 

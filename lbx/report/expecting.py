@@ -65,8 +65,8 @@ def table(store: Store | None, query: ReportQuery) -> Table:
     ]
     if not rows:
         raise UsageError(
-            f"The runs have no line on which a figure of {listed(one.model for one in chosen)} was published.",
-            fix="`lbx report reference --against MODEL` shows the lines that it has.",
+            f"No figure of {listed(one.model for one in chosen)} was published for a line of these runs.",
+            fix="List its lines with `lbx report reference --against MODEL`.",
         )
     return Table(COLUMNS, rows)
 
@@ -103,8 +103,8 @@ def _named(every: Iterable[Published], part: str) -> list[Published]:
         by_name[benchmark] = exact or some
         if len(by_name[benchmark]) > 1:
             raise UsageError(
-                f"{part!r} is part of the names of several published models of {benchmark}.",
-                fix=f"Name one of them in full: {listed(one.model for one in by_name[benchmark])}.",
+                f"{part!r} matches several published models of {benchmark}.",
+                fix=f"Give the full name of one: {listed(one.model for one in by_name[benchmark])}.",
             )
     return [one for some in by_name.values() for one in some]
 

@@ -92,7 +92,8 @@ def _own(rubric: str | None) -> Fitness:
     """Fitness of a judge with an unofficial rubric, for which there are no published judgements."""
     by = f"by the rubric {rubric!r}" if rubric else "by its rubric"
     return Fitness(
-        UN_OFFICIAL, f"nobody has published judgements {by}; `lbx rate` and the report agreement compare it with people"
+        UN_OFFICIAL,
+        f"no judgements {by} are published; compare it with people with `lbx rate` and the report agreement",
     )
 
 
@@ -114,22 +115,22 @@ def _fitness(*made: Mapping[str, tuple[Calibrated, Estimate]]) -> Fitness:
         return Fitness(UNFIT, "; ".join(why), rows)
     listed = _and([f"{_percent(row.win_rate)} [{_percent(row.low)}, {_percent(row.high)}]" for row in rows])
     return Fitness(
-        FIT, f"{official_judge.JUDGE}'s win rates of {_and(list(known))} lie inside its intervals, {listed}", rows
+        FIT, f"{official_judge.JUDGE}'s win rates of {_and(list(known))} are inside its intervals, {listed}", rows
     )
 
 
 def _contradictions(known: Mapping[str, tuple[Calibrated, Estimate]]) -> Iterator[str]:
     for row, _ in known.values():
         if row.errors > _MOST_ERRORS * row.rounds:
-            yield f"{row.errors} of {row.rounds} texts on {row.model} hold no verdict"
+            yield f"{row.errors} of {row.rounds} texts on {row.model} have no verdict"
         if not row.holds and row.errors < row.rounds:
             yield (
-                f"it has {row.model} win {_percent(row.win_rate)} [{_percent(row.low)}, {_percent(row.high)}] against "
-                f"{official_judge.BASELINE_MODEL}, {official_judge.JUDGE} {_percent(row.gpt4)}"
+                f"its win rate of {row.model} against {official_judge.BASELINE_MODEL} is {_percent(row.win_rate)} "
+                f"[{_percent(row.low)}, {_percent(row.high)}], {official_judge.JUDGE}'s {_percent(row.gpt4)}"
             )
     for better, worse in official_judge.ORDERED:
         if _surely_above(known[worse][1], known[better][1]):
-            yield f"it puts {worse} above {better}"
+            yield f"it ranks {worse} above {better}"
 
 
 def _calibrations(store: Store) -> dict[str, dict[str, tuple[Calibrated, Estimate]]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from lbx.base.visible import one_line
 from lbx.report.sheets import Sheet
 
-_PREAMBLE = r"""% Written by lbx. A table can be copied into a paper that has these packages and the lines behind them.
+_PREAMBLE = r"""% Written by lbx. To copy a table into a paper, also copy the packages and definitions of this preamble.
 \documentclass{article}
 \usepackage[a4paper, margin=2cm]{geometry}
 \usepackage{iftex, booktabs, graphicx, etoolbox, siunitx}
@@ -17,8 +17,8 @@ _PREAMBLE = r"""% Written by lbx. A table can be copied into a paper that has th
 \ifPDFTeX\usepackage[T1]{fontenc}\usepackage{textcomp}\else\usepackage{fontspec}\fi
 """
 _OTHER_LETTERS = r"""
-% Letters that pdfTeX's fonts lack it spells out as their numbers. LuaLaTeX and XeLaTeX print them in a font that has
-% them, as with \setmainfont{Noto Sans CJK SC}; right-to-left text needs \usepackage[bidi=basic]{babel} there.
+% pdfTeX prints letters missing from its fonts as code points. LuaLaTeX and XeLaTeX print them in a font that has them,
+% for example with \setmainfont{Noto Sans CJK SC}; right-to-left text also needs \usepackage[bidi=basic]{babel}.
 \ifPDFTeX\newcommand{\foreignletters}[2]{#2}\else\newcommand{\foreignletters}[2]{#1}\fi
 """
 _MOST_COLUMNS = 8

@@ -20,7 +20,9 @@ def judge_notes(made: Table) -> list[str]:
             "Same family: the judge has the judged model's architecture and tokenizer, and may prefer its own."
         )
     if any(row["many_errors"] for row in rows):
-        notes.append("Many errors: more than 5% of the rounds hold no verdict; no win rate and no mean counts them.")
+        notes.append(
+            "Many errors: more than 5% of the rounds have no verdict; win rates and means leave these rounds out."
+        )
     cut: dict[tuple[object, ...], int] = {}
     for row in rows:  # the first row of a judge and a run is the total; its tasks and marks follow
         key = tuple(row[name] for name in ("judge_id", "benchmark", "run_id", "against_run_id"))
@@ -28,10 +30,10 @@ def judge_notes(made: Table) -> list[str]:
     if total := sum(cut.values()):
         notes.append(
             f"{counted(total, 'text reached its', 'texts reached their')} token limit before a verdict. "
-            "Ask for the verdict alone, or allow more: max_new_tokens of a rubric, --max-new-tokens."
+            "Ask for the verdict only, or raise the limit: max_new_tokens in a rubric, or --max-new-tokens."
         )
     if any(row["win_rate_agreeing"] is not None for row in rows):
-        notes.append("Both orders agreeing: a win only where both orders say so, everything else a tie.")
+        notes.append("Both orders agreeing: a win counts only if both orders agree on it; everything else is a tie.")
     return notes
 
 
@@ -44,21 +46,19 @@ def _judge_bias_notes(made: Table) -> list[str]:
 
 def _agreement_notes(made: Table) -> list[str]:
     rows = made.dicts()
-    notes = ["Beside alpha (Krippendorff's) stand 95% intervals of a bootstrap over documents."]
+    notes = ["Krippendorff's alpha is followed by its 95% interval from a bootstrap over documents."]
     if any(row["kind"] == "score" for row in rows):
-        notes.append(
-            "For scores, kappa weighs disagreements by the square of their distance, and alpha takes them as ranks."
-        )
+        notes.append("For scores, kappa weights disagreements by squared distance, and alpha compares ranks.")
     if any(row["between"] == "judge and people" for row in rows):
         notes.append(
-            "A judge's verdict on a question is the one of both orders, else a tie; people's is the majority's."
+            "A judge's verdict on a question is a tie unless both orders agree; the raters' verdict is the majority's."
         )
     return notes
 
 
 OPINIONS: dict[str, Report] = {
     "judge_results": Report(
-        "What judges say (win rates and shares in percent; each round counts for itself, officially)",
+        "Judge results (win rates and shares in percent; as officially, each round counts separately)",
         "",
         (
             Column("judge_id", "judge"),
@@ -82,7 +82,7 @@ OPINIONS: dict[str, Report] = {
         ),
         run_columns=("run_id", "judge_id"),
         notes=judge_notes,
-        empty="No judge has judged anything yet.",
+        empty="No judge has judged any answers yet.",
         page=6,
     ),
     "judge_bias": Report(
@@ -108,7 +108,7 @@ OPINIONS: dict[str, Report] = {
         page=7,
     ),
     "rating_results": Report(
-        "What people say (means on the scale, as the official page prints them; win rates in percent)",
+        "Rating results (means on the rating scale, as on the official page; win rates in percent)",
         "",
         (
             Column("set_id", "set"),
@@ -125,12 +125,12 @@ OPINIONS: dict[str, Report] = {
             Column("n_draws", "ties", "count", optional=True, rank=3),
             Column("n_losses", "losses", "count", optional=True, rank=3),
         ),
-        empty="No rating is in this file. Ratings arrive when the page is closed; lbx rate RESULTS --collect brings "
-        "those that a killed one left.",
+        empty="This file has no ratings. They are stored when the rating page is closed. After a killed session, store "
+        "them with lbx rate RESULTS --collect.",
         page=8,
     ),
     "agreement": Report(
-        "Who agrees with whom (agreement in percent; 1: always, 0: as by chance)",
+        "Agreement between judges and raters (percent; coefficients: 1 is full agreement, 0 is chance)",
         "",
         (
             Column("between", "between"),

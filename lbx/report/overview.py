@@ -126,7 +126,7 @@ def _marks(guards: Table) -> Iterator[Sheet]:
         if count:
             body.append([mark.sentence, f"{count:,}", f"{100 * count / total:.1f}", _worst(known, name)])
     columns = [
-        Column("what", "what may have spoilt scores"),
+        Column("what", "possible faults in scores"),
         Column("n", "answers", "count"),
         Column("share", "%", "number"),
         Column("where", "most of them in", rank=1),

@@ -31,8 +31,8 @@ def chosen_pairs(store: Store, query: ReportQuery) -> list[tuple[str, str]]:
     runs = [run for run in held if not query.runs or run in query.runs]
     if len(runs) > MOST_RUNS and not query.force:
         raise UsageError(
-            f"{len(runs)} runs make {len(runs) * (len(runs) - 1) // 2:,} pairs.",
-            fix=f"Give the run to compare the others with: --baseline RUN. Runs: {', '.join(runs)}.",
+            f"There are too many pairs to compare: {len(runs)} runs make {len(runs) * (len(runs) - 1) // 2:,} pairs.",
+            fix=f"Pass --baseline RUN to compare the others with one run. Runs: {', '.join(runs)}.",
         )
     return list(combinations(runs, 2))
 
@@ -63,19 +63,19 @@ def cautions_of(
             if not (bundles[a] and bundles[b]):
                 unknown.append("whether the bundles are the same")
             if versions.get((a, benchmark)) != versions.get((b, benchmark)):
-                differ.append("other metric versions")
+                differ.append("different metric versions")
             if (cut := _cut_otherwise(sides[a, benchmark], sides[b, benchmark])) is None:
-                unknown.append("whether prompts were cut alike")
+                unknown.append("whether the same prompts were cut")
             elif cut:
-                differ.append(f"{cut:,} prompts of one tokenizer cut otherwise")
+                differ.append(f"{cut:,} prompts cut in only one run, with the same tokenizer")
             refused += [f"{benchmark}, {a} and {b}: {', '.join(differ)}"] if differ else []
             if unknown:
-                unknown = [f"nobody knows {', and '.join(unknown)}"]
+                unknown = [f"unknown {' and '.join(unknown)}"]
             cautions[a, b, benchmark] = "; ".join([*differ, *unknown])
     if refused and not force:
         raise UsageError(
-            f"These runs were not asked alike: {'; '.join(refused)}.",
-            fix="Compare runs that were asked alike, or use --force; each line then says what differs.",
+            f"These runs have different prompts or settings: {'; '.join(refused)}.",
+            fix="Compare runs with equal prompts and settings, or pass --force: each row then lists the differences.",
         )
     return cautions
 
@@ -88,8 +88,8 @@ def runs_unlike(store: Store) -> Callable[[str, str], list[str]]:
     def unlike(a: str, b: str) -> list[str]:
         (bundle, mode), (other_bundle, other_mode) = runs[a], runs[b]
         return [
-            *(["other bundles"] if bundle and other_bundle and bundle != other_bundle else []),
-            *([f"asked otherwise ({mode}; {other_mode})"] if mode != other_mode else []),
+            *(["different bundles"] if bundle and other_bundle and bundle != other_bundle else []),
+            *([f"different modes ({mode}; {other_mode})"] if mode != other_mode else []),
         ]
 
     return unlike

@@ -124,8 +124,8 @@ def failures(store: Store, table: Table) -> list[str]:
         (row["run_id"], row["benchmark"]): one_line(row["run"]) for row in table.dicts() if row["official"] is not None
     }
     return [
-        f"{named[run, benchmark]}, {benchmark}: no number counts its {counted(failed, 'failed sample')}, and groups "
-        "in which all failed are not shown."
+        f"{named[run, benchmark]}, {benchmark}: official numbers leave out its {counted(failed, 'failed sample')}; "
+        "groups with only failed samples are not shown."
         for run, benchmark, failed in store.query(_FAILED).rows
         if (run, benchmark) in named
     ]
@@ -178,8 +178,8 @@ def _sheet(title: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
     notes += [TIES_NOTE] if len(runs) > 1 and "alike" in rows[0] else []
     if any(row["official"] is None for row in rows):
         notes.append(
-            "-: no official number, as not all of its samples have a score in this run; the report task_scores has "
-            "the score of those that do."
+            "-: no official number, because the run has no score for some of the samples. The report task_scores has "
+            "the score of the others."
         )
     notes += doubts(rows)
     return Sheet(title, made, body, notes, best)

@@ -78,11 +78,11 @@ def _doubt(figures: Mapping[str, Figure], line: str, parts: Mapping[str, int]) -
     slack = (unit + max(figures[part].unit for part in parts)) / 2
     lowest, highest = (choice(figures[part].value for part in parts) for choice in (min, max))
     if not lowest - slack <= value <= highest + slack:
-        return f"overall {value:g} lies outside its own parts, {lowest:g} to {highest:g}"
+        return f"overall {value:g} is outside the range of its parts, {lowest:g} to {highest:g}"
     if questions := sum(parts.values()):
         mean = sum(count * figures[part].value for part, count in parts.items()) / questions
         if abs(mean - value) > _OFF_BY + slack:
-            return f"overall {value:g} is not the mean of its own parts, {mean:.1f}"
+            return f"overall {value:g} is not the mean of its parts, {mean:.1f}"
     return None
 
 
@@ -144,9 +144,8 @@ def _figures(
         yield from ((model, line, row[line]) for line in row if line and line not in _NO_LINES and row[line])
     else:
         raise UsageError(
-            f"The reference file {path} has none of the shapes that lbx knows; its columns are "
-            f"{', '.join(sorted(columns)) or 'none'}.",
-            fix="It needs benchmark, model, task and score_percent at least.",
+            f"The reference file {path} has an unknown layout. Its columns are {', '.join(sorted(columns))}.",
+            fix="Give it at least the columns benchmark, model, task and score_percent.",
         )
 
 
@@ -174,8 +173,8 @@ def chosen(every: Iterable[Published], benchmarks: Collection[str] | None, model
     for part in models:
         if not any(part.casefold() in one.model.casefold() for one in figures):
             raise UsageError(
-                f"The reference has no model {part!r} of {' or '.join(sorted(benchmarks or ())) or 'any benchmark'}.",
-                fix=f"It has: {listed([one.model for one in figures])}.",
+                f"No published model of {' or '.join(sorted(benchmarks or ())) or 'any benchmark'} matches {part!r}.",
+                fix=f"Published models: {listed([one.model for one in figures])}.",
             )
     return [one for one in figures if not models or any(part.casefold() in one.model.casefold() for part in models)]
 

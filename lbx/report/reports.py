@@ -88,7 +88,7 @@ def check_options(names: Collection[str], options: Iterable[str]) -> None:
         if not {*takers} & {*names}:
             *first, last = dict.fromkeys(BOARD if name in boards.BOARDS else name for name in takers)
             who = f"reports {', '.join(first)} and {last} take" if first else f"report {last} takes"
-            fix = f"Name {'one of them' if first else 'it'}, or leave {option} out; `lbx sql` chooses rows of any view."
+            fix = f"Name {'one of them' if first else 'it'}, or omit {option}. `lbx sql` selects rows of any view."
             raise UsageError(f"Only the {who} {option}.", fix=fix)
 
 

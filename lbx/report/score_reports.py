@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.base.columns import Column
 from lbx.base.marks import MARKS, WORST_FIRST
+from lbx.base.units import counted
 from lbx.report.shapes import COVERAGE, PUBLISHED, Report
 
 if TYPE_CHECKING:  # the command line lists the reports without loading DuckDB
@@ -37,47 +38,50 @@ def _any_of(*columns: str) -> Callable[[Mapping[str, Any]], bool]:
 def _leaderboard_notes(made: Table) -> list[str]:
     notes = [
         f"{row.get('label') or row['model']}, {row['benchmark']}: {row['answered']:,} of {row['asked']:,} samples "
-        f"answered; with the others all wrong or all right the score is {100 * row['failed_as_0']:.1f} to "
-        f"{100 * row['failed_as_1']:.1f}."
+        f"answered; the score is {100 * row['failed_as_0']:.1f} to {100 * row['failed_as_1']:.1f} with the others all "
+        "wrong to all right."
         for row in made.dicts()
         if None not in (row["answered"], row["asked"], row["failed_as_0"], row["failed_as_1"])
         and row["answered"] < row["asked"]
     ]
     if any(row.get("place") for row in made.dicts()):
-        notes.append("A place is a range where other runs are not significantly better or worse (Holm, 5%).")
+        notes.append("A place is a range if some other runs are not significantly better or worse (Holm, 5%).")
     return notes
 
 
 def _guards_notes(made: Table) -> list[str]:
     sure = any(value is not None for row in made.dicts() for name, value in row.items() if name.endswith("_low"))
-    return ["Beside rates stand 95% intervals. JSON and csv have counts, too."] if sure else []
+    return ["Rates are followed by 95% intervals. JSON and csv also have counts."] if sure else []
 
 
 def _truncation_effect_notes(made: Table) -> list[str]:
     parts = {row["prompts"] for row in made.dicts()}
     notes = []
     if "whole less cut, unpaired" in parts:
-        notes.append("The cut prompts are the longer ones: whole less cut is not due to the cut alone.")
+        notes.append(
+            "Longer prompts are cut more often: the cut is not the only cause of the difference between whole and cut."
+        )
     if "second less first, paired" in parts:
-        notes.append("Pairs: the run's score less that of the run against, on samples whose prompt neither cut.")
+        notes.append("Pairs: the run's score minus the other run's, on samples with prompts that neither run cut.")
     return notes
 
 
 def _effective_context_notes(made: Table) -> list[str]:
     rows = made.dicts()
     notes = [
-        f"Effective: the longest length at which it and all shorter ones have {rule}; retained and lost: by each "
-        "length's 95% interval. Compared are lengths with 30 samples, on tasks that have 10 at each of them."
+        f"Effective: the longest length such that it and all shorter lengths score {rule}. Retained and lost depend on "
+        "each length's 95% interval. Lengths with at least 30 samples are compared, on tasks with at least 10 samples "
+        "at each of these lengths."
         for rule in dict.fromkeys(row["rule"] for row in rows)
     ]
     if any(row["why"] for row in rows):
         notes.append(
-            "No length is claimed of which more than 5% of the prompts were cut, or may have been, and none whose "
-            "score is not significantly above guessing (where that is less, above 10)."
+            "A length is not claimed if more than 5% of its prompts were cut or may have been cut, or if its score is "
+            "not significantly above guessing (or above 10, if guessing scores less)."
         )
     for row in rows:
         where = f"{row['benchmark']}, {row['length_unit']}"
-        left = f"; left out, with fewer at some length: {row['left_out']}" if row["left_out"] else ""
+        left = f"; left out, with too few samples at some length: {row['left_out']}" if row["left_out"] else ""
         notes.append(
             f"{where}: {row['task_names']}{left}."
             if row["tasks"]
@@ -90,19 +94,21 @@ def _cost_notes(made: Table) -> list[str]:
     rows, notes = made.dicts(), []
     if any(row["unbeaten"] is not None for row in rows):
         notes.append(
-            "Unbeaten: no other run on the same tasks scores as much in fewer seconds an answer. Seconds on different "
-            "hardware are no comparison."
+            "Unbeaten: no other run on the same tasks scores as high in fewer seconds per answer. Seconds on "
+            "different hardware are not comparable."
         )
     if any(row["benchmark"] == "judge" for row in rows):
-        notes.append("A judge has no score, so a correct answer has no price.")
+        notes.append("A judge has no score, so it has no cost per correct answer.")
     if untimed := {row["run_id"] for row in rows if row["untimed_sessions"]}:
-        notes.append(f"Of {len(untimed):,} runs hours are a lower bound: a session was killed or is still running.")
+        notes.append(
+            f"Hours of {counted(len(untimed), 'run')} are a lower bound: a session was killed or is still running."
+        )
     return notes
 
 
 SCORES: dict[str, Report] = {
     "leaderboard": Report(
-        "Leaderboard (each benchmark's one score, percent)",
+        "Leaderboard (the headline score of each benchmark, percent)",
         "",
         (
             Column("place", "place", optional=True),
@@ -119,7 +125,7 @@ SCORES: dict[str, Report] = {
             Column("status", "status", rank=5),
         ),
         notes=_leaderboard_notes,
-        empty="No answer has a score yet. judge_results and rating_results show what judges and people say.",
+        empty="No answer has a score yet. The reports judge_results and rating_results have verdicts and ratings.",
         reads="coverage",
         page=1,
     ),
@@ -143,7 +149,7 @@ SCORES: dict[str, Report] = {
         page=4,
     ),
     "paper": Report(
-        "As the papers print it (official numbers; tasks in the paper's order, then its averages)",
+        "Numbers as printed in the papers (official; tasks in the paper's order, then its averages)",
         "benchmark, part, place, position, line, run",
         (Column("benchmark", "benchmark"), Column("line", "task")),
         pivot=("run", Column("official", "official", "number", interval=True)),
@@ -171,7 +177,7 @@ SCORES: dict[str, Report] = {
         reads="numbers",
     ),
     "guards": Report(
-        "What may have spoilt scores (percent of the answers for which it is known)",
+        "Possible faults in scores (percent of the answers with known values)",
         "",
         (
             *_TASK,
@@ -192,11 +198,11 @@ SCORES: dict[str, Report] = {
             Column("tokens_cut", "tokens cut", "count", unknown=True, rank=7),
         ),
         notes=_guards_notes,
-        empty="No run has answered anything yet.",
+        empty="No run has answers yet.",
         page=16,
     ),
     "length_curve": Report(
-        "Score by length (percent; a column holds lengths up to its heading)",
+        "Score by length (percent; each column covers lengths up to its heading)",
         "benchmark, task, length_unit DESC, model, backend, run_id, length_up_to",
         (*_TASK, Column("length_unit", "unit", rank=2), *_WHO, COVERAGE),
         pivot=("length_up_to", Column("score", "score", "percent", interval=True)),
@@ -218,12 +224,12 @@ SCORES: dict[str, Report] = {
             Column("longest_prompt_sent", "as sent", "count", unknown=True, rank=3),
             Column("answers_cut", "answers at their limit", "count", unknown=True, rank=2),
         ),
-        empty="No run has answered anything yet.",
+        empty="No run has answers yet.",
         says=_any_of("truncated", "longest_prompt", "longest_prompt_sent", "answers_cut"),
         page=14,
     ),
     "truncation_effect": Report(
-        "Prompts read whole, and prompts that were cut (scores and differences in percent)",
+        "Scores of complete and of truncated prompts (scores and differences in percent)",
         "",
         (
             *_WHO,
@@ -244,7 +250,7 @@ SCORES: dict[str, Report] = {
         page=13,
     ),
     "effective_context": Report(
-        "Effective context (scores in percent; a column holds lengths up to its heading)",
+        "Effective context (scores in percent; each column covers lengths up to its heading)",
         "",
         (
             *_WHO,
@@ -255,16 +261,16 @@ SCORES: dict[str, Report] = {
             Column("effective", "effective", "count", missing="no claim"),
             Column("kept_to", "retained to (95%)", "count", missing="no claim"),
             Column("lost_from", "lost from (95%)", "count", missing="not seen"),
-            Column("why", "why no more", optional=True),
+            Column("why", "limited because", optional=True),
         ),
         pivot=("length_up_to", Column("score", "score", "percent", interval=True)),
         notes=_effective_context_notes,
-        empty="No answer whose length is known has been scored yet.",
+        empty="No answer of known length has been scored yet.",
         takes=("--keep", "--at-least"),
         page=11,
     ),
     "needles": Report(
-        "Needles found, by length and depth (percent; a column holds one length)",
+        "Needles found, by length and depth (percent; one length per column)",
         "",
         (
             *_WHO,
@@ -274,11 +280,11 @@ SCORES: dict[str, Report] = {
             Column("depth", "depth %", "share"),
         ),
         pivot=("length", Column("score", "score", "percent", interval=True)),
-        empty="No needle has been asked for yet: --tasks needle does that.",
+        empty="No needle task has been run yet. Run one with --tasks needle.",
         page=12,
     ),
     "cost": Report(
-        "What scores cost (score in percent; seconds are the model's, tokens those that were computed)",
+        "Cost of scores (score in percent; seconds of the model, computed tokens)",
         "",
         (
             *_WHO,
@@ -286,11 +292,11 @@ SCORES: dict[str, Report] = {
             *(Column("benchmark", "benchmark"), Column("task", "task", missing="all tasks")),
             Column("n", "samples", "count", rank=5),
             Column("score", "score", "percent", interval=True),
-            Column("seconds_per_answer", "s an answer", "quantity", unknown=True),
+            Column("seconds_per_answer", "s per answer", "quantity", unknown=True),
             Column("unbeaten", "unbeaten", "flag", missing="", optional=True),
             Column(
                 "seconds_per_correct",
-                "s a correct one",
+                "s per correct one",
                 "quantity",
                 interval=True,
                 of="seconds_per_correct_",
@@ -298,7 +304,7 @@ SCORES: dict[str, Report] = {
             ),
             Column(
                 "tokens_per_correct",
-                "tokens a correct one",
+                "tokens per correct one",
                 "quantity",
                 interval=True,
                 of="tokens_per_correct_",
@@ -307,8 +313,8 @@ SCORES: dict[str, Report] = {
             ),
             Column("prefill_tokens_s", "prefill tokens/s", "quantity", unknown=True, rank=2),
             Column("decode_tokens_s", "decode tokens/s", "quantity", unknown=True, rank=2),
-            Column("cached_share", "prompt never computed %", "percent", unknown=True, rank=3),
-            Column("seconds_saved", "s so saved", "quantity", unknown=True, rank=4),
+            Column("cached_share", "prompt tokens cached %", "percent", unknown=True, rank=3),
+            Column("seconds_saved", "s saved by cache", "quantity", unknown=True, rank=4),
             Column("hours", "hours", "quantity", unknown=True, rank=1),
             Column("hours_of", "hours of", optional=True, rank=1),
         ),
@@ -324,7 +330,7 @@ SCORES: dict[str, Report] = {
         empty="No sample failed.",
     ),
     "estimates": Report(
-        "What each session was expected to take, and what it took (ratio: seconds taken for each estimated one)",
+        "Estimated and actual time of each session (ratio: actual seconds per estimated second)",
         "started_at, run_id, session",
         (
             Column("run_id", "run"),
@@ -336,12 +342,12 @@ SCORES: dict[str, Report] = {
             Column("planned_distinct_tokens", "distinct tokens planned", "count", rank=8),
             Column("computed_prompt_tokens", "computed", "count", rank=7),
             Column("planned_new_tokens", "answer tokens expected", "count", rank=6),
-            Column("output_tokens", "made", "count", rank=5),
+            Column("output_tokens", "answer tokens", "count", rank=5),
             Column("estimated_s", "estimated s", "quantity"),
             Column("wall_s", "took s", "quantity"),
             Column("ratio", "ratio", "quantity"),
             Column("estimate_basis", "estimate based on", rank=10),
         ),
-        empty="No call of lbx run is recorded: runs that were imported have none.",
+        empty="This file has no sessions of lbx run. Imported runs have none.",
     ),
 }

@@ -49,7 +49,7 @@ class Report:
     rows: str = ""
     run_columns: Sequence[str] = ("run_id",)
     notes: Callable[[Table], Sequence[str]] | None = None
-    empty: str = "The file has nothing of this."
+    empty: str = "This file has no rows for the report."
     says: Callable[[Mapping[str, Any]], bool] | None = None
     takes: Collection[str] = ()
     reads: Literal["answers", "numbers", "coverage"] = "answers"

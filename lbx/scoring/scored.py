@@ -59,7 +59,7 @@ _EVERY = """(
            '' AS question, '' AS language, 0 AS length, '' AS length_unit, '{}' AS meta
     FROM unknown
 )"""
-"""Samples, including those of imported failures, for which the file has only a name."""
+"""Samples. Imported failures have only a name in the file, and are included."""
 _NUMBERED = """
     SELECT asked.run, a.number AS sample, t.iteration, {columns}
     FROM {table} t JOIN (SELECT unnest($1::VARCHAR[]) AS run_id, unnest(range(len($1::VARCHAR[]))) AS run) asked

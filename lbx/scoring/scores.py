@@ -77,7 +77,7 @@ def rescore(
     }
     for run, name, task in [key for key in counts if not wanted.benchmarks[key[1]].catalogue.has(key[2])]:
         outputs = counts.pop((run, name, task))
-        said(f"{name}/{task}: {name} has no such task, so its {outputs:,} outputs are not scored.")
+        said(f"{name}/{task}: {name} does not have this task, so its {outputs:,} outputs are not scored.")
     done, total = 0, sum(counts.values())
     progress(done, total)
     with ScoringPool(total, wanted.workers) as pool:

@@ -82,8 +82,8 @@ def _only_model(store: Store, texts: Sequence[str]) -> str | None:
     models = embedding_models(store, list(map(sha256_text, texts)))
     if len(models) > 1:
         raise UsageError(
-            f"{store.path} holds embeddings of several models: {', '.join(models)}.",
-            fix="Choose one with --embedding first: give its card or one of these names.",
+            f"{store.path} has embeddings from several models: {', '.join(models)}.",
+            fix="Choose one with --embedding: pass its card or one of these names.",
             command=as_command("lbx", "score", store.path, "--embedding", "NAME"),
         )
     return models[0] if models else None

@@ -21,7 +21,7 @@ from lbx.spec.settings import Retrieval, RunSettings, SampleChoice
 FORMAT = 1
 _MARK = "lbx_run"
 JUDGE_MARK = "lbx_judge"
-_FIX = "Give the run.json that `lbx submit` wrote, or a results file whose run is to be made again."
+_FIX = "Give a run.json written by `lbx submit`, or a results file that contains the run to repeat."
 
 _asked = functools.partial(Option, "What to ask")
 _which = functools.partial(Option, "Which samples")
@@ -34,9 +34,7 @@ _output = functools.partial(Option, "Output")
 class ChoosingOptions:
     """Options for the model and the choice of samples."""
 
-    bundle: Annotated[
-        str, _asked("The folder that `lbx unpack` made.", "DIR", ("--bundle", "-b"), path=True, judges=True)
-    ]
+    bundle: Annotated[str, _asked("Folder created by `lbx unpack`.", "DIR", ("--bundle", "-b"), path=True, judges=True)]
     model: Annotated[
         str,
         _model(
@@ -46,17 +44,17 @@ class ChoosingOptions:
     tasks: Annotated[
         tuple[str, ...],
         _asked(
-            "Benchmarks or tasks: leval, longbench/qasper, 'lveval/*_16k', or all; several with commas between.",
+            "Benchmarks or tasks, separated by commas: leval, longbench/qasper, 'lveval/*_16k', or all.",
             "NAMES",
             ("--tasks", "-t"),
         ),
     ]
     backend: Annotated[
-        str | None, _model("llamacpp, hf or scripted, where the model leaves a choice.", "NAME", judges=True)
+        str | None, _model("llamacpp, hf or scripted, if the model supports several.", "NAME", judges=True)
     ] = None
     name: Annotated[
         str | None,
-        _output("Name of the run; default: made from model, backend, bundle and settings.", "NAME"),
+        _output("Name of the run; default: derived from model, backend, bundle and settings.", "NAME"),
     ] = None
     limit: Annotated[int | None, _which("Only the first N samples of each task.", "N", ("--limit", "-n"))] = None
     documents: Annotated[
@@ -65,15 +63,16 @@ class ChoosingOptions:
     sample: Annotated[
         int | None,
         _which(
-            "Draw whole documents of each task at random until they have N samples. A smaller N draws a part of a "
-            "larger one; --seed changes the draw.",
+            "Draw whole documents of each task at random until they have N samples. A smaller N draws a subset of a "
+            "larger N; --seed changes the draw.",
             "N",
         ),
     ] = None
     ids: Annotated[
         tuple[str, ...],
         _which(
-            "Only these samples: ids, alone or after the task (leval/tpo/0); commas or repeated, or @FILE.",
+            "Only these samples: ids, with or without their task (leval/tpo/0), separated by commas; or @FILE. Can be "
+            "repeated.",
             "NAMES",
             most=SAMPLE_IDS,
         ),
@@ -82,7 +81,7 @@ class ChoosingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec(AskingOptions, ChoosingOptions):
-    """A run. Every field is an option of ``lbx run``, made of what its annotation says.
+    """A run. Every field is an option of ``lbx run``, defined by its annotation.
 
     Raises:
         UsageError: a value is of the wrong type, out of range, or excludes another one.
@@ -91,7 +90,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
     retriever: Annotated[
         str,
         _found(
-            "What ranks the chunks: bm25, bm25-characters (LongBench v1's own script), or an embedding model's card.",
+            "Ranking of the chunks: bm25, bm25-characters (LongBench v1's own script), or an embedding model's card.",
             "CARD",
         ),
     ] = BM25
@@ -101,7 +100,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
     chunk_tokens: Annotated[
         int | None,
         _found(
-            "Tokens in a chunk, counted as the authors count: L-Eval has 1024 (the default there), LongBench v2 128.",
+            "Tokens in a chunk, counted with the authors' tokenizer. L-Eval uses 1024 (its default), LongBench v2 128.",
             "N",
         ),
     ] = None
@@ -112,8 +111,8 @@ class RunSpec(AskingOptions, ChoosingOptions):
         int,
         Option(
             "How it runs",
-            "Worker processes that each hold the model, on their share of cores or GPUs; losing one costs no "
-            "answer. 0 loads the model in this process.",
+            "Worker processes that each load the model, on their share of cores or GPUs. If one dies, no answer is "
+            "lost. 0 loads the model in this process.",
             "N",
             judges=True,
             most=WORKERS,
@@ -122,7 +121,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
     threads: Annotated[
         int | None,
         _model(
-            "CPU threads of each process that holds a model, whatever its card says; default: one for each usable CPU.",
+            "CPU threads of each process that loads a model; overrides its card. Default: one for each usable CPU.",
             "N",
             judges=True,
         ),
@@ -130,16 +129,16 @@ class RunSpec(AskingOptions, ChoosingOptions):
     hash_weights: Annotated[
         bool,
         _model(
-            "Tell the model from others by every byte of its weights; by default, above 512 MiB, by pieces of every "
-            "tensor.",
+            "Identify the model by every byte of its weights. By default, models above 512 MiB are identified by pieces "
+            "of every tensor.",
             judges=True,
         ),
     ] = False
     metadata: Annotated[
         tuple[str, ...],
         _output(
-            "Record what the run's settings do not say about it, for exported result files; not part of its name. "
-            "Can be repeated.",
+            "Record a fact about the run that its settings do not contain, for exported result files; not part of its "
+            "name. Can be repeated.",
             "KEY=VALUE",
             judges=True,
         ),
@@ -156,7 +155,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
             if name not in ASKING:  # RunSettings checks the others
                 field.check(getattr(self, name))
         if not self.tasks:
-            raise UsageError("A run needs tasks.", fix="Give benchmarks or tasks; `lbx tasks` lists what a bundle has.")
+            raise UsageError("A run needs tasks.", fix="Give benchmarks or tasks; `lbx tasks` lists those in a bundle.")
         key_values("--metadata", self.metadata)
         self.retrieval.check()
         _ = self.choice, self.kinds  # each is checked on creation
@@ -237,9 +236,9 @@ class RunSpec(AskingOptions, ChoosingOptions):
             UsageError: the values are not a spec, or belong to a newer lbx.
         """
         if not isinstance(values, Mapping) or _MARK not in values:
-            raise UsageError(f"{source} is not the spec of a run: it has no {_MARK!r}.", fix=_FIX)
+            raise UsageError(f"{source} is not the spec of a run: it has no key {_MARK!r}.", fix=_FIX)
         if values[_MARK] != FORMAT:
-            raise UsageError(f"{source} is of a newer lbx: its {_MARK!r} is not {FORMAT}.", fix="Update lbx.")
+            raise UsageError(f"{source} was written by a newer lbx: its {_MARK!r} is not {FORMAT}.", fix="Update lbx.")
         if JUDGE_MARK in values and cls is RunSpec:
             raise UsageError(
                 f"{source} is the spec of a judge, not of a run.", fix="lbx.running.judge_spec reads both."
@@ -247,11 +246,9 @@ class RunSpec(AskingOptions, ChoosingOptions):
         fields = {name: value for name, value in values.items() if name not in (_MARK, JUDGE_MARK)}
         known = fields_of(cls)
         if unknown := sorted(map(str, fields.keys() - known.keys())):
-            raise UsageError(
-                f"{source} has a key that lbx does not know: {unknown[0]}.", fix="Remove it, or update lbx."
-            )
+            raise UsageError(f"{source} has an unknown key: {unknown[0]}.", fix="Remove it, or update lbx.")
         if missing := [name for name, field in known.items() if field.default is MISSING and name not in fields]:
-            raise UsageError(f"{source} does not say the run's {' and '.join(missing)}.")
+            raise UsageError(f"{source} lacks {' and '.join(missing)}.")
         return cls(**fields)
 
     @classmethod

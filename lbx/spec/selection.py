@@ -138,7 +138,7 @@ def _parts(name: str, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]
     full = f"{benchmark}/{task}"
     if full not in {task.full_name for task in tasks}:
         raise UsageError(
-            f"--ids names {name}, and --tasks does not name {full}.", fix="Add it to --tasks, or remove the sample."
+            f"--ids names {name}, but --tasks does not include {full}.", fix="Add it to --tasks, or remove the sample."
         )
     return full, sample_id
 
@@ -147,6 +147,6 @@ def _unknown(sample_id: str, where: str, known: Sequence[str]) -> UsageError:
     near = get_close_matches(sample_id, dict.fromkeys(known), n=_NAMED, cutoff=0.5)
     some = ", ".join(list(dict.fromkeys(known))[:_NAMED])
     return UsageError(
-        f"There is no sample {sample_id} in {where}.",
+        f"No sample {sample_id} in {where}.",
         fix=f"Did you mean {' or '.join(near)}?" if near else f"The first ones are {some}." if some else "",
     )

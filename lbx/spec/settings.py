@@ -40,19 +40,19 @@ class RunSettings(AskingOptions):
             raise UsageError(f"--sampling must be 'official' or 'model', not {self.sampling!r}.")
         if self.thinking_tokens and self.thinking is False:
             raise UsageError(
-                "--thinking-tokens and --no-thinking exclude each other: one gives reasoning a budget, "
-                "the other forbids it."
+                "--thinking-tokens and --no-thinking exclude each other: one sets a budget for reasoning, "
+                "the other disables it."
             )
         if self.reasoning_effort not in (None, *EFFORTS):
             raise UsageError(f"--reasoning-effort must be one of {', '.join(EFFORTS)}, not {self.reasoning_effort!r}.")
         if self.reasoning_effort and self.thinking is False:
             raise UsageError(
-                "--reasoning-effort and --no-thinking exclude each other: one says how much to reason, "
-                "the other forbids it."
+                "--reasoning-effort and --no-thinking exclude each other: one sets the amount of reasoning, "
+                "the other disables it."
             )
         if self.no_context and self.rag:
             raise UsageError(
-                "--no-context and --rag exclude each other: without the document there is nothing to retrieve from.",
+                "--no-context and --rag exclude each other: retrieval needs the document.",
                 fix="Remove one of them.",
             )
 
@@ -157,8 +157,8 @@ class Retrieval(NamedTuple):
         ):
             if value and not self.best:
                 raise UsageError(
-                    f"{option} needs --rag: it says how chunks are found.",
-                    fix="Give the number of chunks in place of the document (--rag N), or remove it.",
+                    f"{option} needs --rag: it configures retrieval.",
+                    fix="Pass --rag N to replace the document with N chunks, or remove the option.",
                 )
         if self.words and self.tokens:
             raise UsageError(

@@ -114,7 +114,7 @@ class AnnotationPages:
     def _place(self, request: Request) -> int:
         place: int = request.path_params["number"] - 1
         if not 0 <= place < len(self._dataset):
-            raise UsageError(f"There is no document {place + 1}: the file has {len(self._dataset):,}.")
+            raise UsageError(f"Document {place + 1} does not exist: the file has {len(self._dataset):,}.")
         return place
 
     def _document(self, request: Request) -> Response:
@@ -146,27 +146,25 @@ class AnnotationPages:
         shape = number_in(fields.get("shape", ""), -1)
         if fields.get("do") == "remove":
             self._dataset.remove(place, pair, shape)
-            self._told = f"Pair {pair + 1} is removed."
+            self._told = f"Pair {pair + 1} removed."
         else:
             changed = [
                 self._dataset.set(place, pair, key, fields[key].replace("\r\n", "\n"), shape)
                 for key in (QUESTIONS, ANSWERS)
                 if key in fields
             ]
-            self._told = f"Pair {pair + 1} is saved." if any(changed) else "Nothing has changed."
+            self._told = f"Pair {pair + 1} saved." if any(changed) else "No changes."
         return f"/document/{place + 1}"
 
     def _undo(self, request: Request, fields: Mapping[str, str]) -> str:
         what = self._dataset.undoable
         place = self._dataset.undo()
-        self._told = (
-            f"Taken back: {what} of document {place + 1}." if place is not None else "There is nothing to undo."
-        )
+        self._told = f"Undone: {what} of document {place + 1}." if place is not None else "No change to undo."
         return f"/document/{place + 1}" if place is not None else "/"
 
     def _write(self, request: Request, fields: Mapping[str, str]) -> str:
         path = self._dataset.write()
-        self._told = f"{path.name} is written."
+        self._told = f"{path.name} written."
         shown = number_in(fields.get("number", ""))
         return f"/document/{shown}" if shown else "/"
 

@@ -41,9 +41,9 @@ SHOWN = 50
 _PROMPTS_KEPT = 16
 _FILTERS = ("run", "task", "mark", "least", "below", "q")
 _SAME = {
-    True: "It is the prompt that was answered: the hashes are the same.",
-    False: "It is NOT the prompt that was answered: the hashes differ.",
-    None: "There is no stored hash to compare it with.",
+    True: "This is the prompt that was answered: the hashes match.",
+    False: "This is NOT the prompt that was answered: the hashes differ.",
+    None: "The results file has no hash to compare it with.",
 }
 
 Prompts = Callable[[StoredAnswer], Sequence[Mapping[str, Any]]]
@@ -108,7 +108,7 @@ class BrowsingPages:
             the stored one or explains the failure.
         """
         if self._make_prompts is None:
-            return "", "Prompts are made again from a bundle: name it with --bundle DIR."
+            return "", "Rebuilding a prompt needs the bundle. Pass --bundle DIR."
         try:
             made = self._make_prompts(answer)
         except LbxError as error:
@@ -179,7 +179,7 @@ class BrowsingPages:
             answer = answer_at(store, choice, at - 1)
             judged, rated = opinions(store, answer) if answer else ([], [])
         if answer is None:
-            return refused("There is no such answer.", f"The list has {count:,}.", status=404)
+            return refused("This answer does not exist.", f"The list has {count:,} answers.", status=404)
         shows_prompt = request.query_params.get("show") == "prompt"
         digest = answer.values["context_sha256"]
         key, compared = self._rebuilt(answer) if shows_prompt else ("", "")

@@ -160,6 +160,6 @@ class Documents:
     def _find(self, request: Request) -> Response:
         document = self.get(request.path_params["key"])
         if document is None:
-            raise UsageError("There is no such document.")
+            raise UsageError("This document does not exist.")
         hits = document.find(request.query_params.get("q", "")[: limits.SEARCH_CHARACTERS])
         return JSONResponse({"total": hits.total, "places": hits.places})

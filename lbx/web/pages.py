@@ -73,7 +73,9 @@ def saving(path: str, save: Saved, most: int = limits.FORM_BYTES) -> Route:
     async def saved(request: Request) -> Response:
         length = number_in(request.headers.get("content-length", ""), -1)
         if "transfer-encoding" in request.headers or not 0 <= length <= most:
-            return refused("This form is too large, or does not say how large it is.", "Nothing was saved.", status=413)
+            return refused(
+                "This form is too large, or its Content-Length header is missing.", "No changes were saved.", status=413
+            )
         body = await request.body()
         where = await run_in_threadpool(lambda: save(request, _fields(body)))
         return RedirectResponse(request.scope["root_path"] + where, status_code=303)
@@ -85,4 +87,4 @@ def _fields(body: bytes) -> dict[str, str]:
     try:
         return dict(parse_qsl(body.decode("utf-8"), True, True, max_num_fields=limits.FIELDS))
     except ValueError as exc:
-        raise UsageError("No page of lbx sends such a form.", fix="Nothing was saved.") from exc
+        raise UsageError("This form does not come from a page of lbx.", fix="No changes were saved.") from exc

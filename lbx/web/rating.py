@@ -154,7 +154,7 @@ class RatingPages:
         if undone:
             return undone
         if button in ("next", "skip"):
-            self._messages[rater] = f"Question {self._number_of(rater, item)} is left open." if button == "skip" else ""
+            self._messages[rater] = f"Question {self._number_of(rater, item)} left open." if button == "skip" else ""
             return self._after(rater, item)
         if button == "back":
             return self._before(rater, item)
@@ -180,7 +180,7 @@ class RatingPages:
             elif place in comments or (skipped and value is None):
                 opinions.append(Opinion(place, int(value) if isinstance(value, float) else value, comments.get(place)))
         if rated and rated[0] not in {opinion.place for opinion in opinions}:
-            raise UsageError("There is no such answer.")
+            raise UsageError("This answer does not exist.")
         return opinions
 
     def _parse_button(self, button: str) -> _Rated | None:
@@ -192,21 +192,21 @@ class RatingPages:
             match = re.fullmatch(r"rate-(0)-(a|b|tie|both_bad)", button)
             value = match[2] if match else ""
         if match is None and button not in ("save", "next", "skip", "undo", "back"):
-            raise UsageError("No page of lbx sends such a form.", fix="Nothing was saved.")
+            raise UsageError("This form does not come from a page of lbx.", fix="No changes were saved.")
         return (int(match[1]), value) if match else None
 
     def _saved_message(self, rater: str, item: Item, rated: _Rated | None) -> str:
         if rated is None:
             return "Saved."
         what = f"{letter(rated[0])}: {rated[1]}" if self._session.set.kind == SCORE else _VERDICTS[str(rated[1])]
-        return f"Saved: question {self._number_of(rater, item)}, {what}. u undoes it."
+        return f"Saved: question {self._number_of(rater, item)}, {what}. Press u to undo."
 
     def _undo(self, rater: str, item: Item) -> str:
         undone = self._session.undo(rater)
         if undone is None:
-            self._messages[rater] = "There is nothing to undo since lbx was started. Rate it again instead."
+            self._messages[rater] = "No rating to undo since lbx started. Rate the question again instead."
             return _item_path(item)
-        self._messages[rater] = f"Taken back: question {self._number_of(rater, undone[0])}."
+        self._messages[rater] = f"Undone: question {self._number_of(rater, undone[0])}."
         return f"{_item_path(undone[0])}?at={undone[1] if self._session.set.kind == SCORE else 0}"
 
     # Navigation

@@ -56,12 +56,12 @@ def _bound(host: str, port: int, others: bool) -> Place:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as exc:
-        raise UsageError(f'This machine has no address "{host}".', fix="Leave --host out for 127.0.0.1.") from exc
+        raise UsageError(f'This machine has no address "{host}".', fix="Omit --host to use 127.0.0.1.") from exc
     reached = not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback
     if reached and not others:
         raise UsageError(
-            f"{host} can be reached from other machines, and what they send travels unencrypted.",
-            fix="Leave --host out and use the `ssh -L` line that is printed; or, in a network that you trust, add "
+            f"Other machines can reach {host}, and their traffic would not be encrypted.",
+            fix="Omit --host and use the printed `ssh -L` command; or, in a network that you trust, pass "
             "--others-may-reach-it.",
         )
     made = socket.socket(family, socket.SOCK_STREAM, protocol)  # without one, asyncio leaves Nagle's delay on
@@ -73,18 +73,18 @@ def _bound(host: str, port: int, others: bool) -> Place:
         made.close()
         if exc.errno == errno.EADDRINUSE:
             raise UsageError(
-                f"The port {port} is taken: perhaps by lbx in another terminal.",
-                fix="End that one, or choose another: --port N (0 takes any that is free).",
+                f"Port {port} is already in use, perhaps by lbx in another terminal.",
+                fix="Stop that program, or pass another port with --port N (0 for any free port).",
             ) from exc
-        raise LbxError(
-            f"Nobody may listen at {host}, port {port}: {exc.strerror}.", fix="Choose another --port."
-        ) from exc
+        raise LbxError(f"Cannot listen on {host}, port {port}: {exc.strerror}.", fix="Pass another --port.") from exc
     return Place(made, host, made.getsockname()[1], others=reached)
 
 
 def _bound_file(path: Path) -> socket.socket:
     if len(os.fsencode(path.absolute())) > _LONGEST_UDS:
-        raise UsageError(f"{path} is too long for a socket's name.", fix="Choose a shorter one, in /tmp perhaps.")
+        raise UsageError(
+            f"{path} is too long for the name of a socket.", fix="Choose a shorter path, for example in /tmp."
+        )
     if path.exists():
         _remove_dead(path)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -94,7 +94,7 @@ def _bound_file(path: Path) -> socket.socket:
         made.listen(limits.BACKLOG)
     except OSError as exc:
         made.close()
-        raise UsageError(f"No socket can be made at {path}: {exc.strerror}.", fix="Choose another place.") from exc
+        raise UsageError(f"Cannot create a socket at {path}: {exc.strerror}.", fix="Choose another path.") from exc
     finally:
         os.umask(before)
     return made
@@ -103,7 +103,7 @@ def _bound_file(path: Path) -> socket.socket:
 def _remove_dead(path: Path) -> None:
     """Remove the socket of a killed process; refuse other files and sockets that are in use."""
     if not stat.S_ISSOCK(path.lstat().st_mode):
-        raise UsageError(f"{path} exists, and is not a socket.", fix="Choose another file.")
+        raise UsageError(f"{path} exists and is not a socket.", fix="Choose another file.")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)  # the queue of a listening process may be full
         try:
@@ -113,7 +113,7 @@ def _remove_dead(path: Path) -> None:
             return
         except OSError:  # a socket of another type, or of another user
             pass
-    raise UsageError(f"Something already listens at {path}.", fix="End that one, or choose another file.")
+    raise UsageError(f"Another program already listens on {path}.", fix="Stop that program, or choose another file.")
 
 
 class Connection(H11Protocol):
@@ -198,14 +198,14 @@ class _LoopErrors:
             loop.default_exception_handler(context)
         elif not self.full:
             self.full = True
-            _log.warning("More connections than files that lbx may open: new ones wait. Allow more: ulimit -n 4096")
+            _log.warning("lbx has too many open files, so new connections wait. Raise the limit: ulimit -n 4096")
 
 
 def server_of(site: Site) -> uvicorn.Server:
     """Configure uvicorn with lbx's limits and without its logs: ``Gate`` logs errors of the pages."""
     settings = uvicorn.Config(
         site.app,
-        access_log=False,  # addresses hold tokens
+        access_log=False,  # addresses contain tokens
         log_level="error" if os.environ.get("LBX_DEBUG") else "critical",
         server_header=False,
         timeout_graceful_shutdown=limits.GRACE_S,

@@ -29,7 +29,7 @@ from lbx.web import limits
 from lbx.web.pages import HERE, refused
 
 _log = logging.getLogger("lbx.web")
-_SEE_TERMINAL = "What was shown as saved before is safe. The terminal in which lbx runs says more."
+_SEE_TERMINAL = "All changes reported as saved are safe. See the terminal running lbx for details."
 
 _HEADERS: Mapping[str, str] = {
     "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
@@ -150,15 +150,15 @@ class Gate:
         """Refuse requests that are not allowed for any person."""
         sizes = [len(name) + len(value) + 4 for name, value in request.headers.raw]
         if sum(sizes) + len(request.scope["path"]) + len(request.scope["query_string"]) > limits.HEADER_BYTES:
-            return refused("The headers of this are longer than any browser's.", status=431)
+            return refused("The headers of this request are too long.", status=431)
         host = request.headers.get("host", "")
         if not self._place.answers_to(host):
-            return refused("This address is not the one that lbx listens at.", "Open the link that lbx printed.")
+            return refused("lbx does not listen on this address.", "Open the link printed by lbx.")
         if request.method in ("GET", "HEAD"):
             return None
         own = request.headers.get("origin", "").lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
         if not own or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            return refused("This was not sent from one of lbx's own pages.", "Nothing was saved.")
+            return refused("This request does not come from a page of lbx.", "No changes were saved.")
         return None
 
     def _check_person(self, request: Request) -> Response | None:
@@ -174,8 +174,8 @@ class Gate:
                 return None
         elif request.scope["path"].startswith("/static/"):
             return None
-        fix = "If lbx was started again since, its links are new."
-        return refused("lbx does not know this browser.", f"Open the link that lbx printed for you. {fix}")
+        fix = "If lbx was restarted, its links are new."
+        return refused("This browser has no access.", f"Open the link that lbx printed for you. {fix}")
 
     def _current_person(self, request: Request) -> Person | None:
         """Find the person of the cookie, parsed by hand: Python's own parser takes quadratic time for some cookies."""
@@ -187,11 +187,11 @@ class Gate:
     def _open_link(self, request: Request, current: Person | None, person: Person | None) -> Response:
         """Redirect to the first page; the path of the link is ignored, because it may have been changed."""
         if person is None:
-            return refused("This link is not valid.", "If lbx was started again since, its links are new.")
+            return refused("This link is not valid.", "If lbx was restarted, its links are new.")
         if current and current is not person:
             return refused(
-                "This browser was opened with another person's link.",
-                "Open it in another browser, or in a private window.",
+                "This browser already uses another person's link.",
+                "Open this link in another browser or in a private window.",
             )
         if request.headers.get("sec-fetch-site") == "cross-site":
             # After a link on another site, such as webmail, a browser does not send a strict cookie with a redirect.
@@ -261,12 +261,12 @@ def _explained_value_error(request: Request, error: Exception) -> Response:
 
 def _not_there(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    cause = "There is no such page." if error.status_code == 404 else f"This request is not valid: {error.detail}."
+    cause = "This page does not exist." if error.status_code == 404 else f"This request is not valid: {error.detail}."
     return refused(cause, status=error.status_code)
 
 
 def _failed(_request: Request, _error: Exception) -> Response:
-    return refused("lbx met something it did not expect.", _SEE_TERMINAL, status=500)
+    return refused("An unexpected error occurred in lbx.", _SEE_TERMINAL, status=500)
 
 
 def _log_error(method: str, path: str, error: Exception) -> None:

@@ -68,7 +68,7 @@ def test_a_second_archive_behind_the_first_is_not_read(tmp_path: Path) -> None:
     """What `tar --ignore-zeros` and some readers would go on with."""
     archive = write(tmp_path / "x.tar", members())
     archive.write_bytes(archive.read_bytes() + write(tmp_path / "y", [member("x/data/files/evil", b"x")]).read_bytes())
-    unpack_refuses(archive, tmp_path, "bytes after its end mark")
+    unpack_refuses(archive, tmp_path, "extra bytes follow its end mark")
 
 
 def test_records_of_a_pax_header_do_not_rename_behind_the_manifest(tmp_path: Path) -> None:
@@ -146,4 +146,4 @@ def test_many_headers_do_not_fill_the_memory(tmp_path: Path) -> None:
     os.truncate(archive, 1 << 41)  # sparse: takes no room
     limited = process("bash", "-c", f"ulimit -v 2000000; exec {sys.executable} -P -m lbx.cli verify {archive} "
                       "--allow-unsigned")  # fmt: skip
-    refused(limited, "too large for what it is")
+    refused(limited, "too large for a tag file")

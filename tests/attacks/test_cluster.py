@@ -63,7 +63,7 @@ def executed(script: str, folder: Path) -> None:
     ids=ascii,
 )
 def test_a_folder_that_would_leave_its_directive_is_refused(name: str, small: Path, tmp_path: Path) -> None:
-    refused(submit(small, tmp_path / name), "Name another with -o")
+    refused(submit(small, tmp_path / name), "Choose another folder with -o")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_folder_is_never_expanded(name: str, runtime: str, small: Path, tmp_pa
     "scratch", [f"$({PWN})", f"`{PWN}`", f'"; {PWN}; "', f"x\n{PWN}", "x\\", f"${{X:-$({PWN})}}"], ids=ascii
 )
 def test_a_scratch_folder_may_name_variables_and_run_nothing(scratch: str, small: Path, tmp_path: Path) -> None:
-    refused(submit(small, tmp_path / "run", "--scratch", scratch), "more than a folder and variables")
+    refused(submit(small, tmp_path / "run", "--scratch", scratch), "only a folder and variables are allowed")
 
 
 @pytest.mark.parametrize("place", ["-o", "--bind"])

@@ -81,7 +81,7 @@ def test_a_link_in_the_base_lends_nothing(base: Path, delta: Path, tmp_path: Pat
     (tmp_path / "secret").write_bytes(BIG)
     (base / "data/files/old.txt").unlink()
     (base / "data/files/old.txt").symlink_to(tmp_path / "secret")
-    refused(main(*unpacking(delta, base, tmp_path / "out")), "lacks what")
+    refused(main(*unpacking(delta, base, tmp_path / "out")), "lacks files that")
 
 
 def test_a_base_of_another_name_with_the_right_bytes_is_no_harm(delta: Path, tmp_path: Path) -> None:

@@ -47,15 +47,18 @@ VALUES: dict[str, tuple[dict[str, Any], str]] = {
     "a trillion iterations": ({"iterations": 2**40}, "--iterations must be at most 10,000"),
     "a million iterations": ({"iterations": 10**6}, "--iterations must be at most 10,000"),
     "more documents than a slice has": ({"documents": 2**70}, "--documents must be at most"),
-    "a million tasks": ({"tasks": ["needle/single_en"] * 10**6}, "--tasks takes at most 10,000 names, not 1,000,000."),
-    "a million tasks in one text": ({"tasks": ",".join(["x"] * 10**6)}, "--tasks takes at most 10,000 names"),
-    "a million pieces of metadata": ({"metadata": ["a=b"] * 10**6}, "--metadata takes at most 10,000 names"),
-    "two million ids": ({"ids": ["x"] * (2 * 10**6)}, "--ids takes at most 1,000,000 names"),
-    "half a character in a bundle's name": ({"bundle": "\ud800"}, "--bundle holds half a character"),
-    "half a character in a run's name": ({"name": "x\udfff"}, "--name holds half a character"),
-    "half a character in a task": ({"tasks": ["\ud800"]}, "--tasks holds half a character"),
-    "a name of ten million characters": ({"name": "x" * 10**7}, "--name holds a text of 10,000,000 characters"),
-    "a model of ten million characters": ({"model": "x" * 10**7}, "--model holds a text of 10,000,000 characters"),
+    "a million tasks": (
+        {"tasks": ["needle/single_en"] * 10**6},
+        "--tasks accepts at most 10,000 names, not 1,000,000.",
+    ),
+    "a million tasks in one text": ({"tasks": ",".join(["x"] * 10**6)}, "--tasks accepts at most 10,000 names"),
+    "a million pieces of metadata": ({"metadata": ["a=b"] * 10**6}, "--metadata accepts at most 10,000 names"),
+    "two million ids": ({"ids": ["x"] * (2 * 10**6)}, "--ids accepts at most 1,000,000 names"),
+    "half a character in a bundle's name": ({"bundle": "\ud800"}, "--bundle contains an incomplete character"),
+    "half a character in a run's name": ({"name": "x\udfff"}, "--name contains an incomplete character"),
+    "half a character in a task": ({"tasks": ["\ud800"]}, "--tasks contains an incomplete character"),
+    "a name of ten million characters": ({"name": "x" * 10**7}, "--name contains a text of 10,000,000 characters"),
+    "a model of ten million characters": ({"model": "x" * 10**7}, "--model contains a text of 10,000,000 characters"),
 }
 
 

@@ -29,7 +29,7 @@ def test_a_ref_that_leads_out_of_the_bundle_is_refused(commit: str, tmp_path: Pa
     assert main("unpack", sums, "--allow-unsigned", "--to", tmp_path / "deep/out").code == 0
     said = asking(tmp_path / "deep/out", "org/model", tmp_path)
     refused(said)
-    assert "names no commit" in " ".join(said.err.split()), said
+    assert "does not contain a commit" in " ".join(said.err.split()), said
 
 
 CARDS = {
@@ -58,6 +58,6 @@ def test_a_card_that_leads_astray_is_refused(case: str, small: Path, tmp_path: P
 
 def test_a_fifo_in_the_place_of_a_card_or_recipe_is_not_waited_for(small: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "card.toml")
-    refused(lbx("bundle", tmp_path / "card.toml", "-o", tmp_path / "out"), "it is not a regular file")
+    refused(lbx("bundle", tmp_path / "card.toml", "-o", tmp_path / "out"), "not a regular file")
     model = lbx("run", "-b", small / "bundle", "-m", tmp_path / "card.toml", "-t", "all", "-o", tmp_path / "r")
     refused(model)

@@ -82,7 +82,7 @@ CONFIGS: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("case", CONFIGS)
 def test_a_configuration_of_a_billion_layers_does_not_hang(case: str, small: Path, folder: Path) -> None:
     changed(folder / "config.json", **CONFIGS[case])
-    refused(main(*plan(small, folder)), "which no model has")
+    refused(main(*plan(small, folder)), "more than any model")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_configuration_that_cannot_be_read_is_told_as_a_sentence(content: byte
 def test_an_index_takes_no_weights_from_elsewhere(name: str, small: Path, folder: Path) -> None:
     index = {"metadata": {}, "weight_map": {"model.embed_tokens.weight": name}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    refused(main(*plan(small, folder)), "out of the model's folder")
+    refused(main(*plan(small, folder)), "lists weights outside the model's folder")
 
 
 def test_code_and_pickles_beside_a_configuration_are_not_run(small: Path, folder: Path, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ LBX = Path(__file__).parents[2] / "lbx"
 PROGRAMS = ("lbx", "ssh", "ssh-keygen", "jq", "kubectl", "podman", "gunzip", "pip", "sbatch", "scancel", "rm", "tar")
 WITHIN = re.compile(rf"(?:^|[`:;,.(] ?)(?:{'|'.join(PROGRAMS)}) [^`;,:(]*$")
 """The text before a value that stands in a command."""
-PROSE = ("ssh-keygen does not sign with",)
+PROSE = ("ssh-keygen could not sign with",)
 SCRIPTS = ("cluster/launch.py", "cluster/slurm.py")
 """What they make is no message: scripts, each of whose values has its own rule there."""
 

@@ -194,7 +194,7 @@ def test_what_somebody_else_left_in_the_scratch_folder_is_not_taken_up(results: 
 
 def test_a_pipe_that_nobody_reads_is_not_waited_for(results: Path, place: Path) -> None:
     os.mkfifo(place / "x.csv")
-    refused(lbx("sql", results, "SELECT 1 AS n", "-f", "csv", "-o", place / "x.csv"), "nobody reads")
+    refused(lbx("sql", results, "SELECT 1 AS n", "-f", "csv", "-o", place / "x.csv"), "without a reader")
     reader = os.open(place / "x.csv", os.O_RDONLY | os.O_NONBLOCK)
     assert lbx("sql", results, "SELECT 1 AS n", "-f", "csv", "-o", place / "x.csv").code == 0
     assert os.read(reader, 100) == b"n\n1\n"

@@ -145,7 +145,7 @@ def test_a_trusted_key_of_small_order_signs_nothing_either(spelling: str, tmp_pa
         sums = seal(tmp_path / f"in{len(text)}", members({**FILES, "data/files/a.txt": b"EVIL!" + text}))
         signature = sums.with_name(f"{sums.name}.sig")
         signature.write_bytes(armoured(blob, b"ssh-ed25519", b"\x01" + bytes(63)))
-        refused(main("verify", sums, "--trust", keys), "does not fit")
+        refused(main("verify", sums, "--trust", keys), "does not match")
 
 
 def test_the_signature_of_another_bundle_or_purpose_does_not_fit(key: Path, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_the_signature_of_another_bundle_or_purpose_does_not_fit(key: Path, tmp_
     evil = seal(tmp_path / "evil", members({**FILES, "data/files/a.txt": b"EVIL!"}))
     signature = evil.with_name(f"{evil.name}.sig")
     shutil.copy(good.with_name(signature.name), signature)
-    refused(main("verify", evil, "--trust", f"{key}.pub"), "does not fit")
+    refused(main("verify", evil, "--trust", f"{key}.pub"), "does not match")
     signature.unlink()
     assert process("ssh-keygen", "-Y", "sign", "-q", "-f", key, "-n", "file", evil).code == 0
     refused(main("verify", evil, "--trust", f"{key}.pub"), "made for 'file'")

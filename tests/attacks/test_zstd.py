@@ -52,7 +52,7 @@ def test_zeros_without_end_behind_the_tar_are_not_waited_for(tmp_path: Path) -> 
     data = compressor.compress(tar_bytes(members()))
     data += b"".join(compressor.compress(bytes(1 << 24)) for _ in range(64))
     (tmp_path / "x.tar.zst").write_bytes(data + compressor.flush())
-    refused(main("verify", tmp_path / "x.tar.zst", "--allow-unsigned"), "bytes of filling after its end mark")
+    refused(main("verify", tmp_path / "x.tar.zst", "--allow-unsigned"), "bytes of padding follow its end mark")
 
 
 def test_a_window_that_takes_all_memory_is_refused(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_nothing_hides_behind_the_frame(more: str, tmp_path: Path) -> None:
         "bytes": b"evil",
     }[more]
     (tmp_path / "x.tar.zst").write_bytes(frame(tar_bytes(members())) + behind)
-    refused(main("verify", tmp_path / "x.tar.zst", "--allow-unsigned"), "behind its zstd frame")
+    refused(main("verify", tmp_path / "x.tar.zst", "--allow-unsigned"), "extra bytes follow its zstd frame")
 
 
 def test_a_bomb_before_the_frame_is_not_skipped_to(tmp_path: Path) -> None:

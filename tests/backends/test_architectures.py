@@ -67,9 +67,9 @@ CHOSEN = {  # family: the attention that transformers has for it, and how it sha
     "unlimited_ocr": ("sdpa", "copied logits differ"),  # windows for what it writes, not for what it reads
 }
 REFUSED = {
-    "paligemma": "is computed otherwise in parts",  # a prompt's tokens see those behind them
-    "kosmos-2.5": "is computed otherwise in parts",  # positions that begin elsewhere
-    "xlnet": "forgets what it has read",
+    "paligemma": "has other logits if it is computed in parts",  # a prompt's tokens see those behind them
+    "kosmos-2.5": "has other logits if it is computed in parts",  # positions that begin elsewhere
+    "xlnet": "cannot continue a sequence",
     "cpmant": "cannot be computed token by token",
 }
 EXPERTS = 4
@@ -149,7 +149,7 @@ def test_phi_4_multimodal_keeps_the_prompt_that_generate_forgets(tmp_path):
 def test_an_encoder_is_refused(tmp_path):
     """Its class is one for causal models, and without is_decoder each token sees those behind it."""
     folder = make(Family("bert"), tmp_path / "model", make_tokenizer())
-    with pytest.raises(BackendError, match="is computed otherwise in parts") as caught:
+    with pytest.raises(BackendError, match="has other logits if it is computed in parts") as caught:
         load(hf_card(folder))
     assert "an encoder" in caught.value.fix
 
@@ -269,5 +269,5 @@ def test_a_model_that_forgets_is_refused(made, monkeypatch):
     from lbx.backends.hf import single
 
     monkeypatch.setattr(single, "_CACHES", ("past_key_values",))
-    with pytest.raises(BackendError, match="forgets"):
+    with pytest.raises(BackendError, match="cannot continue a sequence"):
         load(hf_card(made("mamba2")))

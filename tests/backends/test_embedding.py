@@ -190,7 +190,7 @@ def test_neighbours_change_nothing_where_the_rotary_embedding_depends_on_the_len
 
 
 def test_left_padding_of_absolute_positions_is_refused(card, minilm):
-    with pytest.raises(BackendError, match=r"would depend on the texts beside it.*'right' or 'auto'"):
+    with pytest.raises(BackendError, match=r"would depend on the other texts of its batch.*'right' or 'auto'"):
         load_embedder(card("sentence_transformers", minilm, 'padding_side = "left"'))
 
 
@@ -200,7 +200,7 @@ def test_a_long_text_is_cut_at_its_end(card, decoder, tiny):
     long = SENTENCES[0] * 30
     assert close_to(embedder.embed([long]), embedder.embed([long + "another end"])) == 0
     assert close_to(embedder.embed([long]), tiny.embed([long])) > 0.01
-    with pytest.raises(BackendError, match="positions for 1024 tokens; max_length = 1025 is beyond"):
+    with pytest.raises(BackendError, match="positions for 1024 tokens, fewer than max_length = 1025"):
         load_embedder(card("sentence_transformers", decoder, "max_length = 1025"))
 
 
@@ -291,7 +291,7 @@ def refusal(weights: Path) -> str:
             lambda text: text.replace(b"sentence_transformers.models.Pooling", b"own.Pooling"),
             "own.Pooling",
         ),
-        ("modules.json", lambda text: text.replace(b"1_Pooling", b"../1_Pooling"), "outside of the model"),
+        ("modules.json", lambda text: text.replace(b"1_Pooling", b"../1_Pooling"), "outside the model"),
         *(
             ("modules.json", lambda _, content=content: content, "modules.json cannot be read")
             for content in (b"", b"{", b"[1]", b'[{"path": ""}]', b'{"a": 1}')
@@ -353,7 +353,7 @@ def test_missing_tensors_are_not_made_up(damaged):
     lost = next(name for name in tensors if name.endswith("layers.1.mlp.up_proj.weight"))
     del tensors[lost]
     save_file(tensors, path, metadata={"format": "pt"})
-    assert "incomplete: 1 tensors are missing or of another shape" in refusal(damaged)
+    assert "incomplete: 1 tensors are missing or have another shape" in refusal(damaged)
 
 
 def test_numbers_that_are_none_are_found(damaged):
@@ -432,7 +432,7 @@ def test_llama_puts_prompts_before_texts(card, tiny_gguf):
 
 
 def test_a_file_that_does_not_say_how_to_pool(tiny_gguf):
-    with pytest.raises(BackendError, match=r"does not say how token vectors.*set pooling.*backend = 'llamacpp'"):
+    with pytest.raises(BackendError, match=r"does not define the pooling.*set pooling.*backend = 'llamacpp'"):
         load_embedder(resolve_embedder(str(tiny_gguf)))
 
 
@@ -447,7 +447,7 @@ def test_a_damaged_gguf_file(tiny_gguf, tmp_path):
 def test_a_text_that_memory_cannot_hold(card, tiny_gguf, monkeypatch):
     monkeypatch.setattr("lbx.backends.llama.embedding.available_bytes", lambda: 1000)
     embedder = load_embedder(card("llamacpp_embedding", tiny_gguf, 'pooling = "last"\nn_gpu_layers = 0'))
-    with pytest.raises(BackendError, match=r"A text of 512 tokens takes .* are available\. Lower max_length"):
+    with pytest.raises(BackendError, match=r"for a text of 512 tokens; .* are available\. Lower max_length"):
         embedder.embed(["x"])
 
 

@@ -206,8 +206,8 @@ def test_any_bytes_are_the_numbers_of_the_reference(number):
 
 
 NOT_READ = {
-    **{number: f"{name}, and llama.cpp computes with no weights of that type" for number, name in NO_WEIGHTS.items()},
-    **{number: f"{name}, which llama.cpp no longer reads" for number, name in (REMOVED | REARRANGED).items()},
+    **{number: f"{name}, a type that llama.cpp does not support for weights" for number, name in NO_WEIGHTS.items()},
+    **{number: f"{name}, which llama.cpp no longer supports" for number, name in (REMOVED | REARRANGED).items()},
     **{number: f"type {number}, which this version of llama.cpp does not know" for number in (trial.BEYOND, 2**32 - 1)},
 }
 
@@ -226,8 +226,8 @@ def test_other_types_are_refused_by_name_before_they_are_loaded(kind, number, tm
     with pytest.raises(BackendError) as caught:
         load(resolve_model(str(path))) if kind == "text" else load_embedder(resolve_embedder(str(path)))
     assert caught.value.cause == f"{path} stores output.weight as {NOT_READ[number]}."
-    assert re.search(r"Take (the|its) .*file", caught.value.fix)
-    assert "cut off" not in str(caught.value)
+    assert re.search(r"Use (a|its) .*file", caught.value.fix)
+    assert "truncated" not in str(caught.value)
 
 
 def test_the_table_of_experts_is_whole_numbers(tmp_path):
@@ -240,7 +240,7 @@ def test_a_header_that_hides_its_types_is_refused(tmp_path):
     long = write_transparent(tmp_path / "long.gguf", {}, {}, tokenizer__huggingface__json="x" * (3 << 20))
     load(resolve_model(str(long))).close()
     many = write_transparent(tmp_path / "many.gguf", {}, {}, x__words=[""] * ((1 << 20) + 1))
-    with pytest.raises(BackendError, match=r"header of .*many\.gguf is larger than lbx reads"):
+    with pytest.raises(BackendError, match=r"header of .*many\.gguf is too large for lbx"):
         load(resolve_model(str(many)))
 
 
@@ -261,7 +261,7 @@ def test_types_are_listed_and_part_of_a_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     listed = {Path(one.name).stem: one for one in list_models()}
     assert {name: one.stored_as for name, one in listed.items()} == {"plain": "", "mixed": "Q4_K and Q6_K", "old": ""}
-    assert (listed["old"].there, "Q4_2, which llama.cpp no longer reads" in listed["old"].problem) == (False, True)
+    assert (listed["old"].there, "Q4_2, which llama.cpp no longer supports" in listed["old"].problem) == (False, True)
     shown = Lbx()("models", cwd=tmp_path)
     assert "present, Q4_K and Q6_K" in re.sub(r"\s+", " ", shown.stdout)
     assert {one["stored_as"] for one in json.loads(Lbx()("models", "--json", cwd=tmp_path).stdout)} == {

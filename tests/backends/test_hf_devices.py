@@ -151,12 +151,12 @@ def test_caps_and_sinks_are_those_of_transformers_own_code(softcap, sinks):
 
 def test_what_is_not_computed_here_is_refused():
     query, key, value = states(3, 3)
-    with pytest.raises(ValueError, match="where the cache says"):
+    with pytest.raises(ValueError, match="follows the cache's layout"):
         attention._attention(None, query, key, value, None)
     setattr(key, attention.LAYOUT, Layout([QueryRows(slice(0, 3), [Part(slice(0, 3), None, True)])]))
     attention._attention(None, query, key, value, None, sliding_window=8)
     for mask, more in ((torch.zeros(1, 1, 3, 3), {}), (None, {"position_bias": torch.zeros(3)})):
-        with pytest.raises(ValueError, match="no mask or bias"):
+        with pytest.raises(ValueError, match="no mask or position bias"):
             attention._attention(None, query, key, value, mask, **more)
 
 
@@ -372,7 +372,7 @@ def test_a_gpus_memory_takes_as_many_cells_as_there_is_room_for(monkeypatch):
     [
         ({"quantization": "3bit"}, "quantization"),
         ({"device_map": "gpu"}, "device_map"),
-        ({"device_map": "auto", "device": "cuda:1"}, "exclude each other"),
+        ({"device_map": "auto", "device": "cuda:1"}, "cannot be used together"),
     ],
 )
 def test_options_are_checked(wrong, words):
@@ -392,7 +392,7 @@ def test_a_library_that_is_not_there_is_named(options, library, tiny_hf, tmp_pat
 def test_parts_that_no_gpu_holds_are_refused(monkeypatch):
     model = torch.nn.Linear(1, 1)
     model.hf_device_map = {"layers.0": 0, "layers.1": "cpu", "layers.2": "disk"}
-    with pytest.raises(BackendError, match=r"2 parts of it are left over, e\.g\. layers\.1"):
+    with pytest.raises(BackendError, match=r"2 of its parts are not on a GPU, e\.g\. layers\.1"):
         loading._refuse_left_over(torch, model, "large")
     model.hf_device_map = {"": "cpu"}
     loading._refuse_left_over(torch, model, "on a machine without a GPU")

@@ -159,7 +159,7 @@ def test_too_little_memory_is_refused_before_the_store_grows(tiny, memory, monke
     tokens = tokens_of(200)
     prefill(memory, 0, tokens)
     monkeypatch.setattr(sequence_memory, "available_bytes", lambda: 1000)
-    with pytest.raises(BackendError, match=r"has to grow to \d+ tokens, which takes 0.00 GB more; 0.00 GB are free"):
+    with pytest.raises(BackendError, match=r"needs 0.00 GB more to grow to \d+ tokens; 0.00 GB are free"):
         for _ in range(10):
             memory.extend([Extend(1, tokens[:60], False)])
     assert memory.length(0) == 200

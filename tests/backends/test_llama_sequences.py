@@ -392,7 +392,7 @@ def test_a_recurrent_models_sequences_begin_as_copies_of_others_as_they_stand(ti
     batch = check_together(backend, prompts, 8)
     assert batch.prompt_tokens == batch.plan.computed_tokens < sum(map(len, prompts)) / 2
     prefill(backend.sequences(), 0, begin)
-    with pytest.raises(ValueError, match="has 10 tokens and is forked there, not at 5"):
+    with pytest.raises(ValueError, match="has 10 tokens and can only be forked at its end, not at 5"):
         backend.sequences().fork(0, 5, [1])
     backend.close()
 
@@ -408,7 +408,7 @@ def test_a_model_that_picks_what_it_sees_holds_one_sequence(tiny_gguf, tmp_path)
     assert difference(prefill(memory, 0, document), PlainLlama(backend).prefill(document)) <= FLOAT16_KEYS
     prefill(memory, 0, document)
     memory.fork(0, 100, [1])
-    with pytest.raises(ValueError, match="sequence 1 has 100 tokens, and another has 150"):
+    with pytest.raises(ValueError, match="sequence 1 has 100 tokens, but another has 150"):
         memory.extend([Extend(1, [5], True)])
     backend.close()
 

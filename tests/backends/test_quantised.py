@@ -236,7 +236,7 @@ def test_models_are_listed_with_their_formats(whole: Path, tmp_path: Path, monke
     listed = {Path(one.name).name: one for one in list_models()}
     assert (listed["dense"].stored_as, listed["ModelOpt nvfp4"].stored_as) == ("", "NVFP4")
     assert listed["GPTQ 4"].there
-    assert "awq:gemv, which lbx does not read" in listed["AWQ"].problem
+    assert "awq:gemv, a format that lbx does not support" in listed["AWQ"].problem
 
 
 ALONE = """
@@ -279,7 +279,7 @@ def test_what_is_not_read_is_refused_by_its_name(wide: Path, tmp_path: Path, met
     folder = quantise_folder(wide, tmp_path / "m", folders.gptq(4, 32), {"quant_method": method, "bits": 4})
     said = refusal(folder)
     assert method.replace("_", "-") in said
-    assert "cut off" not in said
+    assert "truncated" not in said
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_no_part_that_a_weight_needs_is_done_without(
             del tensors[one]
 
     rewritten(folder, drop)
-    assert "cut off" not in refusal(folder)
+    assert "truncated" not in refusal(folder)
 
 
 def negative_order(tensors: dict[str, Any]) -> None:
@@ -372,7 +372,7 @@ def test_numbers_that_mean_nothing_are_refused(
 ) -> None:
     folder = quantise_folder(wide, tmp_path / "m", CASES[name][0](), CASES[name][1])
     rewritten(folder, change)
-    assert "cut off" not in refusal(folder)
+    assert "truncated" not in refusal(folder)
 
 
 def drop_scale(tensors: dict[str, Any], chance: random.Random) -> None:
@@ -427,7 +427,7 @@ def test_no_mutated_folder_runs(whole: Path, tmp_path: Path, seed: int) -> None:
     else:
         rewritten(folder, lambda tensors: change(tensors, chance))
     said = refusal(folder)
-    assert "cut off" not in said
+    assert "truncated" not in said
 
 
 def _swap_shards(folder: Path, chance: random.Random) -> None:

@@ -96,11 +96,11 @@ def test_a_window_beyond_the_stretched_one_is_refused(short):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"rope_scaling": "ntk"}, "rope_scaling and rope_factor go together"),
-        ({"rope_factor": 2.0}, "rope_scaling and rope_factor go together"),
+        ({"rope_scaling": "ntk"}, "rope_scaling and rope_factor must be set together"),
+        ({"rope_factor": 2.0}, "rope_scaling and rope_factor must be set together"),
         ({"rope_scaling": "longrope", "rope_factor": 2.0}, "must be"),
-        ({"rope_scaling": "ntk", "rope_factor": 0.5}, "not a number of 1 to"),
-        ({"rope_scaling": "ntk", "rope_factor": float("nan")}, "not a number of 1 to"),
+        ({"rope_scaling": "ntk", "rope_factor": 0.5}, "must be between 1 and"),
+        ({"rope_scaling": "ntk", "rope_factor": float("nan")}, "must be between 1 and"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_the_card(tmp_path, options, said):
@@ -110,7 +110,7 @@ def test_what_makes_no_sense_is_refused_with_the_card(tmp_path, options, said):
 
 @pytest.mark.parametrize(
     ("rope", "said"),
-    [(KINDS["yarn"], r"scales its rotary embedding already \(yarn\)"), (None, "no rotary embedding")],
+    [(KINDS["yarn"], r"already scales its rotary embedding \(yarn\)"), (None, "no rotary embedding")],
 )
 def test_a_model_that_cannot_be_stretched_is_refused(short, tmp_path, rope, said):
     folder = shutil.copytree(short, tmp_path / "other")

@@ -181,8 +181,16 @@ def test_layouts_of_longbench_v2(
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ("data.jsonl", ("longbench_v2", "reads none of its files", "bundle/longbench_v2.toml", "docs/bundling.md")),
-        ("parquet/train.parquet", ("longbench_v2", "reads none of its files")),
+        (
+            "data.jsonl",
+            (
+                "longbench_v2",
+                "none of its files has a supported layout",
+                "bundle/longbench_v2.toml",
+                "docs/bundling.md",
+            ),
+        ),
+        ("parquet/train.parquet", ("longbench_v2", "none of its files has a supported layout")),
         ("default/partial-train/0000.parquet", ("only a part of the rows",)),
         ("data.json", ("longbench_v2/mcq", "data.json, line 1", "the field 'context' is missing")),
     ],

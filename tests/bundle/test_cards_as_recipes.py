@@ -85,7 +85,7 @@ def test_a_card_and_a_recipe_make_one_bundle(
 
 
 def test_a_card_of_local_weights_has_nothing_to_fetch(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"\[weights\] names no hub repository"):
+    with pytest.raises(UsageError, match=r"\[weights\] does not name a hub repository"):
         load_recipes([write_card(tmp_path, "llamacpp", 'path = "m.gguf"')])
 
 

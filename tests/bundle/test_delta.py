@@ -112,7 +112,7 @@ def test_what_is_held_needs_the_leave_that_it_needed(bundle: Make, hub: HubServe
     config.write_text(json.dumps({"auto_map": {"AutoModel": "modeling.Model"}}))
     allowed = MODEL + 'allow = ["config.json"]\n'
     base = unpack(bundle(allowed, out="old").archive, tmp_path / "base").root
-    with pytest.raises(UsageError, match=r"config\.json is a configuration, and it names code"):
+    with pytest.raises(UsageError, match=r"config\.json is refused: it is a configuration, and it names code"):
         bundle(MODEL, base=base)
     assert bundle(allowed, base=base).sources[0]["allowed"] == bundle(allowed, out="whole").sources[0]["allowed"] != []
 
@@ -126,5 +126,5 @@ def test_a_base_that_is_none_is_refused(bundle: Make, tmp_path: Path, content: s
 
 
 def test_a_base_that_is_missing_is_named(bundle: Make, faults: Faults, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"The base .*nothing cannot be read"):
+    with pytest.raises(UsageError, match=r"Cannot read the base bundle .*nothing"):
         bundle(DATASET, base=tmp_path / "nothing")

@@ -41,11 +41,12 @@ def test_a_delta_without_its_base_is_refused(place: Path, base: Path) -> None:
     delta = seal(place / "delta", members(NEW, held=HELD))
     with pytest.raises(BundleError, match=r"is a delta: 2 of its 3 files are in the bundle x .*--base"):
         unpack(delta, place / "root")
-    with pytest.raises(BundleError, match="no bundle folder"):
+    with pytest.raises(BundleError, match=r"Bundle folder .* does not exist"):
         unpack(delta, place / "root", base=place / "none")
     other = unpack(seal(place / "other", members()), place / "third").root
     with pytest.raises(
-        BundleError, match=r"third lacks what .* takes from its base \(2\): data/files/b\.txt, data/files/old/a\.txt"
+        BundleError,
+        match=r"third lacks files that .* takes from its base bundle \(2\): data/files/b\.txt, data/files/old/a\.txt",
     ):
         unpack(delta, place / "root", base=other)
     assert not (place / "root").exists()
@@ -59,7 +60,7 @@ def test_a_changed_base_is_never_used(place: Path, base: Path) -> None:
     (base / "data/files/old/a.txt").unlink()
     (base / "data/files/old/a.txt").symlink_to(place / "elsewhere")
     (place / "elsewhere").write_bytes(NEW["data/files/new/a.txt"])
-    with pytest.raises(BundleError, match="lacks what"):
+    with pytest.raises(BundleError, match="lacks files that"):
         unpack(delta, place / "root", base=base)
     assert not [path for path in place.iterdir() if "root" in path.name]
 
@@ -68,7 +69,7 @@ def test_a_changed_base_is_never_used(place: Path, base: Path) -> None:
     ("held", "message"),
     [
         ({"data/files/b.txt": "../../etc/passwd"}, "leads out of the folder"),
-        ({"data/files/b.txt": "/etc/passwd"}, "names no file of the base|absolute"),
+        ({"data/files/b.txt": "/etc/passwd"}, "does not name a file of the base|absolute"),
         ({"data/files/b.txt": "bagit.txt"}, "not a payload file"),
     ],
 )
@@ -101,10 +102,12 @@ def test_what_was_harmless_in_the_base_is_looked_at_under_its_new_name(
     allowed = seal(place / "allowed", members({path: content}, held={path: "data/files/a.txt"}, allowed=[path]))
     if content is not bomb:
         assert unpack(allowed, place / "root", base=base).unsafe == [path]
-    with pytest.raises(BundleError, match="--refuse-unsafe takes none"):
+    with pytest.raises(BundleError, match="--refuse-unsafe does not"):
         unpack(allowed, place / "other", base=base, unsafe=False)
 
 
 def test_a_file_that_is_in_the_delta_and_in_its_base_is_refused(place: Path, base: Path) -> None:
     entries = [*members(NEW, held=HELD), member("x/data/files/b.txt", NEW["data/files/b.txt"])]
-    refuse(seal(place / "delta", entries), Trust(allow_unsigned=True), "fetch.txt takes it from the base", base=base)
+    refuse(
+        seal(place / "delta", entries), Trust(allow_unsigned=True), "fetch.txt takes that file from the base", base=base
+    )

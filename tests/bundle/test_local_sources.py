@@ -80,17 +80,17 @@ def test_a_local_folder_can_become_a_hub_repository(bundle: Make, local: Path, t
 
 
 def test_local_mistakes_are_named(bundle: Make, local: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"nothing at path = 'local/nothing'"):
+    with pytest.raises(UsageError, match=r"path = 'local/nothing' does not exist"):
         bundle(path_source("local/nothing", to="x"))
-    with pytest.raises(UsageError, match="is a file; repo and files need a folder"):
+    with pytest.raises(UsageError, match="is a file, but repo and files need a folder"):
         bundle(path_source("local/m.gguf", repo="a/b"))
-    with pytest.raises(FetchError, match=r'files = "\*\.parquet" matches nothing'):
+    with pytest.raises(FetchError, match=r'files = "\*\.parquet" does not match any'):
         bundle(path_source("local/hf", to="x") + 'files = ["*.parquet"]\n')
     (local / "loop").symlink_to(local)
-    with pytest.raises(UsageError, match="loop is neither a file nor a folder"):
+    with pytest.raises(UsageError, match="loop is a link to a folder, or neither a file nor a folder"):
         bundle(path_source("local/hf", to="x"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FetchError, match="holds no files"):
+    with pytest.raises(FetchError, match="contains no files"):
         bundle(path_source("empty", to="x"))
 
 

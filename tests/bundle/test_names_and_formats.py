@@ -148,7 +148,7 @@ def test_a_broken_configuration_names_no_code() -> None:
 @pytest.mark.parametrize("content", [b'{"auto_map": {}, "a": "' + b" " * (16 << 20) + b'"}', b'{"a":' * 100_000])
 def test_a_configuration_that_cannot_be_looked_through_is_unsafe(content: bytes) -> None:
     unsafe = inside("config.json", content)
-    assert unsafe is not None and "looked through" in unsafe.reason and unsafe.may_be_allowed
+    assert unsafe is not None and "to be checked" in unsafe.reason and unsafe.may_be_allowed
 
 
 def test_a_zip_bomb_is_never_let_through() -> None:

@@ -39,7 +39,7 @@ def test_every_kind_of_source_is_read(recipe: Callable[..., Path]) -> None:
         (HUB.replace("hub", "hup"), "unknown kind 'hup'", "Did you mean hub"),
         (HUB.replace('kind = "hub"\n', ""), "has no kind", "Available: https, hub, path"),
         (HUB.replace('type = "dataset"\n', ""), "lacks type", "repo, type"),
-        (HUB.replace('"dataset"', '"datasets"'), "neither", ""),
+        (HUB.replace('"dataset"', '"datasets"'), 'must be "dataset" or "model"', ""),
         (HUB.replace("o/r", "o/r/x"), "not a repository name", ""),
         (HUB.replace("o/r", "../etc"), "not a repository name", ""),
         (HUB + "files = 'a'", "must be a list", ""),
@@ -79,7 +79,7 @@ def test_a_missing_recipe_names_the_nearest(recipe: Callable[..., Path], tmp_pat
     recipe(HUB, "longbench")
     with pytest.raises(UsageError, match=r"Did you mean .*longbench\.toml"):
         load_recipes([tmp_path / "longbensh.toml"])
-    with pytest.raises(UsageError, match="no recipe"):
+    with pytest.raises(UsageError, match=r"Recipe .* does not exist"):
         load_recipes([tmp_path / "no/such/place.toml"])
     with pytest.raises(UsageError, match="cannot be read"):
         load_recipes([tmp_path])
@@ -93,7 +93,7 @@ def test_a_recipe_in_another_encoding_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_name_that_cannot_name_a_file_is_refused(recipe: Callable[..., Path]) -> None:
-    with pytest.raises(UsageError, match=r"cannot be named '\.\./x'"):
+    with pytest.raises(UsageError, match=r"'\.\./x' is not a valid bundle name"):
         load_recipes([recipe(HUB)], name="../x")
 
 

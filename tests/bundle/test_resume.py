@@ -96,7 +96,9 @@ def test_a_file_that_has_grown_since_is_named_at_once(begun: tuple[Fetcher, Down
     fetcher, wanted, part = begun
     with (hub.hub / "datasets/org/data/big.jsonl").open("ab") as file:
         file.write(b"more")
-    with pytest.raises(FetchError, match=r"big\.jsonl could not be fetched .* 3,145,732 bytes, which is not the 3,145"):
+    with pytest.raises(
+        FetchError, match=r"big\.jsonl could not be downloaded .* 3,145,732 bytes instead of the expected 3,145"
+    ):
         fetcher.fetch(wanted, nothing)
     assert not part.exists()  # nothing of the other file is kept
 
@@ -107,7 +109,7 @@ def test_a_file_that_changed_under_its_name_is_never_accepted(
     fetcher, wanted, part = begun
     file = hub.hub / "datasets/org/data/big.jsonl"
     file.write_bytes(bytes(file.stat().st_size))
-    with pytest.raises(FetchError, match=r"big\.jsonl is not what was promised: expected sha256"):
+    with pytest.raises(FetchError, match=r"big\.jsonl has the wrong hash: expected sha256"):
         fetcher.fetch(wanted, nothing)
     assert not part.exists()
 
@@ -122,7 +124,7 @@ def test_a_server_that_drops_connections_is_outlasted(bundle: Make, hub: HubServ
 
 def test_a_server_that_always_drops_is_named(bundle: Make, faults: Faults) -> None:
     faults.drop = {"big.jsonl": 99}
-    with pytest.raises(FetchError, match=r"big\.jsonl of the dataset org/data could not be fetched in 3 attempts"):
+    with pytest.raises(FetchError, match=r"big\.jsonl of the dataset org/data could not be downloaded in 3 attempts"):
         bundle(DATASET)
 
 
@@ -152,7 +154,7 @@ def test_an_interruption_is_one_line_and_the_same_command_goes_on(
         finally:
             process.kill()
     assert process.returncode == status, told
-    assert "The same command continues." in told[1]
+    assert "Run the same command again to continue." in told[1]
     assert "Traceback" not in told[1]
     assert [path.name for path in out.iterdir()] == [".demo.partial"]
     faults.stall = ""

@@ -88,7 +88,7 @@ def test_the_bundlers_signature_needs_no_trust_behind_the_officers(
     place: Path, key: Path, stranger: Path, trust: Trust
 ) -> None:
     sums = seal(place, key=stranger)
-    refuse(sums, trust, "SHA256SUMS.sig was made with the key SHA256:", "not among the trusted keys")
+    refuse(sums, trust, "SHA256SUMS.sig was made with the untrusted key SHA256:", "not among the trusted keys")
     sums.with_name("x.SHA256SUMS.sig").unlink()
     subprocess.run(["ssh-keygen", "-Y", "sign", "-q", "-f", key, "-n", "lbx-bundle", sums], check=True)
     assert [signed.trusted for signed in verify(sums, trust=trust).signatures] == [True, False]
@@ -105,7 +105,7 @@ def test_the_flag_lets_in_what_is_not_signed_but_no_wrong_signature(
     with pytest.raises(BundleError, match="not among the trusted keys"):
         verify_folder(place / "root", trust=trust)
     sums.write_bytes(sums.read_bytes().replace(b"  x", b" *x"))
-    refuse(sums, anyone, "SHA256SUMS.sig does not fit")
+    refuse(sums, anyone, "SHA256SUMS.sig does not match")
     plain = seal(place / "plain")
     assert verify(plain, trust=anyone).signatures == []
     refuse(plain, trust, "is not signed", "--allow-unsigned")
@@ -159,20 +159,26 @@ def rewrite(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], obj
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (swap, ["x.tar.001, x.tar.002 does not have the sha256", "the other volumes may stay"]),
-        (lambda sums: sums.with_name("x.tar.002").unlink(), ["lists x.tar.002, and there is no such file"]),
+        (swap, ["x.tar.001, x.tar.002 does not have the sha256", "keep the other volumes"]),
+        (lambda sums: sums.with_name("x.tar.002").unlink(), ["lists x.tar.002, but its folder does not contain it"]),
         (lambda sums: sums.with_name("x.tar.001").unlink(), ["lists x.tar.001"]),
-        (lambda sums: sums.with_name("x.tar.777").write_bytes(b""), ["x.tar.777 beside", "not to this one"]),
-        (lambda sums: sums.with_name("x.tar").write_bytes(b""), ["x.tar beside"]),
-        (lambda sums: sums.with_name("x.tar.zst.001").write_bytes(b""), ["x.tar.zst.001 beside"]),
+        (
+            lambda sums: sums.with_name("x.tar.777").write_bytes(b""),
+            ["x.tar.777 belongs to another or an older archive"],
+        ),
+        (lambda sums: sums.with_name("x.tar").write_bytes(b""), ["x.tar belongs to another"]),
+        (lambda sums: sums.with_name("x.tar.zst.001").write_bytes(b""), ["x.tar.zst.001 belongs to another"]),
         (rewrite("x.tar.002", lambda data: data[:-7]), ["x.tar.002 (8,185 bytes instead of 8,192)"]),
         (rewrite("x.tar.002", lambda data: data + b"x"), ["x.tar.002 (8,193 bytes instead of 8,192)"]),
         (rewrite("x.tar.001", lambda data: data[:-1] + b"x"), ["x.tar.001 does not have", "Copy it again"]),
         (rewrite("x.tar.003", lambda data: data[:-512]), ["x.tar.003 does not have"]),
-        (rewrite("x.SHA256SUMS", lambda data: b"".join(data.splitlines(True)[:-1])), ["x.SHA256SUMS.sig does not fit"]),
+        (
+            rewrite("x.SHA256SUMS", lambda data: b"".join(data.splitlines(True)[:-1])),
+            ["x.SHA256SUMS.sig does not match"],
+        ),
         (rewrite("x.SHA256SUMS.sig", lambda data: data[:100]), ["x.SHA256SUMS.sig is not an SSH signature"]),
         (lambda sums: sums.with_name("x.SHA256SUMS.sig").unlink(), ["is not signed"]),
-        (lambda sums: shutil.move(sums, sums.with_name("y.SHA256SUMS")), ["There is no", "x.SHA256SUMS"]),
+        (lambda sums: shutil.move(sums, sums.with_name("y.SHA256SUMS")), ["x.SHA256SUMS does not exist"]),
     ],
 )
 def test_a_wrong_volume_is_named(
@@ -222,18 +228,22 @@ def test_volumes_without_sums_are_read_when_allowed(place: Path, key: Path) -> N
     assert [volume.result for volume in verify(archive, trust=anyone).volumes] == ["not listed"] * 3
     assert unpack(place / "x.tar.002", place.parent / "r", trust=anyone).files == 3
     (place / "x.tar.003").unlink()
-    refuse(archive, anyone, "is cut short")
+    refuse(archive, anyone, "is truncated")
     (place / "x.tar.004").write_bytes(b"")
     refuse(archive, anyone, "lacks its volumes x.tar.003")
     archive.write_bytes(b"")
-    refuse(archive, anyone, "cannot belong to one bundle")
+    refuse(archive, anyone, "cannot both belong to the same bundle")
 
 
 def test_damaged_zstd_is_refused(place: Path) -> None:
     anyone = Trust(allow_unsigned=True)
     sums = seal(place, zstd=True)
     archive, good = place / "x.tar.zst", (place / "x.tar.zst").read_bytes()
-    refuse_of = {good[:-20]: "cut short", good + b"x": "behind its zstd frame", good[:40] + bytes(9) + good[49:]: ""}
+    refuse_of = {
+        good[:-20]: "truncated",
+        good + b"x": "extra bytes follow its zstd frame",
+        good[:40] + bytes(9) + good[49:]: "",
+    }
     sums.unlink()
     for damaged, said in refuse_of.items():
         archive.write_bytes(damaged)

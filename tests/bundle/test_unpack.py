@@ -71,19 +71,19 @@ def test_what_is_there_is_never_overwritten(good: Path, tmp_path: Path) -> None:
         with pytest.raises(BundleError, match=f"{name} exists and is not a bundle"):
             unpack(good, tmp_path / name)
     other = unpack(write(tmp_path / "y.tar", members({"data/files/y": b"y"})), tmp_path / "other").root
-    with pytest.raises(BundleError, match="other holds another bundle"):
+    with pytest.raises(BundleError, match="other contains another bundle"):
         unpack(good, other)
     assert contents(other)["data/files/y"] == b"y"
 
 
 def test_a_target_that_cannot_be_made_is_named(good: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BundleError, match=r"cannot be unpacked to .*/file/root"):
+    with pytest.raises(BundleError, match=r"Could not unpack .* to .*/file/root"):
         unpack(good, tmp_path / "file/root")
 
 
 def test_a_missing_archive_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="no archive"):
+    with pytest.raises(BundleError, match=r"Archive .* does not exist"):
         unpack(tmp_path / "x.tar", tmp_path / "root")
 
 
@@ -128,9 +128,9 @@ def add(name: str, content: bytes = b"evil", **claims: object) -> Callable[[list
         (replace_a(pax_headers={"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}), "a.txt' is a sparse file"),
         (add("x/link", b"", type=tarfile.SYMTYPE, linkname=".."), "'x/link' is a symbolic link"),
         (add("x/data/files/"), "empty or '.' part"),
-        (add("/tmp/evil.txt"), "'/tmp/evil.txt', and it is an absolute path"),
-        (add("x/../../evil.txt"), "'x/../../evil.txt', and it leads out"),
-        (add("../evil.txt"), "'../evil.txt', and it leads out"),
+        (add("/tmp/evil.txt"), "'/tmp/evil.txt': it is an absolute path"),
+        (add("x/../../evil.txt"), "'x/../../evil.txt': it leads out"),
+        (add("../evil.txt"), "'../evil.txt': it leads out"),
         (add("x/data/./a"), "empty or '.' part"),
         (add("x/data//a"), "empty or '.' part"),
         (add("x/data\\..\\evil.txt"), "a backslash"),
@@ -141,9 +141,9 @@ def add(name: str, content: bytes = b"evil", **claims: object) -> Callable[[list
         (add("x/data/files/e\u0301"), "NFC"),
         (add("x/data/files/evil.txt"), "data/files/evil.txt is not in its manifest"),
         (add("x/bagit.txt", b"new"), "bagit.txt cannot be unpacked: it appears twice"),
-        (add("evil.txt"), "evil.txt does not lie in the bundle's one folder"),
-        (add("y/data/files/a.txt"), "does not lie in the bundle's one folder"),
-        (lambda entries: entries.insert(0, member("x/a b/c", b"x")), "holds a b/c, and"),
+        (add("evil.txt"), "evil.txt is outside the bundle's folder"),
+        (add("y/data/files/a.txt"), "is outside the bundle's folder"),
+        (lambda entries: entries.insert(0, member("x/a b/c", b"x")), "contains a b/c, but"),
         (replace_a(content=b"first and more"), "14 bytes instead of 5"),
         (replace_a(content=b"firs"), "4 bytes instead of 5"),
         (replace_a(content=b"FIRST"), "data/files/a.txt"),
@@ -177,14 +177,14 @@ def test_a_manifest_that_lists_an_attack_is_refused(tmp_path: Path, name: str) -
 
 def test_a_wrong_sum_beside_the_archive_stops_it(good: Path, tmp_path: Path) -> None:
     (tmp_path / "x.SHA256SUMS").write_text("0" * 64 + "  x.tar\n")
-    with pytest.raises(BundleError, match="SHA256SUMS beside it says"):
+    with pytest.raises(BundleError, match=r"listed in .*SHA256SUMS"):
         unpack(good, tmp_path / "root")
     assert listing(tmp_path) == ["x.SHA256SUMS", "x.tar"]
 
 
 def test_the_first_wrong_file_stops_it(tmp_path: Path) -> None:
     archive = forged(tmp_path, replace_a(content=b"FIRST"))
-    with pytest.raises(BundleError, match=r"a\.txt \(changed\).*`lbx verify` names all"):
+    with pytest.raises(BundleError, match=r"a\.txt \(changed\).*Run `lbx verify` to list all"):
         unpack(archive, tmp_path / "root")
     assert listing(tmp_path) == ["x.tar"]
 

@@ -23,7 +23,7 @@ def file(tmp_path: Path) -> Path:
 def test_edits_survive_a_kill_and_the_end_writes(file: Path, tmp_path: Path, only_loopback: None) -> None:
     out = tmp_path / "notes.annotated.jsonl"
     with page_process("annotate", file) as (process, client):
-        assert "is saved" in client.post("/document/1/pair/0", data={"shape": "0", "outputs": "In 1951."}).text
+        assert " saved." in client.post("/document/1/pair/0", data={"shape": "0", "outputs": "In 1951."}).text
         process.send_signal(signal.SIGKILL)
     assert not out.exists()
     with page_process("annotate", file) as (process, client):
@@ -60,7 +60,7 @@ def test_write_alone_and_the_official_form(lbx: Lbx, file: Path, tmp_path: Path)
         (("notes.jsonl", "--read-only", "--write"), "--read-only writes nothing"),
         (("bad.jsonl", "--read-only"), "bad.jsonl, line 2: it is not JSON"),
         (("notes.jsonl", "--take", "."), "holds no N_cleaned.json"),
-        (("notes.jsonl", "--host", "0.0.0.0"), "can be reached from other machines"),
+        (("notes.jsonl", "--host", "0.0.0.0"), "Other machines can reach"),
     ],
 )
 def test_what_cannot_be(lbx: Lbx, file: Path, arguments: tuple[str, ...], said: str) -> None:

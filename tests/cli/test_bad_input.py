@@ -80,7 +80,7 @@ def test_a_folder_of_two_models(lbx: Lbx, bundle: Path, tmp_path: Path, command:
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"hidden_size": 256}))
     asked = (command, "-b", bundle, "-m", model, "-t", "needle", "-o", out)
-    fails(lbx(*asked), 1, "not those of the model in its config.json", "another shape")
+    fails(lbx(*asked), 1, "do not match the model in its config.json", "another shape")
     assert not out.exists()
 
 

@@ -53,7 +53,12 @@ def test_the_list_stands_before_the_work_and_the_answer_alone_on_standard_output
     assert json.loads(done.stdout)["volumes"] == [str(tmp_path / "out/mine.tar")]
     assert "CC0-1.0" in done.stderr
     fails(lbx("bundle", write(tmp_path), "--volume-size", "1"), 2, "--volume-size 1 is out of range")
-    fails(lbx("bundle", write(tmp_path), "--sign", tmp_path / "none"), 2, "There is no key", "ssh-keygen -t ed25519")
+    fails(
+        lbx("bundle", write(tmp_path), "--sign", tmp_path / "none"),
+        2,
+        "does not exist. Create one.",
+        "ssh-keygen -t ed25519",
+    )
 
 
 def test_a_request_is_made_without_a_network(lbx: Lbx, tmp_path: Path) -> None:
@@ -66,7 +71,11 @@ def test_a_request_is_made_without_a_network(lbx: Lbx, tmp_path: Path) -> None:
     fails(lbx(*ask, "--request", tmp_path / "wanted.json", "--hub", "http://127.0.0.1:9"), 2, "--hub does not go with")
     fails(lbx(*ask), 2, "--have goes with --request", "--base")
     # Outside, nothing of the machine that answers can be asked for, and a hub that is not there is named.
-    fails(lbx("bundle", tmp_path / "wanted.json", "--base", tmp_path / "held"), 2, "says what is held already")
+    fails(
+        lbx("bundle", tmp_path / "wanted.json", "--base", tmp_path / "held"),
+        2,
+        "already lists the files of its base bundle",
+    )
 
 
 def test_a_run_says_which_unsafe_files_its_bundle_holds(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
@@ -85,13 +94,13 @@ def test_unsafe_files_stand_in_the_evidence_and_can_be_refused(lbx: Lbx, archive
     anyone = ["--allow-unsigned"]
     assert f"  unsafe     {unsafe}: let through by the recipe\n" in lbx("verify", archive, *anyone).stdout
     for command in (["verify", archive], ["unpack", archive, "--to", tmp_path / "root"]):
-        fails(lbx(*command, *anyone, "--refuse-unsafe"), 1, "--refuse-unsafe takes none", unsafe)
+        fails(lbx(*command, *anyone, "--refuse-unsafe"), 1, "--refuse-unsafe does not", unsafe)
     assert not list(tmp_path.iterdir())
     assert (
         f"  unsafe     {unsafe}: let through by the recipe\n"
         in lbx("unpack", archive, *anyone, "--to", tmp_path / "root").stdout
     )
-    fails(lbx("verify", tmp_path / "root", *anyone, "--refuse-unsafe"), 1, "--refuse-unsafe takes none", unsafe)
+    fails(lbx("verify", tmp_path / "root", *anyone, "--refuse-unsafe"), 1, "--refuse-unsafe does not", unsafe)
     again = lbx("unpack", archive, *anyone, "--to", tmp_path / "root")
     assert "already holds this bundle" in again.stdout
     assert unsafe in again.stdout

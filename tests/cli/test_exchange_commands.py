@@ -42,7 +42,7 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     assert "gpt-4: 10 rounds about ours-7b-leval_judge-" in said
     assert "win rate of ours-7b = 0.6111111111111112" in said and "gpt-4-2: 10 rounds" in said
     screen = lbx("report", out).stdout  # no metric scores what is judged: no place on a leaderboard
-    assert "What judges say" in screen and "Leaderboard" not in screen
+    assert "Judge results" in screen and "Leaderboard" not in screen
     board = lbx("report", out, "leaderboard").stdout
     assert "No answer has a score yet" in board and "judge_results" in board and "answered" not in board
     fails(
@@ -160,8 +160,8 @@ def test_what_people_say_of_a_run_is_kept_beside_it(lbx: Lbx, folder: Path, tmp_
     fails(lbx("metadata", out, "--run", "none", "a=1"), 2, "There is no run 'none'")
     assert lbx("import", "longbench", folder, "-m", "m", "-o", out, "--name", "second").returncode == 0
     fails(lbx("metadata", out, "PE=yes"), 2, "holds several runs", "--run", "second")
-    fails(lbx("metadata", out, "--run", "r", "a"), 2, "takes KEY=VALUE, not 'a'")
-    fails(lbx("import", "longbench", folder, "-m", "m", "-o", out, "--metadata", "=1"), 2, "takes KEY=VALUE")
+    fails(lbx("metadata", out, "--run", "r", "a"), 2, "must be KEY=VALUE, not 'a'")
+    fails(lbx("import", "longbench", folder, "-m", "m", "-o", out, "--metadata", "=1"), 2, "must be KEY=VALUE")
     fails(lbx("metadata", tmp_path / "none.duckdb", "--run", "r", "a=1"), 1, "none.duckdb")
     assert not (tmp_path / "none.duckdb").exists()
 

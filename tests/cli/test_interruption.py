@@ -55,7 +55,7 @@ def test_an_interrupted_run_says_so_and_keeps_what_it_has(bundle: Path, model: P
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()
     assert process.returncode == 130
-    assert "The same command continues" in " ".join(said.split())
+    assert "Run the same command again to continue" in " ".join(said.split())
     assert "Traceback" not in said
     assert rows(path, "SELECT status FROM runs") == [("interrupted",)]
     answered = rows(path, "SELECT count(*) FROM generations")[0][0]

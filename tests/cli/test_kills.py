@@ -166,7 +166,7 @@ def test_signals_that_reach_every_process(many: Path, model: Path, undisturbed: 
             os.kill(one, signal.SIGTERM)
     _, said = process.communicate()
     assert process.returncode == (130 if how == "terminal" else 143), said
-    assert "The same command continues" in " ".join(said.split())
+    assert "Run the same command again to continue" in " ".join(said.split())
     assert "Traceback" not in said
     assert gone(holding)
     assert rows(path, "SELECT status FROM runs") == [("interrupted",)]

@@ -91,7 +91,7 @@ def test_for_people(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     assert (empty.returncode, empty.stdout) == (0, "")
     assert "There is no model here" in empty.stderr
     assert lbx("models", "--json", cwd=tmp_path).stdout.strip() == "[]"
-    fails(lbx("models", "--bundle", "nowhere", cwd=tmp_path), 1, "There is no bundle folder at nowhere.")
+    fails(lbx("models", "--bundle", "nowhere", cwd=tmp_path), 1, "Bundle folder nowhere does not exist.")
 
 
 def test_what_a_card_says_whose_weights_are_in_no_bundle(lbx: Lbx, folder: Path) -> None:

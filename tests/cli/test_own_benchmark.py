@@ -16,7 +16,7 @@ DOCUMENT = (ROOT / "docs" / "own-benchmark.md").read_text("utf-8")
 
 
 def commands() -> list[list[str]]:
-    lines = [line.strip() for line in DOCUMENT.split("## The job")[1].split("\n## ")[0].splitlines()]
+    lines = [line.strip() for line in DOCUMENT.split("## Quick start")[1].split("\n## ")[0].splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("lbx ")]
 
 

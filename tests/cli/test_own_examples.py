@@ -22,7 +22,7 @@ DOCUMENT = (Path(__file__).parents[2] / "docs" / "own-benchmark.md").read_text("
 
 def examples() -> dict[str, tuple[str, str]]:
     """{heading: (definition, data)}."""
-    section = DOCUMENT.split("## One example of each")[1].split("\n## ")[0]
+    section = DOCUMENT.split("## Examples")[1].split("\n## ")[0]
     found = {}
     for part in section.split("\n### ")[1:]:
         definition, data = [one.content for one in MarkdownIt().parse(part) if one.type == "fence"]

@@ -21,7 +21,7 @@ def test_a_table_of_ones_own_needs_none_either(lbx: Lbx, tmp_path: Path) -> None
     table = tmp_path / "published.csv"
     table.write_text("benchmark,model,overall,easy,hard,short,medium,long\nlongbench_v2,M,9,80,70,80,75,70\n", "utf-8")
     done = lbx.ok("report", "--reference", table, "--format", "markdown")
-    assert "overall 9 lies outside its own parts, 70 to 80" in done.stdout
+    assert "overall 9 is outside the range of its parts, 70 to 80" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_table_of_ones_own_needs_none_either(lbx: Lbx, tmp_path: Path) -> None
         ((), "results file"),
         (("leaderboard",), "The report leaderboard reads a results file"),
         (("paper", "--against", "GPT"), "The report paper reads a results file"),
-        (("reference", "--against", "nobody"), "no model 'nobody' of any benchmark"),
+        (("reference", "--against", "nobody"), "No published model of any benchmark matches 'nobody'"),
         (("--expect", "GPT-4"), "No results file given"),
         (("r.duckdb", "paper", "--expect", "GPT-4"), "Only the report expected takes --expect"),
         (("r.duckdb", "expected"), "The report expected needs --expect MODEL"),

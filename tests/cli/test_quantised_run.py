@@ -57,7 +57,7 @@ def test_doctor_and_models_name_it_unloaded(lbx: Lbx, models: Path) -> None:
     assert FORMAT in " ".join(listed.stdout.split())
     done = lbx("doctor", cwd=models)
     assert f"models/eight: hf, present, {FORMAT}" in " ".join(done.stdout.split())
-    assert "made-up, which lbx does not read" in " ".join(done.stdout.split())
+    assert "made-up, a format that lbx does not support" in " ".join(done.stdout.split())
     found = json.loads(lbx("doctor", "--json", cwd=models).stdout)["models"]
     assert found["models/eight"] == f"hf, present, {FORMAT}"
     assert found["models/eight-dense"] == "hf, present"

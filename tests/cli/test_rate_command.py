@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
         (["--questions", "llm"], "no question of the kind 'llm'"),
         (["--kind", "pair", "--run", "alpha"], "at least two runs"),
         (["--journal", "x"], "--journal is for --collect"),
-        (["--host", "0.0.0.0"], "can be reached from other machines"),
+        (["--host", "0.0.0.0"], "Other machines can reach"),
     ],
 )
 def test_bad_usage_is_a_sentence(path: Path, options: list[str], words: str) -> None:
@@ -75,11 +75,11 @@ def test_raters_without_questions_and_questions_of_one_rater_are_named(
 def test_a_taken_port_is_a_sentence(path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        fails(Lbx()("rate", path, "--port", port), 2, f"The port {port} is taken")
+        fails(Lbx()("rate", path, "--port", port), 2, f"Port {port} is already in use")
 
 
 def test_a_missing_bundle_is_a_sentence(path: Path, tmp_path: Path) -> None:
-    fails(Lbx()("rate", path, "--bundle", tmp_path / "none"), 1, "There is no bundle folder")
+    fails(Lbx()("rate", path, "--bundle", tmp_path / "none"), 1, "Bundle folder")
 
 
 def test_collecting(path: Path, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_stopped_import_is_not_done_and_goes_on(lbx: Lbx, predictions: Path, i
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate()
     assert process.returncode == 143
-    assert "The same command continues" in " ".join(said.split())
+    assert "Run the same command again to continue" in " ".join(said.split())
     assert all_end(scoring)
     assert rows(path, "SELECT status FROM runs") == [("interrupted",)]
     done = lbx(*command, "--json")

@@ -204,7 +204,7 @@ def test_browse_makes_the_prompt_again(fiction: Path, results: Path, tmp_path: P
         plain = client.get("/answer?at=1").text
         assert "word02999" in plain
         page = client.get("/answer?at=1&show=prompt").text
-        assert "It is the prompt that was answered: the hashes are the same." in page
+        assert "This is the prompt that was answered: the hashes match." in page
         assert "&lt;|system|&gt;Choose." in page
         assert "[step 2]" in page
         assert "word02999" not in page  # the prompt was cut

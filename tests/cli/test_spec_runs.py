@@ -51,7 +51,7 @@ def test_metadata_is_no_part_of_a_run(lbx: Lbx, spec: Path, tmp_path: Path) -> N
     assert "0 answered" in again.stdout, "the run was found, whatever is said of it"
     assert lbx("metadata", said, "--run", run, "--json").stdout == '{"PE": "no", "Params": "8B"}\n'
     assert lbx("metadata", plain, "--run", run, "--json").stdout == "{}\n"
-    fails(lbx("run", "--spec", spec, "-o", plain, "--metadata", "PE"), 2, "--metadata takes KEY=VALUE, not 'PE'")
+    fails(lbx("run", "--spec", spec, "-o", plain, "--metadata", "PE"), 2, "--metadata must be KEY=VALUE, not 'PE'")
 
 
 def test_plan_takes_a_spec_and_counts_what_run_asks(lbx: Lbx, spec: Path) -> None:
@@ -82,7 +82,7 @@ def test_what_is_missing_or_wrong_is_said(lbx: Lbx, spec: Path, tmp_path: Path) 
     fails(lbx("run", "--spec", tmp_path / "none.json", *out), 2, "cannot be read", "No such file")
     fails(lbx("run", "--spec", tmp_path, *out), 2, "cannot be read")
     spec.write_text('{"lbx_run": 1, "bundle": "b", "model": "m", "tasks": ["t"], "limit": "many"}')
-    fails(lbx("run", "--spec", spec, *out), 2, "--limit cannot be 'many': it takes a whole number")
+    fails(lbx("run", "--spec", spec, *out), 2, "--limit must be a whole number, not 'many'")
     assert not (tmp_path / "r.duckdb").exists()
 
 

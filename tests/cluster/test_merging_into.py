@@ -70,7 +70,7 @@ def test_merging_again_keeps_what_was_written_since(
     told = json.loads(done.stdout)
     assert told["runs"] == {"whole": 2, "second": 0}
     assert [note for note in told["notes"] if "ratings" in note] == [
-        f"{journal_of(target)} has ratings that were not taken in; lbx rate {target} --collect moves them."
+        f"{journal_of(target)} has ratings that are not in the results file; lbx rate {target} --collect moves them."
     ]
     assert rows(target, "SELECT run_id, metadata->>'PE' FROM runs ORDER BY ALL") == [("second", None), ("whole", "no")]
     assert len(rows(target, "SELECT * FROM sessions WHERE run_id = 'second'")) == 1

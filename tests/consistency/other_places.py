@@ -64,7 +64,7 @@ def first_screen(store: Store, tables: Mapping[str, Table], want: Expected) -> I
             yield from (f"first screen: {why}" for why in misprints(view, board, grid))
         if sheet.title.startswith("The paper's averages: "):
             yield from _averages(grid, tables["paper"])
-        if grid.heads[:1] == ["what may have spoilt scores"]:
+        if grid.heads[:1] == ["possible faults in scores"]:
             yield from _spoilt(grid, want)
 
 

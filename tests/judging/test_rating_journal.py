@@ -313,7 +313,7 @@ def test_results_files_are_merged(path: Path, tmp_path: Path) -> None:
     rate_all(other, "ann", 3)
     rate_all(other, "bob", 2)
     early = Lbx()("merge", path, other, "-o", tmp_path / "early.duckdb")
-    assert early.stderr.count("has ratings that were not taken in") == 2
+    assert early.stderr.count("has ratings that are not in the results file") == 2
     for file in (path, other):
         collect(file)
     merged, again = tmp_path / "m.duckdb", tmp_path / "n.duckdb"

@@ -86,7 +86,7 @@ def test_boards_say_how_sure_their_numbers_are_unless_asked_not_to(store: Store)
     sheet_of = sheet(REPORTS["board_longbench_v2"], read(store, "board_longbench_v2"))
     texts = dict(zip((column.name for column in sheet_of.columns), sheet_of.rows[0], strict=True))
     assert re.fullmatch(r"\d+\.\d (± \d+\.\d|\[\d+\.\d, \d+\.\d\])", texts["overall"])
-    assert sheet_of.notes == ["Beside scores stand 95% intervals."]
+    assert sheet_of.notes == ["Scores are followed by 95% intervals."]
 
     alone = ReportQuery(alone=True)
     for name in ("longbench_v2", "leval_rouge"):
@@ -235,7 +235,7 @@ def test_v2_beside_published_models(store: Store) -> None:
         42.1, 43.5, 42.7, 47.9, 41.8, 40.8, 45.6, 48.9, 38.1, 40.9, 44.4, 39.8,
     ]  # fmt: skip
     assert (qwen["params"], qwen["context"]) == ("72B", "128k")
-    with pytest.raises(UsageError, match="no model 'nobody'"):
+    with pytest.raises(UsageError, match="matches 'nobody'"):
         rows_of(store, "longbench_v2", models=["nobody"])
 
 

@@ -184,9 +184,9 @@ def test_holm_over_tasks_and_over_runs(store: Store) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"bundle_digest": "other"}, "other bundles"),
-        ({"settings": {"seed": 0, "thinking": True}}, "asked otherwise (plain; thinking)"),
-        ({"answer": {"truncated": True}}, "40 prompts of one tokenizer cut otherwise"),
+        ({"bundle_digest": "other"}, "different bundles"),
+        ({"settings": {"seed": 0, "thinking": True}}, "different modes (plain; thinking)"),
+        ({"answer": {"truncated": True}}, "40 prompts cut in only one run, with the same tokenizer"),
     ],
 )
 def test_what_was_not_asked_alike_is_refused(store: Store, changes: dict[str, Any], reason: str) -> None:
@@ -208,7 +208,7 @@ def test_another_tokenizer_s_truncation_is_another_thing_and_an_unknown_one_a_wa
 ) -> None:
     run(store, "a", {"qasper": random_scores(1)})
     run(store, "b", {"qasper": random_scores(2)}, answer=answer)
-    wanted = None if answer["truncated"] else "nobody knows whether prompts were cut alike"
+    wanted = None if answer["truncated"] else "unknown whether the same prompts were cut"
     assert lines(store, baseline="a")["qasper"]["caution"] == wanted
 
 
@@ -305,7 +305,7 @@ def test_published_predictions(shared: Callable[[str], Path], tmp_path: Path) ->
     assert unpaired / news["se"] > 1.7
     decided = {task for task in tasks if not found[task]["verdict"].startswith("undecided")}
     assert decided == {"multi_news", "samsum"}
-    unknown = "nobody knows whether the bundles are the same, and whether prompts were cut alike"
+    unknown = "unknown whether the bundles are the same and whether the same prompts were cut"
     assert {row["caution"] for row in found.values()} == {unknown}
     done = lbx("report", out, "comparison", "--baseline", FIRST)
     assert done.returncode == 0

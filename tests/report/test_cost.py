@@ -149,7 +149,7 @@ def test_runs_made_together_share_their_time_and_killed_sessions_are_told(tmp_pa
     assert [found[run, None]["untimed_sessions"] for run in "abc"] == [0, 0, 1]
     with Store(path, read_only=True) as store:
         notes = sheet(REPORTS["cost"], read(store, "cost")).notes
-    assert any("Of 1 runs hours are a lower bound" in note for note in notes)
+    assert any("Hours of 1 run are a lower bound" in note for note in notes)
 
 
 def test_runs_that_nothing_beats_are_marked(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_what_nobody_measured_is_unknown(tmp_path: Path) -> None:
         made = sheet(REPORTS["cost"], read(store, "cost"))
     assert not made.rows
     (said,) = made.notes
-    assert said.startswith("Left out: 2 rows of model a, which do not say this")
+    assert said.startswith("Left out: 2 rows of model a, without these values")
     assert made.columns, "as of any table without rows"
 
 

@@ -95,7 +95,7 @@ def test_a_part_of_a_name_has_to_say_which(store: Store, tmp_path: Path) -> None
         table(store, ReportQuery(references=references, expected=["GPT "]))
     (row,) = table(store, ReportQuery(references=references, expected=["gpt"])).dicts()
     assert row["model"] == "GPT", "the whole name of one, though a part of the others"
-    with pytest.raises(UsageError, match="no model 'Claude'"):
+    with pytest.raises(UsageError, match="matches 'Claude'"):
         table(store, ReportQuery(references=references, expected=["Claude"]))
 
 
@@ -103,7 +103,7 @@ def test_a_model_of_other_lines_is_said(store: Store, tmp_path: Path) -> None:
     add_run(store, "r", trec(33, 40))
     path = tmp_path / "published.csv"
     path.write_text("benchmark,model,qasper\nlongbench,M,82.5\n", "utf-8")
-    with pytest.raises(UsageError, match="no line on which a figure of M was published"):
+    with pytest.raises(UsageError, match="No figure of M was published"):
         table(store, ReportQuery(references=[path], expected=["M"]))
 
 

@@ -88,15 +88,15 @@ def test_what_nobody_knows_is_unknown(tmp_path: Path) -> None:
         assert (row[mark] is None) == (row[f"{mark}_rate"] is None) == (mark in unknown), mark
     with Store(path, read_only=True) as store:
         made = sheet(REPORTS["guards"], read(store, "guards"))
-    (said,) = [note for note in made.notes if note.startswith("Left out, as no answer here says it: ")]
+    (said,) = [note for note in made.notes if note.startswith("Columns left out, because no answer has a value: ")]
     assert len(said.split(", ")) == 1 + len(unknown) + 1, "tokens cut, too"
     assert len(made.columns) == len(REPORTS["guards"].columns) - len(unknown) - 1 - 1, "and mode"
     both = make(tmp_path / "both.duckdb", [*answers({}, {}), Answer("x", {"f1": 0.0}, task="musique", values=SOUND)])
     with Store(both, read_only=True) as store:
         made = sheet(REPORTS["guards"], read(store, "guards"))
     assert {row.count("-") for row in made.rows} == {0, len(unknown) + 1}
-    assert [note for note in made.notes if "not known" in note] == [
-        "-: not known; imported answers, and some backends, do not say it."
+    assert [note for note in made.notes if "unknown" in note] == [
+        "-: unknown; imported answers and some backends do not report it."
     ]
 
 

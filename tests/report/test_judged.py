@@ -93,10 +93,10 @@ def test_a_judge_that_judges_as_gpt4_is_fit(store: Store) -> None:
 @pytest.mark.parametrize(
     ("verdicts", "said"),
     [
-        (always_first, "claude-100k win 50.0 [50.0, 50.0] against turbo-16k-0613, GPT-4 60.9"),
-        (lambda m, n: like_gpt4(m, n) if n % 9 else ("?", "?"), "22 of 192 texts on claude-100k hold no verdict"),
-        (lambda m, n: like_gpt4(m, n)[::-1], "it puts llama2-13b-chat-4k above claude-100k"),
-        (lambda m, n: like_gpt4("gpt4-32k", n + 5), "claude-100k win"),
+        (always_first, "its win rate of claude-100k against turbo-16k-0613 is 50.0 [50.0, 50.0], GPT-4's 60.9"),
+        (lambda m, n: like_gpt4(m, n) if n % 9 else ("?", "?"), "22 of 192 texts on claude-100k have no verdict"),
+        (lambda m, n: like_gpt4(m, n)[::-1], "it ranks llama2-13b-chat-4k above claude-100k"),
+        (lambda m, n: like_gpt4("gpt4-32k", n + 5), "its win rate of claude-100k"),
     ],
 )  # fmt: skip
 def test_a_judge_that_contradicts_gpt4_is_unfit(
@@ -104,7 +104,7 @@ def test_a_judge_that_contradicts_gpt4_is_unfit(
 ) -> None:
     add_judge(store, "j", calibration(verdicts))
     found = fitness(store, "j")
-    assert found.verdict == ("unfit" if said != "claude-100k win" else found.verdict), found.why
+    assert found.verdict == ("unfit" if said != "its win rate of claude-100k" else found.verdict), found.why
     assert said in found.why or found.verdict == "fit"
 
 
@@ -124,7 +124,7 @@ def test_part_of_a_calibration_is_none(store: Store) -> None:
     assert "only 40 of claude-100k" in fitness(store, "k").why
     rated = replace(next(calibration(like_gpt4)).round, against_run_id=None)
     add_judge(store, "own", [Said(rated, "[[4]]")], rubric=SCALE)
-    assert "nobody has published judgements by the rubric" in fitness(store, "own").why
+    assert "no judgements by the rubric" in fitness(store, "own").why
 
 
 def test_a_calibration_holds_for_other_runs_of_the_same_judge(store: Store) -> None:

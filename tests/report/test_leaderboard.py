@@ -96,7 +96,7 @@ def test_what_failed_is_never_left_out_in_silence(shared: Callable[[str], Path],
         (88 / 312, 88 / 503, 279 / 503)
     )
     said = " ".join(Lbx()("report", out, "leaderboard").stdout.split())
-    assert "312 of 503 samples answered; with the others all wrong or all right the score is 17.5 to 55.5" in said
+    assert "312 of 503 samples answered; the score is 17.5 to 55.5 with the others all wrong to all right" in said
 
 
 @pytest.mark.parametrize("tasks", [("qasper",), ("qasper", "hotpotqa")])

@@ -205,7 +205,7 @@ def test_what_does_not_fit_is_chosen_and_said(tmp_path: Path, monkeypatch: pytes
     assert first == again
     found = Page(first).answers()
     kept = [a for a in found if a["output"] is not None]
-    assert f"{len(kept):,} of them have their texts" in Page(first).text
+    assert f"{len(kept):,} of them have texts" in Page(first).text
     assert all(a["output"] is not None for a in found if a["marks"] == ["failed"])
     lost = [a for a in found if a["output"] is None and a["score"] is not None]
     spread: dict[str, list[float]] = {}
@@ -267,7 +267,7 @@ def test_of_any_file_there_is_a_page(odd: dict[str, Path], name: str) -> None:
     found = sound(made(odd[name]))
     assert found.headings()
     if name == "empty":
-        assert "There is no run in this file yet." in found.text
+        assert "This file has no runs yet." in found.text
     others = [view for view in REPORTS if view not in (*ON_A_PAGE, *BOARDS, "reference", "expected")]
     sound(made(odd[name], names=others))
 

@@ -68,7 +68,7 @@ def test_shapes(tmp_path: Path, header: str, row: str, line: str, value: float) 
     ("text", "what"),
     [
         ("", "is empty"),
-        ("a,b\n1,2\n", "none of the shapes"),
+        ("a,b\n1,2\n", "has an unknown layout"),
         ("benchmark,model,task,score_percent\nlongbench,M,qasper,high\n", "line 2: 'high' is not a number"),
         ("benchmark,model,qasper,trec\nlongbench,M,1,x\n", "line 2: 'x' is not a number"),
         ("benchmark,model,task,score_percent\nlongbench,M\n", "line 2: None is not a number"),
@@ -84,7 +84,7 @@ def test_bad_files(tmp_path: Path, text: str, what: str) -> None:
 def test_missing_file_and_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read_reference(tmp_path / "no.csv")
-    with pytest.raises(UsageError, match="has no model 'x'"):
+    with pytest.raises(UsageError, match="No published model of longbench matches 'x'"):
         chosen([Published("longbench", "M", "")], ["longbench"], ["x"])
 
 
@@ -113,10 +113,10 @@ def test_rows_that_contradict_themselves_are_marked(tmp_path: Path) -> None:
     *scrambled, right = read_reference(path)
     said = [one.doubt for one in scrambled]
     assert said == [
-        "overall 37.4 lies outside its own parts, 42.7 to 42.8",
-        "overall 29 lies outside its own parts, 33 to 35.5",
-        "overall 48.6 is not the mean of its own parts, 49.9",
-        "overall 46.6 lies outside its own parts, 42.3 to 44.6",
+        "overall 37.4 is outside the range of its parts, 42.7 to 42.8",
+        "overall 29 is outside the range of its parts, 33 to 35.5",
+        "overall 48.6 is not the mean of its parts, 49.9",
+        "overall 46.6 is outside the range of its parts, 42.3 to 44.6",
     ]
     assert right.doubt is None
     wanted = ReportQuery(references=[path], models=["qwen"])
@@ -132,7 +132,7 @@ def test_a_row_without_some_parts_is_not_judged() -> None:
     one = Published("longbench_pro", "M", "", figures={line: Figure(value, 0.1) for line, value in pro.items()})
     assert one.doubt is None, "one digit: 0.85 lies between 0.35 and 0.85"
     finer = Published("longbench_pro", "M", "", figures={line: Figure(value, 1e-6) for line, value in pro.items()})
-    assert finer.doubt == "overall 0.9 lies outside its own parts, 0.4 to 0.8"
+    assert finer.doubt == "overall 0.9 is outside the range of its parts, 0.4 to 0.8"
 
 
 def _lines(name: str) -> set[str]:

@@ -122,8 +122,9 @@ def test_what_nobody_knows_is_a_sentence_once() -> None:
     )
     assert ([column.heading for column in made.columns], made.rows) == (["model", "a"], [["m", "1"]])
     assert list(made.notes) == [
-        "Left out, as no answer here says it: b.",
-        "Left out: 3 rows of n, o, which do not say this (imported answers do not). JSON and csv have them.",
+        "Columns left out, because no answer has a value: b.",
+        "Left out: 3 rows of n, o, without these values (imported answers never have them). "
+        "JSON and csv include the rows.",
     ]
     nothing = sheet(view, Table(["model", "a", "b"], [(name, None, None) for name in "vwxyz"]))
     assert not nothing.rows and "5 rows of v, w, x and 2 more" in nothing.notes[0]

@@ -100,13 +100,13 @@ def test_a_new_field_is_an_option_everywhere(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ({"glow": 1}, "--glow cannot be 1: it takes true or false."),
-        ({"shine": True}, "--shine cannot be True: it takes a whole number."),
+        ({"glow": 1}, "--glow must be true or false, not 1."),
+        ({"shine": True}, "--shine must be a whole number, not True."),
         ({"shine": 0}, "--shine must be at least 1, not 0."),
         ({"rag": -1}, "--rag must be at least 0, not -1."),
-        ({"colour": 3}, "--colour cannot be 3: it takes text."),
-        ({"ids": [3]}, "--ids cannot be (3,): it takes a list of texts."),
-        ({"backend": 3}, "--backend cannot be 3: it takes text."),
+        ({"colour": 3}, "--colour must be text, not 3."),
+        ({"ids": [3]}, "--ids must be a list of texts, not (3,)."),
+        ({"backend": 3}, "--backend must be text, not 3."),
         ({"iterations": 0}, "--iterations must be at least 1"),
         ({"sampling": "hot"}, "--sampling must be"),
     ],

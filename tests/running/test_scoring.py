@@ -191,7 +191,7 @@ def test_a_task_that_its_benchmark_has_not_is_left_alone(failed: bool, tmp_path:
     said: list[str] = []
     assert rescore(store, Rescoring(BENCHMARKS), said=said.append) == 3
     assert said == (
-        [] if failed else ["longbench/foreign: longbench has no such task, so its 3 outputs are not scored."]
+        [] if failed else ["longbench/foreign: longbench does not have this task, so its 3 outputs are not scored."]
     )
     assert store.query("SELECT DISTINCT task FROM task_results").rows == [("qasper",)]
     add_up(store, "r", BENCHMARKS["longbench"])

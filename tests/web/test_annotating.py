@@ -45,8 +45,8 @@ def _save(client: TestClient, number: int, pair: int, shape: int = 0, **fields: 
 def test_the_list_and_its_search(client: TestClient) -> None:
     assert "3 of 3 documents" in client.get("/").text
     assert "1 of 3 documents" in client.get("/?q=KETTLE").text
-    assert "No document holds that." in client.get("/?q=teapot").text
-    assert "There is no document 4" in client.get("/document/4").text
+    assert "No matching documents." in client.get("/?q=teapot").text
+    assert "Document 4 does not exist" in client.get("/document/4").text
 
 
 def test_pages_of_a_file_that_was_shortened_say_so(client: TestClient, dataset: Dataset) -> None:
@@ -57,19 +57,19 @@ def test_pages_of_a_file_that_was_shortened_say_so(client: TestClient, dataset: 
 
 
 def test_what_a_form_sends_is_saved(client: TestClient, dataset: Dataset) -> None:
-    assert "Pair 2 is saved." in _save(client, 1, 1, instructions="q1", outputs="two\r\nlines")
+    assert "Pair 2 saved." in _save(client, 1, 1, instructions="q1", outputs="two\r\nlines")
     assert dataset.line(0).pairs()[1][1].text == "two\nlines"
-    assert "Nothing has changed." in _save(client, 1, 1, instructions="q1", outputs="two\r\nlines")
+    assert "No changes." in _save(client, 1, 1, instructions="q1", outputs="two\r\nlines")
     assert "New pair" in client.get("/document/1").text
     _save(client, 1, 2, instructions="n", outputs="")
     _save(client, 1, 2, instructions="new", outputs="too")
     assert [question.text for question, _ in dataset.line(0).pairs()] == ["q0", "q1", "new"]
     assert "New pair" not in client.get("/document/1").text
     assert "New pair" in client.get("/document/1?new=1").text
-    assert "Pair 1 is removed." in _save(client, 1, 0, do="remove")
+    assert "Pair 1 removed." in _save(client, 1, 0, do="remove")
     assert "were added or removed" in _save(client, 1, 0, instructions="late")
-    assert "Taken back: the removal of pair 1" in client.post("/undo", data={}).text
-    assert "is written" in client.post("/write", data={"number": "1"}).text
+    assert "Undone: the removal of pair 1" in client.post("/undo", data={}).text
+    assert "out.jsonl written." in client.post("/write", data={"number": "1"}).text
     assert json.loads((dataset.path.parent / "out.jsonl").read_text("utf-8").split("\n")[0])["evaluation"] == "f1"
 
 
@@ -93,7 +93,7 @@ def test_an_untouched_form_changes_nothing(client: TestClient, dataset: Dataset)
         for action, body in re.findall(r'action="/[^/]*(/document/[^"]*)"(.*?)</form>', page, re.DOTALL):
             found = re.findall(r'<textarea name="(\w+)"[^>]*>\n(.*?)</textarea>', body, re.DOTALL)
             fields = {name: html.unescape(text).replace("\n", "\r\n") for name, text in found}
-            assert "Nothing has changed." in client.post(action, data={"shape": "0", **fields}).text
+            assert "No changes." in client.post(action, data={"shape": "0", **fields}).text
     assert b"".join(dataset.pieces()) == before
 
 
@@ -101,7 +101,7 @@ def test_to_read_only(dataset: Dataset) -> None:
     with Dataset(dataset.path) as reading, site_of(AnnotationPages(reading).routes) as site:
         client = client_of(site)
         page = client.get("/document/1").text
-        assert "to read only" in page
+        assert "read-only" in page
         assert ">save<" not in page
         assert "read only" in _save(client, 1, 0, instructions="x")
         assert "read only" in client.post("/write", data={}).text

@@ -64,17 +64,17 @@ def test_what_is_typed_is_saved_without_a_button(opened: Opened, dataset: Datase
     page.keyboard.press("r")
     page.keyboard.press("Control+A")
     page.keyboard.type("by keys\nalone")
-    _said(page, "Pair 2 is saved.")
+    _said(page, "Pair 2 saved.")
     assert dataset.line(0).pairs()[1][1].text == "by keys\nalone"
     assert page.evaluate("document.activeElement.name") == "outputs"
     page.keyboard.press("Escape")
     page.keyboard.press("u")
-    _said(page, "Taken back")
+    _said(page, "Undone")
     assert not dataset.changed
     page.keyboard.press("x")  # the pair in focus is the first again
-    _said(page, "Pair 1 is removed.")
+    _said(page, "Pair 1 removed.")
     page.keyboard.press("u")
-    _said(page, "Taken back: the removal")
+    _said(page, "Undone: the removal")
     page.keyboard.press("Enter")
     page.locator("h1", has_text="Document 2 of 3").wait_for()
     page.keyboard.press("Enter")
@@ -83,10 +83,10 @@ def test_what_is_typed_is_saved_without_a_button(opened: Opened, dataset: Datase
     page.keyboard.type("a new question")
     page.keyboard.press("Tab")
     page.keyboard.type("and its answer")
-    _said(page, "Pair 1 is saved.")
+    _said(page, "Pair 1 saved.")
     page.keyboard.press("Escape")
     page.keyboard.press("w")
-    _said(page, "is written")
+    _said(page, "written")
     last = json.loads((dataset.path.parent / "out.jsonl").read_text("utf-8").splitlines()[-1])
     assert last == {"input": "no pair", "instructions": ["a new question"], "outputs": ["and its answer"]}
 
@@ -105,7 +105,7 @@ def test_a_field_gives_back_what_it_was_given(opened: Opened, dataset: Dataset) 
     page = opened("/document/3")
     assert page.input_value("#instructions-3-0") == odd
     page.fill("#outputs-3-0", "y")
-    _said(page, "Pair 1 is saved.")
+    _said(page, "Pair 1 saved.")
     assert [(one.text, two.text) for one, two in dataset.line(2).pairs()] == [(odd, "y")]
 
 
@@ -120,12 +120,12 @@ def test_without_a_script(opened: Opened, dataset: Dataset) -> None:
     page = opened("/document/1", scripts=False)
     page.fill("#outputs-1-0", "plain")
     page.click("form[action$='/pair/0'] button[value=save]")
-    assert page.inner_text("#said") == "Pair 1 is saved."
+    assert page.inner_text("#said") == "Pair 1 saved."
     page.click("text=undo")
-    assert page.inner_text("#said").startswith("Taken back")
+    assert page.inner_text("#said").startswith("Undone")
     assert not dataset.changed
     page.click("text=write out.jsonl")
-    assert page.inner_text("#said") == "out.jsonl is written."
+    assert page.inner_text("#said") == "out.jsonl written."
     page.goto(page.url.partition("/document")[0] + "/?q=kettle")
     assert page.locator("tbody tr").count() == 1
 
@@ -137,6 +137,6 @@ def test_a_server_that_is_gone_is_told(browser: Browser, dataset: Dataset) -> No
             page.goto(site.links["you"])
             page.goto(f"{site.url}/document/1")
         page.fill("#outputs-1-0", "lost?")
-        page.locator("#said.wrong", has_text="Not saved: lbx does not answer").wait_for()
+        page.locator("#said.wrong", has_text="Not saved: lbx does not respond").wait_for()
         assert page.input_value("#outputs-1-0") == "lost?"
         page.close()

@@ -89,8 +89,8 @@ def test_filters_are_exact(client: TestClient) -> None:
     assert _listed(client, "q=never+stopped&run=two") == [("longbench/qasper/s3", "two")]
     first = client.get("/").text
     assert '<option value="one"' in first and '<option value="umpire"' not in first, "a judge is no model to choose"
-    assert "No answer is like that." in client.get("/?q=zebra").text
-    assert "No answer is like that." in client.get("/?run=nobody%27%3B--").text
+    assert "No matching answers." in client.get("/?q=zebra").text
+    assert "No matching answers." in client.get("/?run=nobody%27%3B--").text
 
 
 def test_pages_follow_each_other(client: TestClient) -> None:
@@ -118,7 +118,7 @@ def test_an_answer_with_all_that_is_known(client: TestClient) -> None:
     assert "12 tokens of the prompt were cut" in client.get("/answer?run=one&at=3").text
     assert "PromptError: too long" in client.get("/answer?run=one&at=2").text
     assert client.get("/answer?run=one&at=121").status_code == 404
-    assert "name it with --bundle" in client.get("/answer?run=one&at=1&show=prompt").text
+    assert "Pass --bundle" in client.get("/answer?run=one&at=1&show=prompt").text
 
 
 def test_hostile_answers_are_text(client: TestClient) -> None:

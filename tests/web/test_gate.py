@@ -125,7 +125,7 @@ def test_another_persons_link_is_refused_in_a_session(site: Site) -> None:
 def test_another_host_is_refused(site: Site, host: str) -> None:
     answer = client_of(site).get("/", headers={"host": host})
     assert answer.status_code == 403
-    assert "not the one that lbx listens at" in answer.text
+    assert "does not listen on this address" in answer.text
 
 
 @pytest.mark.parametrize("host", ["localhost:{port}", "127.0.0.1:9", "[::1]:9", "LOCALHOST"])
@@ -141,7 +141,7 @@ def test_a_form_of_another_page_is_refused(site: Site, origin: str | None) -> No
     headers = {} if origin is None else {"origin": origin}
     answer = client.post("/save", data={"a": "b"}, headers=headers)
     assert answer.status_code == 403
-    assert "was not sent from one of lbx" in answer.text
+    assert "does not come from a page of lbx" in answer.text
     assert SAVED == []
 
 
@@ -210,7 +210,7 @@ def test_no_page_has_a_script_or_style_of_its_own() -> None:
 
 
 def test_others_come_only_if_they_may() -> None:
-    with pytest.raises(UsageError, match="other machines"), listening("0.0.0.0", 0):
+    with pytest.raises(UsageError, match="Other machines"), listening("0.0.0.0", 0):
         pass
     with listening("0.0.0.0", 0, others=True) as place:
         assert place.answers_to("10.1.2.3:80")
@@ -223,7 +223,7 @@ def test_others_come_only_if_they_may() -> None:
 def test_a_taken_port_is_a_sentence() -> None:
     with (
         listening("127.0.0.1", 0) as place,
-        pytest.raises(UsageError, match=f"port {place.port} is taken"),
+        pytest.raises(UsageError, match=f"Port {place.port} is already in use"),
         listening("127.0.0.1", place.port),
     ):
         pass
@@ -234,7 +234,7 @@ def test_a_socket_file_is_this_users_alone(tmp_path: Path) -> None:
     with listening("127.0.0.1", 0, path) as place:
         assert path.stat().st_mode & 0o077 == 0
         assert f"-L 8765:{path}" in place.tunnel
-        with pytest.raises(UsageError, match="listens at"), listening("127.0.0.1", 0, path):
+        with pytest.raises(UsageError, match="listens on"), listening("127.0.0.1", 0, path):
             pass
         left = tmp_path / "left.sock"
         path.rename(left)

@@ -102,7 +102,7 @@ def test_twenty_questions_by_keyboard_killed_in_between(opened: Opened, tmp_path
     page.locator("#said", has_text=re.compile("Saved: question 8, A: 5")).wait_for()
     command.end(signal.SIGKILL)
     page.keyboard.press("1")
-    page.locator("#said.wrong", has_text="lbx does not answer").wait_for()
+    page.locator("#said.wrong", has_text="lbx does not respond").wait_for()
     assert rows(path) == [], "all is in the journal"
 
     command = Command(path)
@@ -156,7 +156,7 @@ def test_keys_do_what_they_say(opened: Opened, tmp_path: Path) -> None:
         page.locator("#said", has_text=re.compile("^Saved.$")).wait_for()
         assert page.locator("input[name=comment-1]").input_value() == "jk12u"
         page.keyboard.press("u")
-        page.locator("#said", has_text="Taken back").wait_for()
+        page.locator("#said", has_text="Undone").wait_for()
         assert page.locator("input[name=comment-1]").input_value() == ""
         page.keyboard.press("u")
         page.locator("[aria-pressed=true]").wait_for(state="detached")

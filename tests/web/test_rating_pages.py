@@ -153,7 +153,7 @@ def test_a_rater_without_questions_is_not_thanked(tmp_path: Path) -> None:
     ):
         (idle,) = (rater for rater in ("ann", "bob") if not book.queue(rater))
         text = client_of(site, idle).get("/").text
-    assert "You have nothing to rate: the questions went to other raters." in text
+    assert "You have no questions to rate: other raters got them all." in text
     assert "Thank you" not in text and "<tbody>" not in text
 
 

@@ -126,7 +126,9 @@ def _attention(
     """
     layout = InParts.layout(module, key)
     if layout is None or attention_mask is not None or kwargs.get("position_bias") is not None:
-        raise ValueError("attention in parts looks where the cache says, and takes no mask or bias of the model's own")
+        raise ValueError(
+            "attention in parts follows the cache's layout, and accepts no mask or position bias from the model"
+        )
     batch, heads, tokens, size = query.shape
     query = query.transpose(0, 1).reshape(1, heads, batch * tokens, size)
     groups = layout.on(query.device)

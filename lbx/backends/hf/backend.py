@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from lbx.backends.hf.sequence_memory import HfSequences
 
 _COPIES = 4
-"""A document, its copy that grows, a question and its answer: so many sequences as long as the window are held."""
+"""Sequences of the window's length that the memory must fit: a document, its growing copy, a question, its answer."""
 _SAMPLING = ("do_sample", "temperature", "top_p", "top_k", "min_p")
-"""What generation_config.json recommends by."""
+"""Keys of generation_config.json with recommended sampling."""
 
 
 @dataclass(eq=False)
@@ -191,7 +191,7 @@ def _check_folder(folder: Path) -> None:
         pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth"))
         raise BackendError(
             f"{folder} has no .safetensors weights" + (", only pickled ones, which can run code." if pickled else "."),
-            fix="Take a revision of the model with safetensors, or convert it.",
+            fix="Use a revision of the model with safetensors, or convert the model.",
         )
     model_files(folder)  # all of them regular files
     refuse_unsound(folder)

@@ -33,7 +33,7 @@ from lbx.base.inputs import SMALL, read_input, require_file
 _PLAIN = ("F16", "BF16", "F32", "F64")
 _KNOWN = (*_PLAIN, "BOOL", "I16", "U16", "I32", "U32", "I64", "U64")
 _WHILE_MADE = 12
-"""Bytes of a number while it is made dense: codes, scales and products in float32."""
+"""Bytes per number during dequantisation: codes, scales and products in float32."""
 
 # A tensor's part in the weight that its name begins with: ``a.b.SUFFIX`` to ``a.b.weight``, and ``a.b_SUFFIX`` to
 # ``a.b``, as weights of several experts in one tensor are called.
@@ -55,7 +55,7 @@ OF_ACTIVATIONS = re.compile(
     r"[kvq]_scale|[kvq]_zero_point|kv_scale|input_amax|output_amax|kv_cache_scale)$"
 )
 _NUMBERS = re.compile(r"\d+")
-_FIX = "Take the model as its authors released it in bfloat16, another quantised folder of it, or a GGUF file."
+_FIX = "Use the authors' bfloat16 release of the model, another quantised folder of it, or a GGUF file."
 
 
 class StoredTensor(NamedTuple):
@@ -80,7 +80,7 @@ class DenseWeight:
         """The weight in float32; ``get`` reads a tensor. Raises CheckpointFormatError: its numbers deny its shape."""
         dense = self.format.dense({part: get(name) for part, name in self.weight.tensors.items()}, self.weight)
         if tuple(dense.shape) != self.shape:
-            raise CheckpointFormatError(f"it is {list(dense.shape)}, and should be {list(self.shape)}")
+            raise CheckpointFormatError(f"its shape is {list(dense.shape)}, not {list(self.shape)}")
         return dense
 
 
@@ -146,13 +146,13 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             weight = _stored_weight(name, parts, tensors, settings_of_weight(name, settings, metadata))
             weights.append(_match_format(folder, _with_state(folder, weight, tensors)))
         except (CheckpointFormatError, re.error) as exc:
-            raise BackendError(f"{folder} stores {name} in a way that cannot be read: {exc}.", fix=_FIX) from exc
+            raise BackendError(f"{folder} stores {name} in an unsupported way: {exc}.", fix=_FIX) from exc
     _refuse_uneven(folder, weights)
     _refuse_unclaimed(folder, plain, settings)
     if settings and not weights and settings.get("format") != "dense":
         raise BackendError(
-            f"{folder / 'config.json'} says that the weights are stored as {method_of(settings)}, and none of them is.",
-            fix="Take config.json and the weights of one folder.",
+            f"{folder / 'config.json'} declares weights stored as {method_of(settings)}, but the folder has none.",
+            fix="Use config.json and the weights from the same folder.",
         )
     kept = {name: tensor for name, tensor in plain.items() if not OF_ACTIVATIONS.search(name)}
     rounds = len(kept) < len(plain) or bool(settings and rounds_activations(settings))
@@ -181,10 +181,10 @@ def _tensors(folder: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
         metadata |= header_metadata
     for name, file in places.items():
         if name not in tensors or tensors[name].file != file:
-            where = f"in {tensors[name].file}" if name in tensors else "in none of its files"
+            where = f"in {tensors[name].file}" if name in tensors else "in none of the files"
             raise BackendError(
-                f"{index} says that {name} is in {file}; it is {where}.",
-                fix="The files are of several models, or their names are mixed up: take all of one folder.",
+                f"{index} lists {name} in {file}, but it is {where}.",
+                fix="The files belong to several models, or their names are mixed up: copy all files from one folder.",
             )
     return tensors, metadata
 
@@ -199,7 +199,7 @@ def _header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
     except Exception as exc:  # safetensors has its own bare exception class
         raise BackendError(
             f"{path} cannot be read: {first_line(exc).rstrip('.')}.",
-            fix="It may be cut off: copy it again (for a bundle: lbx verify).",
+            fix="The file may be truncated: copy it again (for a bundle: lbx verify).",
         ) from exc
 
 
@@ -268,7 +268,7 @@ def _match_format(folder: Path, weight: StoredWeight) -> DenseWeight:
     try:
         return DenseWeight(weight, rows[0], rows[0].shape(weight))
     except (ValueError, KeyError, TypeError, IndexError, ZeroDivisionError) as exc:
-        raise CheckpointFormatError(f"its tensors do not fit together ({exc})") from exc
+        raise CheckpointFormatError(f"its tensors do not match each other ({exc})") from exc
 
 
 def _unread(folder: Path, weight: StoredWeight) -> BackendError:
@@ -277,14 +277,14 @@ def _unread(folder: Path, weight: StoredWeight) -> BackendError:
     known = [row for row in FORMATS if method in row.methods]
     if method == "none":
         return BackendError(
-            f"{folder} stores {weight.name} in few bits ({parts}), and its config.json does not say how.",
-            fix="Copy config.json from where the weights come from.",
+            f"{folder} stores {weight.name} in few bits ({parts}), but its config.json declares no quantisation.",
+            fix="Copy config.json from the source of the weights.",
         )
     if not known:
-        return BackendError(f"{folder} is stored as {method}, which lbx does not read.", fix=_FIX)
+        return BackendError(f"{folder} is stored as {method}, a format that lbx does not support.", fix=_FIX)
     lacking = min((sorted(row.parts.keys() - weight.dtypes.keys()) for row in known), key=len)
-    what = f"its {' and '.join(lacking)} is missing" if lacking else "that is no variant of it that lbx reads"
-    return BackendError(f"{folder} stores {weight.name} as {method}: it has {parts}; {what}.", fix=_FIX)
+    what = f"its {' and '.join(lacking)} is missing" if lacking else "lbx does not support this variant"
+    return BackendError(f"{folder} stores {weight.name} as {method} with {parts}: {what}.", fix=_FIX)
 
 
 def _refuse_uneven(folder: Path, weights: Sequence[DenseWeight]) -> None:
@@ -294,8 +294,8 @@ def _refuse_uneven(folder: Path, weights: Sequence[DenseWeight]) -> None:
         weight = first.setdefault((_NUMBERS.sub("#", one.weight.name), FORMATS.index(one.format)), one.weight)
         if lacking := sorted(weight.tensors.keys() ^ one.weight.tensors.keys()):
             raise BackendError(
-                f"{folder} stores {one.weight.name} and {weight.name} alike, and one of them alone has its "
-                f"{' and '.join(lacking)}.",
+                f"{folder} stores {one.weight.name} and {weight.name} in the same format, but only one of them has "
+                f"its {' and '.join(lacking)}.",
                 fix=_FIX,
             )
 
@@ -306,9 +306,13 @@ def _refuse_unclaimed(folder: Path, plain: Mapping[str, StoredTensor], settings:
         few = tensor.dtype not in _KNOWN
         packed = tensor.dtype in ("I32", "U32", "I16", "U16") and len(tensor.shape) > 1
         if (few or packed) and not OF_ACTIVATIONS.search(name):
-            how = f"its config.json says {method_of(settings)}" if settings else "its config.json does not say how"
+            how = (
+                f"its config.json declares {method_of(settings)}"
+                if settings
+                else "its config.json declares no quantisation"
+            )
             raise BackendError(
-                f"{folder} stores {name} as {tensor.dtype}, and lbx finds no scales that make numbers of it; {how}.",
+                f"{folder} stores {name} as {tensor.dtype}, but lbx finds no scales to dequantise it; {how}.",
                 fix=_FIX,
             )
 
@@ -349,7 +353,7 @@ class DenseTensors:
             try:
                 return one.read(self._get).to(self._dtype)
             except (CheckpointFormatError, ValueError, TypeError, KeyError, IndexError, RuntimeError) as exc:
-                why = f"{self._stored.folder} stores {one.weight.name} in a way that cannot be read: {exc}."
+                why = f"{self._stored.folder} stores {one.weight.name} in an unsupported way: {exc}."
                 self._error = exc if out_of_memory(exc) else BackendError(why, fix=_FIX)
                 raise self._error from exc
 

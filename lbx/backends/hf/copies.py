@@ -94,7 +94,9 @@ class HfCopies:
         if source in targets:
             raise ValueError(f"sequence {source} is forked onto itself")
         if length != self.length(source):
-            raise ValueError(f"sequence {source} has {self.length(source)} tokens and is forked there, not at {length}")
+            raise ValueError(
+                f"sequence {source} has {self.length(source)} tokens and can only be forked at its end, not at {length}"
+            )
         for target in targets:
             self.drop(target)
             if length:
@@ -118,7 +120,7 @@ class HfCopies:
             raise BackendError(f"The model {self._name} is closed.")
         if (free := self.max_cells - self.used_cells) < tokens:
             raise MemoryFullError(
-                f"The memory of {self._name} is full: {tokens} more tokens are needed, and "
+                f"The memory of {self._name} is full: {tokens} more tokens are needed, but only "
                 f"{free} of its {self.max_cells} cells are free.",
                 fix="Raise kv_cells in the model card's [options].",
             )

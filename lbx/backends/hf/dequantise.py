@@ -101,7 +101,7 @@ class StoredWeight:
         """A setting that must be an integer above 0. Raises CheckpointFormatError if it is not."""
         value = self.settings.get(key)
         if type(value) is not int or value < 1:
-            raise CheckpointFormatError(f"config.json gives its {key} as {value!r}")
+            raise CheckpointFormatError(f"its {key} in config.json is {value!r}, not a positive integer")
         return value
 
     def must_be(self, part: str, *shapes: Shape) -> None:
@@ -116,7 +116,7 @@ def _in_order(order: Any, groups: int) -> Any:
     order = order.long()
     if order.numel() and (int(order.min()) < 0 or int(order.max()) >= groups):
         raise CheckpointFormatError(
-            f"its columns are of groups {int(order.min())} to {int(order.max())}, and it has {groups}"
+            f"its columns belong to groups {int(order.min())} to {int(order.max())}, but it has {groups} groups"
         )
     return order
 
@@ -134,7 +134,7 @@ def _blocked(shape: Shape, block: tuple[int, int]) -> Shape:
 def _block(weight: StoredWeight, key: str) -> tuple[int, int]:
     value = weight.settings.get(key)
     if not isinstance(value, list) or len(value) != 2 or not all(type(n) is int and n > 0 for n in value):
-        raise CheckpointFormatError(f"config.json gives its {key} as {value!r}")
+        raise CheckpointFormatError(f"its {key} in config.json is {value!r}, not two positive integers")
     return value[0], value[1]
 
 
@@ -243,7 +243,7 @@ def packed_shape(weight: StoredWeight) -> Shape:
     *rest, words = weight.shapes["weight"]
     bits = weight.number("num_bits")
     if bits > 8:
-        raise CheckpointFormatError(f"config.json gives its num_bits as {bits}")
+        raise CheckpointFormatError(f"its num_bits in config.json is {bits}; at most 8 are supported")
     weight.must_be("shape", (len(rest) + 1,))
     columns = _columns(weight, words, bits)
     shape = (*rest, columns)
@@ -267,7 +267,9 @@ def packed(parts: Parts, weight: StoredWeight) -> Any:
     bits, shape = weight.number("num_bits"), tuple(map(int, parts["shape"].tolist()))
     columns, middle = shape[-1], 2 ** (bits - 1)
     if words_of(columns, bits) != parts["weight"].shape[-1] or shape[:-1] != tuple(parts["weight"].shape[:-1]):
-        raise CheckpointFormatError(f"it is {list(shape)} in {list(parts['weight'].shape)} words of {bits} bits")
+        raise CheckpointFormatError(
+            f"its shape {list(shape)} does not match {list(parts['weight'].shape)} words of {bits}-bit numbers"
+        )
     group = _groups_of(weight, columns)
     numbers = unpack_words(parts["weight"], bits, columns).float()
     zero: Any = middle
@@ -287,7 +289,7 @@ def packed(parts: Parts, weight: StoredWeight) -> Any:
 def awq_shape(weight: StoredWeight) -> Shape:
     columns, words = weight.shapes["weight"]
     if weight.number("bits") != 4:
-        raise CheckpointFormatError("AWQ of other than 4 bits has no order that is known")
+        raise CheckpointFormatError("the order of AWQ's numbers is known only for 4 bits")
     group = _groups_of(weight, columns)
     weight.must_be("zero", (-(-columns // group), words))
     weight.must_be("scale", (-(-columns // group), 8 * words))
@@ -311,7 +313,7 @@ def gptq_shape(weight: StoredWeight) -> Shape:
     columns = words * WORD // bits
     groups = -(-columns // _groups_of(weight, columns))
     if bits not in (2, 3, 4, 8) or words_of(columns, bits) != words:
-        raise CheckpointFormatError(f"{words} words hold no whole number of {bits} bits each")
+        raise CheckpointFormatError(f"its {words} words do not divide into numbers of {bits} bits")
     weight.must_be("scale", (groups, rows))
     weight.must_be("zero", (groups, words_of(rows, bits)))
     if "order" in weight.shapes:

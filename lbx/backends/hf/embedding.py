@@ -169,7 +169,7 @@ def _check_folder(folder: Path, options: SentenceTransformersOptions) -> list[st
     if not (folder / "config.json").is_file():
         raise BackendError(
             f"{folder} is not a Hugging Face model: it has no config.json.",
-            fix="For a .gguf file, say backend = 'llamacpp_embedding' in the card.",
+            fix="For a .gguf file, set backend = 'llamacpp_embedding' in the card.",
         )
     places = {"."} | _module_folders(folder, options)
     for place in sorted(places):
@@ -179,12 +179,12 @@ def _check_folder(folder: Path, options: SentenceTransformersOptions) -> list[st
         if pickled and not any(n.endswith(".safetensors") for n in names):
             raise BackendError(
                 f"{folder / place} has only pickled weights ({pickled[0]}), which can run code.",
-                fix="Take a revision of the model with safetensors, or convert it.",
+                fix="Use a revision of the model with safetensors, or convert the model.",
             )
     if not any(folder.glob("*.safetensors")):
         raise BackendError(
             f"{folder} has no .safetensors weights.",
-            fix="Add them to the recipe's files, or take a revision of the model that has them.",
+            fix="Add them to the recipe's files, or use a revision of the model that has them.",
         )
     refuse_unsound(folder)
     refuse_without_tokenizer(folder)
@@ -198,24 +198,24 @@ def _module_folders(folder: Path, options: SentenceTransformersOptions) -> set[s
         if options.pooling:
             return set()
         raise BackendError(
-            f"{folder} has no {_MODULES}: it does not say how token vectors become the vector of a text.",
-            fix="Name a sentence-transformers model, or set pooling (mean, last or cls) in the card.",
+            f"{folder} has no {_MODULES}, which defines the pooling of token vectors.",
+            fix="Use a sentence-transformers model, or set pooling (mean, last or cls) in the card.",
         )
     try:
         modules = [(str(m["type"]), str(m["path"])) for m in json.loads(read_input(path, SMALL))]
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as exc:
         raise BackendError(
             f"{path} cannot be read: {first_line(exc)}.",
-            fix="Compare it with the source's (for a bundle: lbx verify).",
+            fix="Compare the file with its source (for a bundle: lbx verify).",
         ) from exc
     for kind, place in modules:
         if not kind.startswith(_OWN):
             raise BackendError(
-                f"{path} asks for the class {kind}, which is code of the model's repository; lbx runs none.",
-                fix=f"Use a model whose classes are all {_OWN}*, or its GGUF file on llama.cpp.",
+                f"{path} uses the class {kind} from the model's repository; lbx does not run a model's own code.",
+                fix=f"Use a model with classes of {_OWN}* only, or its GGUF file on llama.cpp.",
             )
         if PurePosixPath(place).is_absolute() or ".." in PurePosixPath(place).parts:
-            raise BackendError(f"{path} names a folder outside of the model: {place}.")
+            raise BackendError(f"{path} refers to a folder outside the model: {place}.")
     return {place or "." for _, place in modules if (folder / place).is_dir()}
 
 
@@ -225,7 +225,7 @@ def _load_model(folder: Path, options: SentenceTransformersOptions, device: str,
         raise BackendError(
             f"The embedding model in {folder} is stored as {title}; lbx reads quantised folders of language models "
             "only.",
-            fix="Take it in bfloat16 or float32, or its GGUF file on llama.cpp.",
+            fix="Use the model in bfloat16 or float32, or its GGUF file on llama.cpp.",
         )
     import sentence_transformers
     import torch
@@ -246,7 +246,7 @@ def _load_model(folder: Path, options: SentenceTransformersOptions, device: str,
                     "use_safetensors": True,
                 },
             )
-    except ImportError as exc:  # the library itself is here: the model asks for another one
+    except ImportError as exc:  # sentence-transformers is installed: the model needs another library
         raise BackendError(f"The embedding model in {folder} needs another library: {first_line(exc)}") from exc
     except Exception as exc:  # safetensors and tokenizers raise bare classes of their own; all mean "not loadable"
         raise BackendError(
@@ -288,7 +288,7 @@ def _check_complete(reports: Sequence[Mapping[str, Any]], folder: Path) -> None:
     lacking = sorted(key for key in lacking if "pooler" not in key.split("."))
     if lacking:
         raise BackendError(
-            f"The weights in {folder} are incomplete: {len(lacking)} tensors are missing or of another shape, "
+            f"The weights in {folder} are incomplete: {len(lacking)} tensors are missing or have another shape, "
             f"e.g. {lacking[0]}.",
             fix="A file of the model may be missing, or config.json belongs to another model.",
         )
@@ -319,7 +319,7 @@ def _set_pooling(model: Any, pooling: str, folder: Path) -> None:
     modules = _pooling_modules(model)
     if len(modules) != 1 or len(_pooling_modes(model)) != 1:
         raise BackendError(
-            f"pooling = {pooling!r} does not apply to the model in {folder}: it pools in {len(modules)} places.",
+            f"pooling = {pooling!r} does not apply to the model in {folder}: it has {len(modules)} pooling layers.",
             fix="Remove pooling from the card.",
         )
     modules[0].pooling_mode = _POOLING_MODES[pooling]
@@ -336,7 +336,7 @@ def _padding_side(model: Any, wanted: str, card: ModelCard) -> str:
     if wanted == "left" and absolute:
         raise BackendError(
             f"{card.name} counts positions from the left edge: with padding there, a text's vector would depend on the "
-            "texts beside it.",
+            "other texts of its batch.",
             fix="Set padding_side to 'right' or 'auto' in its card.",
         )
     return wanted
@@ -346,8 +346,8 @@ def _set_max_length(model: Any, wanted: int, card: ModelCard) -> None:
     declared = declared_window(model.config)
     if declared and wanted > declared.tokens:
         raise BackendError(
-            f"{card.name} has positions for {declared.tokens} tokens; max_length = {wanted} is beyond them.",
-            fix="Lower it in its card.",
+            f"{card.name} has positions for {declared.tokens} tokens, fewer than max_length = {wanted}.",
+            fix="Lower max_length in its card.",
         )
     model.max_seq_length = wanted
 
@@ -356,6 +356,6 @@ def _max_tokens(model: Any, card: ModelCard) -> int:
     limit = model.max_seq_length
     if not limit or limit > 1 << 30:  # transformers writes 1e30 if a tokenizer gives no limit
         raise BackendError(
-            f"The files of {card.name} do not say how long a text may be.", fix="Set max_length in its card."
+            f"The files of {card.name} declare no maximum text length.", fix="Set max_length in its card."
         )
     return int(limit)

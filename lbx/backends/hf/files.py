@@ -14,11 +14,11 @@ from lbx.base.inputs import SMALL, read_input
 
 _COUNTED = re.compile(r"^(?!vocab).*(layer|head|expert|block|depth)")  # Gemma 3n has a vocabulary for each layer
 _MOST = 100_000
-"""Layers, heads or experts; libraries make a list of so many before they look for the first weight."""
+"""Limit for layers, heads or experts; libraries list all of them before they look for the first weight."""
 _LENGTHS = re.compile(r"position_embeddings$|^n_positions$|^n_ctx$|^max_seq_len$|^seq_length$|^sliding_window$")
 
 _ADAPTER = "adapter_config.json"
-_DAMAGED = "Do not trust this model; compare its files with their source's (for a bundle: lbx verify)."
+_DAMAGED = "Do not trust this model; compare its files with their source (for a bundle: lbx verify)."
 
 
 def refuse_unsound(folder: Path) -> None:
@@ -33,18 +33,18 @@ def refuse_unsound(folder: Path) -> None:
             raise BackendError(f"{path} is not a regular file.", fix="Put the model's own file in its place.")
     if (folder / _ADAPTER).exists():  # transformers adds it where peft happens to be installed, and else leaves it out
         raise BackendError(
-            f"{folder} has an adapter ({_ADAPTER}), which not every machine would add to the model.",
-            fix="Merge it into the weights (peft: merge_and_unload), and name the folder with the merged model.",
+            f"{folder} has an adapter ({_ADAPTER}), which transformers adds to the model only if peft is installed.",
+            fix="Merge it into the weights (peft: merge_and_unload), and use the folder with the merged model.",
         )
     for key, value in _numbers(read_json(folder / "config.json")):
         if (_COUNTED.search(key) and value > _MOST) or (_LENGTHS.search(key) and value > MOST_TOKENS):
-            raise BackendError(f"{folder / 'config.json'} says {key} = {value:,}, which no model has.", fix=_DAMAGED)
+            raise BackendError(f"{folder / 'config.json'} has {key} = {value:,}, more than any model.", fix=_DAMAGED)
     for path in sorted(folder.glob("*.index.json")):
         index = read_json(path)
         named = index.get("weight_map") if isinstance(index, dict) else None
         for name in set(map(str, named.values())) if isinstance(named, dict) else ():
             if name != Path(name).name:
-                raise BackendError(f"{path} takes weights from {name!r}, out of the model's folder.", fix=_DAMAGED)
+                raise BackendError(f"{path} lists weights outside the model's folder: {name!r}.", fix=_DAMAGED)
 
 
 def read_json(path: Path) -> Any:
@@ -72,7 +72,7 @@ _FEWEST = 0.9
 _PADDING = 1024
 """Embeddings are padded to a round number of rows, at most by 2.4 % (DeepSeek-V2: 100,002 tokens, 102,400 rows)."""
 
-_FIX = "The tokenizer or config.json is probably another model's: take both from where the weights came from."
+_FIX = "The tokenizer or config.json probably belongs to another model: copy both from the source of the weights."
 
 
 def refuse_foreign_tokenizer(tokenizer: Any, rows: int, chat_template: str | None, folder: Path) -> None:
@@ -95,13 +95,13 @@ def refuse_foreign_tokenizer(tokenizer: Any, rows: int, chat_template: str | Non
     beyond = {text: i for text, i in vocabulary.items() if i >= rows and i not in silent}
     if beyond:
         raise BackendError(
-            f"The tokenizer in {folder} does not fit the model: its embedding has {rows:,} rows, and {len(beyond):,} "
-            f"tokens have ids beyond them, e.g. {min(beyond)!r} ({beyond[min(beyond)]}).",
+            f"The tokenizer in {folder} does not fit the model: its embedding has {rows:,} rows, but {len(beyond):,} "
+            f"tokens have higher ids, e.g. {min(beyond)!r} ({beyond[min(beyond)]}).",
             fix=_FIX,
         )
     if len(vocabulary) < _FEWEST * rows and rows - len(vocabulary) > _PADDING:
         raise BackendError(
-            f"The tokenizer in {folder} does not fit the model: it has {len(vocabulary):,} tokens, and the model's "
-            f"embedding {rows:,} rows.",
+            f"The tokenizer in {folder} does not fit the model: it has {len(vocabulary):,} tokens, but the model's "
+            f"embedding has {rows:,} rows.",
             fix=_FIX,
         )

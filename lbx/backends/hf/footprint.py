@@ -11,11 +11,11 @@ from lbx.backends.memory import available_bytes
 from lbx.base.errors import DoesNotFitError
 
 _MADE_ELSEWHERE = ("kv_lora_rank", "num_kv_shared_layers", "kv_shared_layer_ids")
-"""Marks of caches whose size per token does not follow from heads and head size."""
+"""Settings of models with a cache size per token that does not follow from heads and head size."""
 _TRIM, _MMAP = -1, -3
-"""glibc's names of two thresholds: free bytes at the heap's end that it keeps, and bytes of a block beside the heap."""
+"""glibc's numbers of two thresholds: free bytes kept at the heap's end, and bytes of a block allocated outside it."""
 _LARGEST = 32 << 20
-"""What glibc raises the latter to by itself, as blocks of that size are freed; the former to twice of it."""
+"""glibc raises the second to this by itself when blocks of that size are freed, and the first to twice this."""
 
 
 def refuse_too_large(name: str, needed: float, free: int | None, place: str, fix: str = "") -> None:

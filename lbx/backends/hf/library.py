@@ -23,7 +23,7 @@ _TOKENIZER_FILES = (
     "vocab.txt",
 )
 
-# Rotary embeddings whose factors change with the length of the input seen so far.
+# Rotary embeddings with factors that change with the length of the input seen so far.
 _LENGTH_DEPENDENT = ("dynamic", "longrope")
 
 
@@ -34,8 +34,8 @@ def refuse_without_tokenizer(folder: Path) -> None:
     """
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise BackendError(
-            f"{folder} has no tokenizer: none of {', '.join(_TOKENIZER_FILES)} is there.",
-            fix="Copy the tokenizer's files of the same model into it.",
+            f"{folder} has no tokenizer: it needs one of {', '.join(_TOKENIZER_FILES)}.",
+            fix="Copy the model's tokenizer files into it.",
         )
     refuse_growing_text(folder / "tokenizer.json")
 
@@ -62,7 +62,7 @@ def choose_device(torch: Any, wanted: str) -> Any:
     device = torch.device(wanted)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise BackendError(
-            f"There is no GPU {wanted}: torch sees {torch.cuda.device_count()}.",
+            f"The GPU {wanted} does not exist: torch finds {torch.cuda.device_count()} GPUs.",
             fix="Set device = 'cpu' or 'auto' in the card, or start the container with its GPUs.",
             command="lbx doctor",
         )

@@ -25,11 +25,11 @@ from lbx.base.errors import BackendError
 
 _BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "4bit": 0.5}
 _USABLE = 0.8
-"""Part of a GPU's free memory that sequences may take; the rest is for what a pass computes."""
+"""Part of a GPU's free memory that sequences may take; the rest is for the results of a pass."""
 
 
 _MOST_CELLS = 1 << 20
-"""Beyond, the table of who holds which cell would be large itself."""
+"""Limit of cells: with more of them, the table of their owners would itself be large."""
 
 
 class LoadedWeights(NamedTuple):
@@ -111,7 +111,7 @@ def _refuse_too_large(
         unpacking if straight else dense + unpacking,
         available_bytes(),
         "RAM",
-        fix="" if straight else "Install accelerate beside lbx: the weights then go to the GPU without a copy in RAM.",
+        fix="" if straight else "Install accelerate: the weights are then loaded to the GPU without a copy in RAM.",
     )
 
 
@@ -127,7 +127,7 @@ def _refuse_without_libraries(options: HfOptions) -> None:
             raise BackendError(
                 f"{'quantization' if options.quantization else 'device_map'} = {option!r} needs the package "
                 f"{library}, which is not installed.",
-                fix=f"Install {library} beside lbx, or remove the option from the model card.",
+                fix=f"Install {library}, or remove the option from the model card.",
                 command=as_command("pip", "install", library),
             )
 
@@ -148,7 +148,7 @@ def _from_files(
         more["device_map"] = {"": str(device)}
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        # None lets each part's class choose what it supports; otherwise config.json's own choice would apply.
+        # None lets each part's class choose an attention it supports; otherwise config.json's choice would apply.
         config._attn_implementation = None if options.attention == AUTO else options.attention
         if options.rope_scaling:
             stretch(config, options, name)
@@ -178,12 +178,12 @@ def _from_files(
         if isinstance(exc, ValueError) and "attention implementation" in str(exc):
             raise BackendError(
                 f"transformers has no {options.attention} attention for this model: {first_line(exc)}",
-                fix="Remove attention from the model card: lbx then uses what the model supports.",
+                fix="Remove attention from the model card: lbx then uses one that the model supports.",
             ) from exc
         if isinstance(exc, ImportError):
             raise BackendError(
                 f"The model in {folder} cannot be loaded: {first_line(exc)}",
-                fix="Install the library that the message names beside lbx: transformers needs it for this model.",
+                fix="Install the library that the message names: transformers needs it for this model.",
             ) from exc
         raise BackendError(
             f"The model in {folder} cannot be loaded: {first_line(exc)}",
@@ -218,7 +218,7 @@ def _concrete(kind: Any, config: Any) -> tuple[Any, Any]:
 def _refuse_twice(stored: Checkpoint, options: HfOptions, name: str) -> None:
     if stored.weights and options.quantization:
         raise BackendError(
-            f"{name} is stored as {stored.title}: quantization = {options.quantization!r} would round it once more.",
+            f"{name} is stored as {stored.title}: quantization = {options.quantization!r} would round it again.",
             fix="Remove the option from the model card.",
         )
 
@@ -236,7 +236,7 @@ def _refuse_left_over(torch: Any, model: Any, name: str) -> None:
     outside = sorted(part for part, place in places.items() if str(place) in ("cpu", "disk"))
     if "disk" in map(str, places.values()) or (outside and torch.cuda.is_available()):
         raise BackendError(
-            f"{name} does not fit on {torch.cuda.device_count()} GPUs: {len(outside)} parts of it are left over, "
+            f"{name} does not fit on {torch.cuda.device_count()} GPUs: {len(outside)} of its parts are not on a GPU, "
             f"e.g. {outside[0]}.",
             fix="Use a smaller dtype, quantization = '4bit', or more GPUs.",
         )
@@ -255,14 +255,14 @@ def stretch(config: Any, options: HfOptions, name: str) -> None:
     rope = getattr(text, "rope_parameters", None)
     if not isinstance(rope, dict) or "rope_theta" not in rope:
         raise BackendError(
-            f"{name} has no rotary embedding that rope_scaling could stretch, or one for each kind of layer.",
+            f"{name} has no rotary embedding that rope_scaling can stretch, or several (one for each kind of layer).",
             fix="Remove rope_scaling and rope_factor from its card.",
         )
     kind, factor = rope.get("rope_type", "default"), options.rope_factor
     if kind != "default":
         raise BackendError(
-            f"The config.json of {name} scales its rotary embedding already ({kind}).",
-            fix="Remove rope_scaling and rope_factor from its card; context_window may be what config.json declares.",
+            f"The config.json of {name} already scales its rotary embedding ({kind}).",
+            fix="Remove rope_scaling and rope_factor from its card; context_window may be as large as in config.json.",
         )
     if options.rope_scaling == "ntk":
         size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
@@ -275,7 +275,7 @@ def stretch(config: Any, options: HfOptions, name: str) -> None:
     text.rope_parameters = rope | scaled
 
 
-_FIX_OTHER_MODEL = "config.json or the .safetensors files belong to another model: take all of one model's files."
+_FIX_OTHER_MODEL = "config.json or the .safetensors files belong to another model: use the files of one model."
 _LAYER = re.compile(r"(?:(?:model|language_model|transformer|backbone)\.)*(?:layers|h)\.(\d+)\.")
 # Computed anew (the rotary embedding's frequencies, positions, masks), or of parts that read no text and predict ahead.
 _NOT_NEEDED = re.compile(
@@ -297,7 +297,7 @@ def check_complete(model: Any, report: Mapping[str, Any], folder: Path) -> None:
     if other := sorted(report.get("mismatched_keys", ()), key=str):
         name, shape, wanted = other[0]
         raise BackendError(
-            f"The weights in {folder} are not those of the model in its config.json: {len(other)} tensors have another "
+            f"The weights in {folder} do not match the model in its config.json: {len(other)} tensors have another "
             f"shape, e.g. {name} {tuple(shape)}, not {tuple(wanted)}.",
             fix=_FIX_OTHER_MODEL,
         )
@@ -322,8 +322,8 @@ def _refuse_unused(config: Any, unexpected: list[str], folder: Path) -> None:
             if number < layers + ahead:  # layers after the last one predict several tokens ahead
                 continue
             raise BackendError(
-                f"The weights in {folder} are not those of the model in its config.json: it counts {layers} layers, "
-                f"and they have {number + 1}.",
+                f"The weights in {folder} do not match the model in its config.json: it has {layers} layers, "
+                f"but they have {number + 1}.",
                 fix=_FIX_OTHER_MODEL,
             )
         tied = key.endswith("lm_head.weight") and getattr(text, "tie_word_embeddings", False)
@@ -331,15 +331,15 @@ def _refuse_unused(config: Any, unexpected: list[str], folder: Path) -> None:
             unused.append(key)
     if not unused:
         return
-    count = f"{len(unused)} tensors, e.g. {unused[0]}," if len(unused) > 1 else unused[0]
+    count = f"{len(unused)} tensors of its files, e.g. {unused[0]}" if len(unused) > 1 else unused[0]
     if scales := [key for key in unused if _OF_QUANTISED.search(key)]:
         raise BackendError(
-            f"The model in {folder} seems to be quantised, and what makes numbers of its weights would not be used: "
+            f"The model in {folder} seems to be quantised, but a tensor for dequantising its weights would be ignored: "
             f"{scales[0]}.",
-            fix="Take the model as its authors released it in bfloat16, or another quantised folder of it.",
+            fix="Use the authors' bfloat16 release of the model, or another quantised folder of it.",
         )
     raise BackendError(
-        f"The model in {folder} would be loaded without a part of it: {count} of its files have no place in the model "
-        "that its config.json describes.",
+        f"The model in {folder} would be loaded without some of its tensors: its config.json describes a model without "
+        f"{count}.",
         fix=_FIX_OTHER_MODEL,
     )

@@ -23,26 +23,25 @@ class HfOptions(BackendOptions):
     Attributes:
         device: "auto" (the first GPU, else the CPU), "cpu", "cuda" or "cuda:N".
         device_map: spread the layers over all GPUs, as accelerate's "auto", "balanced", "balanced_low_0" or
-            "sequential" do; "" puts all on ``device``. A model that the GPUs together cannot hold is refused.
+            "sequential" do; "" puts all on ``device``. A model too large for all GPUs together is refused.
         dtype: "float32", "bfloat16", "float16" or "auto": config.json's dtype, on a CPU only if the processor
             multiplies it in hardware (bfloat16: AMX-BF16, AVX512-BF16 or ARM's BF16; float16: AMX-FP16), else float32;
             on a GPU without bfloat16, float16 in its place. A run prints it at the start, and it is part of the run's
-            identity: if the nodes of a cluster differ, name one. On a GPU, float32 is never TF32.
-        quantization: "4bit" (NF4 by bitsandbytes, which must be installed); "" loads the weights as they are. The
+            identity: if the nodes of a cluster differ, set one. On a GPU, float32 is never TF32.
+        quantization: "4bit" (NF4 by bitsandbytes, which must be installed); "" loads the weights unchanged. The
             cache stays in ``dtype``. There is no 8-bit option: results of LLM.int8 depend on the rest of the batch.
         attention: "auto" is the first of these two that the model's class supports: "sdpa" (lbx computes shared
             prefixes once, by torch's kernels), "eager" (the model's own code, slow). config.json's value is ignored.
         prefill_chunk: tokens that a prefill step computes at once.
         max_sequences: questions that can be answered at once; fewer if recurrent states are large.
-        kv_cells: tokens that the KV cache may hold, shared ones counted once. 0 means as many as the context window on
-            a CPU; on a GPU as many as fit into four fifths of its free memory, at least the context window. Models
-            whose questions copy a whole document hold up to four context windows, or this if it is more.
+        kv_cells: size of the KV cache in tokens; shared tokens count once. 0 means the context window on a CPU, and on
+            a GPU the tokens that fit into four fifths of its free memory, at least the context window. Models that
+            copy a whole document for each question use up to four context windows, or ``kv_cells`` if it is larger.
         threads: CPU threads; 0 means one for each CPU that this process may use.
         rope_scaling: stretch the positions by ``rope_factor``: "linear" (divides them, as LongChat's and Vicuna's),
             "ntk" (fixed NTK: a larger base at every length), "dynamic" (transformers' dynamic NTK: a base that grows
             with the prompt; prompts then run one by one) or "yarn". "" keeps config.json's values.
-        rope_factor: how many times longer than max_position_embeddings the context may become; goes with
-            ``rope_scaling``.
+        rope_factor: largest context as a multiple of max_position_embeddings; required by ``rope_scaling``.
         extend_context: allow a context_window above the one that config.json declares, or ``rope_factor`` times it.
     """
 
@@ -64,16 +63,16 @@ class HfOptions(BackendOptions):
         one_of(self, ROPE_SCALINGS, "rope_scaling")
         if bool(self.rope_scaling) != bool(self.rope_factor):
             raise UsageError(
-                "rope_scaling and rope_factor go together.",
-                fix='Write both, e.g. rope_scaling = "ntk" and rope_factor = 4.0.',
+                "rope_scaling and rope_factor must be set together.",
+                fix='Set both, e.g. rope_scaling = "ntk" and rope_factor = 4.0.',
             )
         if self.rope_scaling and not 1 <= self.rope_factor <= MOST_ROPE_FACTOR:
-            raise UsageError(f"rope_factor = {self.rope_factor} is not a number of 1 to {MOST_ROPE_FACTOR}.")
+            raise UsageError(f"rope_factor must be between 1 and {MOST_ROPE_FACTOR}, not {self.rope_factor}.")
         one_of(self, DEVICE_MAPS, "device_map")
         if self.device_map and self.device != "auto":
             raise UsageError(
-                f"device = {self.device!r} and device_map = {self.device_map!r} exclude each other.",
-                fix="Remove device: a device map takes every GPU there is.",
+                f"device = {self.device!r} and device_map = {self.device_map!r} cannot be used together.",
+                fix="Remove device: a device map uses all GPUs.",
             )
         one_of(self, QUANTIZATIONS, "quantization")
         one_of(self, DTYPES, "dtype")
@@ -91,10 +90,10 @@ class SentenceTransformersOptions(BackendOptions):
         dtype: float32 by default, also on a GPU, because LongBench Pro's published numbers used it
             (sentence-transformers 3.1 and transformers 4.51 load in float32); bfloat16 needs half of the memory.
         attention: "sdpa" or "eager".
-        batch_tokens: tokens of a batch, including padding; a longer text is a batch of its own.
+        batch_tokens: tokens of a batch, including padding; a longer text forms its own batch.
         padding_side: "auto" pads a last-token model on the left, as LongBench Pro does, and others on the right.
         max_length: cut texts to this many tokens, at their end; 0 means the model's own maximum.
-        pooling: how token vectors become one ("mean", "last", "cls"); "" keeps the value in the model's folder.
+        pooling: pooling of token vectors ("mean", "last" or "cls"); "" keeps the value in the model's folder.
         query_prefix: precedes a query in retrieval; "" means the model's own prompt for queries, if it has one.
         document_prefix: precedes every other text. Leave it empty for LongBench Pro's summaries.
         threads: CPU threads; 0 means one for each CPU that this process may use.

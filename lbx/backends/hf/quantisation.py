@@ -96,7 +96,9 @@ def _names(target: str, module: str) -> bool:
     pattern = target[3:]
     # A pattern comes with the model: one that could be matched in very many ways would never come to an end.
     if len(pattern) > _LONGEST_PATTERN or len(_REPEATS.findall(pattern)) > _MOST_REPEATS or _NESTED.search(pattern):
-        raise CheckpointFormatError(f"its config.json groups modules by {pattern[:_LONGEST_PATTERN]!r}")
+        raise CheckpointFormatError(
+            f"its config.json groups modules by a pattern that is too complex: {pattern[:_LONGEST_PATTERN]!r}"
+        )
     return re.match(pattern, module) is not None
 
 

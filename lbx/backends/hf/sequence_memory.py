@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _BLOCK = 256
 _PASS_TOKENS = {False: 8, True: 256}  # cost of a pass, in tokens: on a CPU, on a GPU
 FORKS = 8
-"""Sequences with states that are kept as beginnings of later prompts."""
+"""Sequences with states that are kept as prefixes of later prompts."""
 _FIX_MEMORY = "Lower kv_cells, max_sequences or context_window in the model card."
 
 
@@ -123,7 +123,9 @@ class HfSequences:
         if not 0 <= length <= self._table.length(source):
             raise ValueError(f"sequence {source} has {self._table.length(source)} tokens, not {length}")
         if length != self._table.length(source) and not self.traits.forks_anywhere:
-            raise ValueError(f"sequence {source} has {self.length(source)} tokens and is forked there, not at {length}")
+            raise ValueError(
+                f"sequence {source} has {self.length(source)} tokens and can only be forked at its end, not at {length}"
+            )
         self._drop(targets)
         self._table.fork(source, length, targets)
         self._states.fork(source, targets)
@@ -163,7 +165,7 @@ class HfSequences:
         free = self.max_cells - self._table.used
         if free < tokens:
             raise MemoryFullError(
-                f"The memory of {self._name} is full: {tokens} more tokens are needed, and "
+                f"The memory of {self._name} is full: {tokens} more tokens are needed, but only "
                 f"{free} of its {self.max_cells} cells are free.",
                 fix="Raise kv_cells in the model card's [options], or lower max_sequences.",
             )
@@ -349,8 +351,8 @@ class HfSequences:
             if free is None or needed <= free:
                 return size
         raise BackendError(
-            f"The KV memory of {self._name} has to grow to {size} tokens, which takes "
-            f"{needed / 1e9:.2f} GB more; {(free or 0) / 1e9:.2f} GB are free.",
+            f"The KV cache of {self._name} needs {needed / 1e9:.2f} GB more to grow to {size} tokens; "
+            f"{(free or 0) / 1e9:.2f} GB are free.",
             fix=_FIX_MEMORY,
         )
 

@@ -74,17 +74,17 @@ def make_cache(config: Any) -> DynamicCache | OwnCache:
 
 
 _CACHES = ("past_key_values", "cache_params", "state")
-"""What models call the argument that takes their memory; by another name it is passed over in silence."""
+"""Names of a model's cache argument; models silently ignore a cache passed by another name."""
 
 _KNOWN = (DynamicLayer, DynamicSlidingWindowLayer)
-"""Kinds of memory that every model of transformers goes on from, by one token or by many."""
+"""Cache layers that every model of transformers can continue from, by one token or by many."""
 
 _PIECES = (11, 24)
 _WINDOW = 8
-_ELSEWHERE = "A GGUF file of it may run on llama.cpp."
+_ELSEWHERE = "Try a GGUF file of the model on llama.cpp."
 _ROUNDING, _HALF_ROUNDING = 1e-3, 0.05
 _WRONG = 0.2
-"""Parts of the logits' range: what rounding explains, and what it cannot in any number format."""
+"""Parts of the logits' range: rounding errors stay below the first two, and in every number format below the last."""
 
 
 class Forward:
@@ -140,7 +140,7 @@ def goes_in_pieces(model: Any, name: str) -> bool:
     """
     if not any(cache in inspect.signature(model.forward).parameters for cache in _CACHES):
         raise BackendError(
-            f"{name} forgets what it has read: it takes its memory by none of the names {', '.join(_CACHES)}.",
+            f"{name} cannot continue a sequence: it accepts no cache argument ({', '.join(_CACHES)}).",
             fix=_ELSEWHERE,
         )
     usual = keeps_tokens(model)
@@ -155,13 +155,13 @@ def goes_in_pieces(model: Any, name: str) -> bool:
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as exc:
         raise BackendError(
             f"{name} cannot be computed token by token: {first_line(exc)}",
-            fix="lbx gives models the cache that transformers makes by default, and this one takes another.",
+            fix="lbx uses the default cache of transformers, but this model needs another one.",
         ) from exc
     if not by_steps <= (2 * rounding(model) if usual else _WRONG):
         raise BackendError(
-            f"{name} is computed otherwise in parts: after {_PIECES[1]} tokens and one more its logits are "
-            f"{by_steps:.2g} of their range off those of all at once.",
-            fix=f"Its tokens may see those behind them, as an encoder's do, or this version of transformers computes "
+            f"{name} has other logits if it is computed in parts: those after {_PIECES[1]} tokens and one more differ "
+            f"by {by_steps:.2g} of their range from a single pass.",
+            fix=f"Its tokens may attend to later tokens, as in an encoder, or this version of transformers computes "
             f"it wrongly. {_ELSEWHERE}",
         )
     return by_pieces <= rounding(model)

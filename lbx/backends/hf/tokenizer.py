@@ -21,7 +21,7 @@ _PROBES = (
     "  two spaces\n\n\tA tab, 三条船在清晨离开了港口。 Ångström\r\n",
     "def f(x):\n    return x**2  # ⛵ été\u0301\n\n\n",
 )
-"""Texts that two tokenizers hardly cut into the same tokens."""
+"""Texts that two tokenizers rarely split into the same tokens."""
 
 
 class HfTokenizer:

@@ -152,7 +152,7 @@ def _load_model(llama_cpp: Any, path: Path, options: LlamaOptions) -> Any:
     model = load_model(llama_cpp, path, n_gpu_layers=options.n_gpu_layers, repack=options.repack)
     if llama_cpp.llama_model_has_encoder(model) or not llama_cpp.llama_model_has_decoder(model):
         llama_cpp.llama_model_free(model)
-        raise BackendError(f"{path} is not a decoder-only language model, and lbx runs no others.")
+        raise BackendError(f"{path} is not a decoder-only language model, the only kind that lbx runs on llama.cpp.")
     return model
 
 
@@ -186,7 +186,7 @@ def _recommended_number(llama_cpp: Any, model: Any, key: str) -> float | str | N
 def _notes() -> tuple[str, ...]:
     chosen, refused = variants_tried()
     return tuple(
-        f"llama.cpp's code for {one.variant} is not used here: it {one.problem}. {chosen.variant} is used."
+        f"lbx does not use llama.cpp's code for {one.variant} here: it {one.problem}. It uses {chosen.variant}."
         for one in refused
     )
 

@@ -94,7 +94,7 @@ class AlignedCells:
         if blocks is None:
             self._move_down()
             blocks = self._blocks.assign(items)
-            assert blocks is not None, "asked for more than fits"
+            assert blocks is not None, "the tokens exceed the memory"
         cells = np.concatenate(
             [self._blocks.grow(*item, mine) for item, mine in zip(items, blocks, strict=True)], dtype=np.int64
         )
@@ -185,15 +185,15 @@ class AlignedCells:
             count = min(step, GRAIN - at)
             self._batch.fill([self._token] * count, range(at, at + count), self._carrier, [])
             if compute(self._lib.llama_decode, self._context, self._batch.native):
-                raise BackendError("llama.cpp cannot compute a first few tokens of its vocabulary.")
+                raise BackendError("llama.cpp failed to compute a few tokens of the model's vocabulary.")
         self._state = self._export_state(self._carrier, 0, GRAIN, there=True)
         self._positions = _positions(self._state, self._carrier)
         if not self._positions:
             self._state = np.empty(0, np.uint8)
             raise BackendError(
-                "This version of llama-cpp-python writes the state of a sequence in a way that lbx does not know.",
-                fix="Install the version in requirements.lock; or set batch_invariant = false under [options] in the "
-                "model card: answers may then differ a little alone and among others.",
+                "This version of llama-cpp-python writes the state of a sequence in a format that lbx does not know.",
+                fix="Install the version in requirements.lock, or set batch_invariant = false under [options] in the "
+                "model card: answers may then differ slightly between batches.",
             )
         self._copy(self._carrier, self._filler, 0, GRAIN)
         self._remove(self._carrier, 0, -1)

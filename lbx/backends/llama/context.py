@@ -15,7 +15,7 @@ from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.inference.model import MIN_SEQUENCES
 
 _TIP_ANSWERS = 8
-"""Answers decoded together if sequences cannot be cut back: each takes a state, or a window of every sliding layer."""
+"""Answers decoded together if sequences cannot be shortened: each takes a state, or a window of every sliding layer."""
 
 # Bytes of 32 numbers in each cache type; the quantised ones include scales.
 _BLOCK_BYTES = {"f32": 128, "f16": 64, "bf16": 64, "q8_0": 34, "q5_1": 24, "q5_0": 22, "q4_1": 20, "q4_0": 18}
@@ -99,7 +99,7 @@ def room_for(
     if cells < window:
         raise BackendError(
             f"kv_cells = {cells} of {card.name} is smaller than its context window of {window} tokens.",
-            fix="Raise kv_cells, or leave it out: it is then as large as context_window.",
+            fix="Raise kv_cells, or remove it: it then equals context_window.",
         )
     trained = short_context(llama_cpp, model)
     if window <= trained < cells:
@@ -192,7 +192,7 @@ def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpti
     """Make a context, which the caller frees.
 
     Raises:
-        BackendError: llama.cpp cannot make a context of that size.
+        BackendError: llama.cpp cannot create a context of that size.
     """
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = room.context_cells
@@ -208,7 +208,7 @@ def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpti
     params.type_k = _number_type(llama_cpp, options.cache_type_k)
     params.type_v = _number_type(llama_cpp, options.cache_type_v)
     params.offload_kqv = options.offload_kqv
-    params.op_offload = options.n_gpu_layers != 0  # no layer there means that a GPU computes nothing
+    params.op_offload = options.n_gpu_layers != 0  # with 0 layers on a GPU, the CPU computes everything
     params.swa_full = not room.slides
     params.no_perf = True
     if options.rope_scaling:
@@ -222,7 +222,7 @@ def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpti
         if context:
             llama_cpp.llama_free(context)
         raise BackendError(
-            f"llama.cpp cannot make a context of {room.cells} tokens for {card.name}: {log.said()}.",
+            f"llama.cpp cannot create a context of {room.cells} tokens for {card.name}: {log.said()}.",
             fix="Lower context_window (or kv_cells) in the model card, or use a smaller model or cache type.",
         )
     return context

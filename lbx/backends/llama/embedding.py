@@ -121,7 +121,7 @@ class LlamaEmbedder:
             self._compute(ids[start : start + piece], start)
         pointer = self._lib.llama_get_embeddings_seq(self._context, 0)
         if not pointer:
-            raise BackendError(f"llama.cpp gave no vector for {len(ids)} tokens: {log.said()}.")
+            raise BackendError(f"llama.cpp returned no vector for {len(ids)} tokens: {log.said()}.")
         return np.ctypeslib.as_array(pointer, shape=(self.info.dimensions,)).copy()
 
     def _compute(self, ids: list[int], start: int) -> None:
@@ -164,7 +164,7 @@ class LlamaEmbedder:
         available = available_bytes()
         if available is not None and needed > available:
             raise BackendError(
-                f"A text of {room} tokens takes {self.info.name} {needed / 2**30:.1f} GiB; "
+                f"{self.info.name} needs {needed / 2**30:.1f} GiB for a text of {room} tokens; "
                 f"{available / 2**30:.1f} GiB are available.",
                 fix="Lower max_length in its card.",
             )
@@ -220,12 +220,12 @@ def _kind(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaEmbeddingOp
         llama_cpp.llama_free(context)
     known = (llama_cpp.LLAMA_POOLING_TYPE_MEAN, llama_cpp.LLAMA_POOLING_TYPE_LAST, llama_cpp.LLAMA_POOLING_TYPE_CLS)
     if pooling == llama_cpp.LLAMA_POOLING_TYPE_RANK:
-        raise BackendError(f"{card.name} is a reranker: it gives no vectors.", fix="Name an embedding model.")
+        raise BackendError(f"{card.name} is a reranker: it returns no vectors.", fix="Use an embedding model.")
     if pooling not in known:
         raise BackendError(
-            f"The model file of {card.name} does not say how token vectors become the vector of a text.",
-            fix="If it is an embedding model, set pooling (mean, last or cls) in its card, as its makers say; a model "
-            "that writes text has backend = 'llamacpp'.",
+            f"The model file of {card.name} does not define the pooling of token vectors.",
+            fix="If it is an embedding model, set pooling in its card as its authors recommend (mean, last or cls). "
+            "For a model that writes text, set backend = 'llamacpp'.",
         )
     splits = causal and cached and pooling == llama_cpp.LLAMA_POOLING_TYPE_LAST
     return _EmbeddingMode(pooling=pooling, cached=cached, splits=splits)
@@ -234,8 +234,8 @@ def _kind(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaEmbeddingOp
 def _max_tokens(declared: int, card: ModelCard, options: LlamaEmbeddingOptions) -> int:
     if options.max_length > declared:
         raise BackendError(
-            f"{card.name} has positions for {declared} tokens; max_length = {options.max_length} is beyond them.",
-            fix="Lower it in its card.",
+            f"{card.name} has positions for {declared} tokens, fewer than max_length = {options.max_length}.",
+            fix="Lower max_length in its card.",
         )
     return options.max_length or declared
 
@@ -263,7 +263,7 @@ def _new_context(
     context = llama_cpp.llama_init_from_model(model, params)
     if not context:
         raise BackendError(
-            f"llama.cpp cannot make a context of {tokens} tokens for {name}: {log.said()}.",
+            f"llama.cpp cannot create a context of {tokens} tokens for {name}: {log.said()}.",
             fix="Lower max_length in its card.",
         )
     return context

@@ -23,21 +23,21 @@ QUANTISED = {
 }  # fmt: skip
 """ggml's numbers and names of the types that llama.cpp 0.3.36 (as llama-cpp-python counts) computes with."""
 NO_WEIGHTS = {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
-"""Types that ggml has for other ends: activations, indices."""
+"""ggml's types for other purposes: activations, indices."""
 REMOVED = {4: "Q4_2", 5: "Q4_3"}
 REARRANGED = {
     31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8", 36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8",
 }  # fmt: skip
-"""Types that were removed, too: llama.cpp now rearranges the plain type for the processor when it loads it."""
+"""More removed types: llama.cpp now rearranges the plain type for the processor when it loads it."""
 SLOW = {"Q4_1": ("Q4_0", "1.4 to 1.9"), "Q5_1": ("Q5_0", "1.3 to 1.7")}
-"""Types whose products of many tokens llama.cpp computes by the code for one: what to use instead, and how many times
-as fast that reads prompts on x86 (measured with SmolLM2-135M, on AVX2 and AVX-512)."""
+"""Slow types: llama.cpp computes products of many tokens by the code for one. With the type to use instead, and its
+speed-up for prompts on x86 (measured with SmolLM2-135M, on AVX2 and AVX-512)."""
 _BY_TILES = {"Q4_1"}
-"""Those of them for which AMX has code (1.1 times then)."""
+"""Slow types with code for AMX (speed-up 1.1 there)."""
 _INDICES = "I32", ".ffn_gate_tid2eid."
-"""A table of whole numbers that llama.cpp reads: which experts a token takes."""
+"""A table of integers that llama.cpp reads: the experts of each token."""
 _LONGEST_NAME = 64
-_ANOTHER = "Take the model's GGUF file in another format (Q4_K_M, Q8_0), or convert it again."
+_ANOTHER = "Use a GGUF file of the model in another format (Q4_K_M, Q8_0), or convert the model again."
 
 
 def check_gguf(path: Path) -> None:
@@ -65,7 +65,7 @@ def format_title(path: Path) -> str:
     """
     types = tensor_types(path)
     if types is None:
-        raise BackendError(f"The header of {path} cannot be read.", fix="It may be cut off: download it again.")
+        raise BackendError(f"The header of {path} cannot be read.", fix="The file may be truncated: download it again.")
     return " and ".join(name for name in types if name not in PLAIN.values())
 
 
@@ -111,11 +111,11 @@ def _type_name(path: Path, tensor: GgufTensor) -> str:
         return other
     fix = _ANOTHER
     if other:
-        why = f"{other}, and llama.cpp computes with no weights of that type"
+        why = f"{other}, a type that llama.cpp does not support for weights"
     elif name := REMOVED.get(number) or REARRANGED.get(number):
-        why = f"{name}, which llama.cpp no longer reads"
-        fix = f"Take its {name[:-4]} file: llama.cpp rearranges that itself." if number in REARRANGED else _ANOTHER
+        why = f"{name}, which llama.cpp no longer supports"
+        fix = f"Use its {name[:-4]} file: llama.cpp rearranges it by itself." if number in REARRANGED else _ANOTHER
     else:
         why = f"type {number}, which this version of llama.cpp does not know"
-        fix = f"It is a newer llama.cpp's or a fork's own, or the file is damaged. {_ANOTHER}"
+        fix = f"A newer llama.cpp or a fork may have written it, or the file is damaged. {_ANOTHER}"
     raise BackendError(f"{path} stores {tensor.name[:_LONGEST_NAME]} as {why}.", fix=fix)

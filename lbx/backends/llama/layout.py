@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 GRAIN = 32
-"""Cells of a block: a multiple of the lanes of every vector in which llama.cpp sums 16 or 32-bit values."""
+"""Cells of a block: a multiple of the lanes of all vectors that llama.cpp uses to sum 16 or 32-bit values."""
 
 SPARE_BLOCKS = 4
 """Two for the partial blocks at the ends of trunks, one for overshoot, one for padding."""
 
 FILLER, CARRIER, PADDING, EXTRA_SEQUENCES = 0, 1, 2, 3
-"""Sequences after those of the memory: of filled cells, of cells that are moved, of padding."""
+"""Sequences after the memory's own: for filled cells, for cells that are moved, for padding."""
 
 
 TRUNKS = 4
-"""Sequences that hold prefixes of prompts if sequences cannot be cut back."""
+"""Sequences for prefixes of prompts if sequences cannot be shortened."""
 
 
 class PassSize(NamedTuple):

@@ -65,7 +65,7 @@ class NativeLog:
     def said(self) -> str:
         """Errors logged since ``clear``, or else the last warning."""
         errors = [line for level, line in self._lines if level == _ERROR]
-        return "; ".join(errors[:2] or [line for _, line in self._lines][-1:]).rstrip(".") or "it gave no reason"
+        return "; ".join(errors[:2] or [line for _, line in self._lines][-1:]).rstrip(".") or "no reason given"
 
 
 log = NativeLog()
@@ -78,7 +78,7 @@ def _on_abort(message: bytes | None) -> None:
     text = (message or b"").decode("utf-8", "replace").strip()
     text = re.sub(r"^\S*/", "", text)  # the path of the source file on the machine that built the wheel
     sys.stderr.write(
-        f"llama.cpp gave up: {text}. The model file is probably damaged: compare its hash with the source's (for a "
+        f"llama.cpp aborted: {text}. The model file is probably damaged: compare its hash with the source (for a "
         "bundle: lbx verify). Results committed so far are kept. --debug shows a backtrace.\n"
     )
     sys.stderr.flush()
@@ -102,7 +102,7 @@ def library() -> Any:
     except (OSError, RuntimeError) as exc:  # raised by its import when a shared library does not load
         raise BackendError(
             f"llama-cpp-python is installed, but its shared libraries do not load: {exc}.",
-            fix="If libgomp.so.1 is missing, install libgomp1 (or libgomp); otherwise build the wheel here.",
+            fix="If libgomp.so.1 is missing, install libgomp1 (or libgomp); otherwise build the wheel on this machine.",
             command=".ci/llama-wheel.sh python3",
         ) from exc
     on_log = llama_cpp.llama_log_callback(log.write)
@@ -133,19 +133,19 @@ def load_model(llama_cpp: Any, path: Path, *, n_gpu_layers: int, repack: bool) -
         if unknown := _UNKNOWN_ARCHITECTURE.search(cause):
             raise BackendError(
                 f"llama.cpp cannot load {path}: this version does not know the architecture {unknown[1]}.",
-                fix="lbx pins the newest llama.cpp that it was tested with; transformers may know the model: give the "
-                "folder with its config.json and safetensors.",
+                fix="lbx pins the newest llama.cpp that it was tested with; transformers may support the model: use "
+                "the folder with its config.json and safetensors.",
             )
         raise BackendError(
             f"llama.cpp cannot load {path}: {cause}.",
-            fix="The file may be cut off or made for another version of llama.cpp: compare its size and hash with "
-            "the source's (for a bundle: lbx verify).",
+            fix="The file may be truncated or converted for another version of llama.cpp: compare its size and hash "
+            "with the source (for a bundle: lbx verify).",
         )
     if types is None:
         llama_cpp.llama_model_free(model)
         raise BackendError(
-            f"The header of {path} is larger than lbx reads, so that it cannot tell how the weights are stored.",
-            fix="Take another GGUF file of the model, or convert it again.",
+            f"The header of {path} is too large for lbx, so the types of the weights cannot be checked.",
+            fix="Use another GGUF file of the model, or convert the model again.",
         )
     return model
 
@@ -163,7 +163,7 @@ def load_vocabulary(llama_cpp: Any, path: Path) -> Any:
     if not model:
         raise BackendError(
             f"llama.cpp cannot read the tokenizer of {path}: {log.said()}.",
-            fix="The file may be cut off: compare its size and hash with the source's.",
+            fix="The file may be truncated: compare its size and hash with the source.",
         )
     return model
 

@@ -18,15 +18,15 @@ class LlamaOptions(BackendOptions):
 
     Attributes:
         prefill_chunk: tokens that a prefill step computes at once. On a CPU, 256 is 5% faster than llama.cpp's own 512
-            and needs half of its memory beside the cache, which grows with this times the window; on a GPU more may be
-            faster.
+            and halves the memory outside the cache, which grows with ``prefill_chunk`` times the window; on a GPU a
+            larger value may be faster.
         flash_attention: use flash attention. Off by default, because on a CPU it flips near-ties: greedy answers then
-            differ from those of Hugging Face in float32.
+            differ from Hugging Face's in float32.
         cache_type_k, cache_type_v: number format of the KV cache: f16, f32, bf16, q8_0, q5_1, q5_0, q4_1 or q4_0; a
             quantised V needs flash_attention.
-        n_gpu_layers: layers to put on a GPU; -1 means all, 0 that it computes nothing (without effect if llama.cpp
-            has no GPU). The number actually there is part of the run's identity.
-        offload_kqv: keep the KV cache on the GPU, too; whether it was there is part of the run's identity.
+        n_gpu_layers: layers to put on a GPU; -1 means all, 0 means that the CPU computes everything (no effect if
+            llama.cpp has no GPU). The actual number is part of the run's identity.
+        offload_kqv: keep the KV cache on the GPU, too; its actual location is part of the run's identity.
         threads: CPU threads; 0 means one for each CPU that this process may use.
         repack: let llama.cpp rearrange quantised weights for this CPU (faster, other rounding).
         rope_scaling, rope_freq_base, rope_freq_scale, yarn_original_context: stretch the positions ("none", "linear"
@@ -34,11 +34,11 @@ class LlamaOptions(BackendOptions):
         extend_context: allow a context_window above the one that the model file declares.
         max_sequences: questions that can be answered at once, 1 to 256; llama.cpp's own limit leaves 253 of them. For
             models with sliding windows or recurrent states at most eight, and each takes a window or a state.
-        kv_cells: tokens that the KV cache holds, shared ones counted once; 0 means as many as context_window. With
-            more, more questions on a long document are answered at once.
-        batch_invariant: give a prompt bit-identical logits alone and in a batch, on a CPU without flash_attention, in
+        kv_cells: size of the KV cache in tokens; shared tokens count once. 0 means context_window. A larger cache
+            answers more questions on a long document at once.
+        batch_invariant: give a prompt bit-identical logits in every batch, on a CPU without flash_attention, in
             models without sliding attention; passes of few tokens are padded for that. Left out: true for weights in
-            F32, F16, BF16 and Q8_0 (padded to 2 tokens: an answer that grows alone takes 1.3 times as long on one
+            F32, F16, BF16 and Q8_0 (padded to 2 tokens: a single growing answer takes 1.3 times as long on one
             core), false for others (to 8 tokens: 2.7 to 5 times).
     """
 
@@ -86,12 +86,12 @@ class LlamaEmbeddingOptions(BackendOptions):
     Attributes:
         prefill_chunk: tokens computed at once, if the model can be computed in pieces (causal, last token).
         flash_attention: use flash attention; off by default, as for models that write text.
-        n_gpu_layers: layers to put on a GPU; -1 means all (without effect if llama.cpp was built without GPU).
+        n_gpu_layers: layers to put on a GPU; -1 means all (no effect if llama.cpp was built without GPU).
         threads: CPU threads; 0 means one for each CPU that this process may use.
         repack: let llama.cpp rearrange quantised weights for this CPU (faster, other rounding).
         max_length: cut texts to this many tokens, at their end; 0 means the model's own maximum.
-        pooling: how token vectors become one ("mean", "last", "cls"); "" keeps the model file's value.
-        append_eos: end every text with the end-of-sequence token, if the model file fails to ask for it.
+        pooling: pooling of token vectors ("mean", "last" or "cls"); "" keeps the model file's value.
+        append_eos: append the end-of-sequence token to every text, for model files that fail to request it.
         query_prefix: precedes a query in retrieval.
         document_prefix: precedes every other text.
     """

@@ -132,7 +132,7 @@ class SlidingCells(PlainCells):
         state = (ctypes.c_uint8 * size)()
         written = self._lib.llama_state_seq_get_data_ext(self._context, state, size, sequence, windows)
         if not written or not self._lib.llama_state_seq_set_data_ext(self._context, state, size, sequence, windows):
-            raise BackendError("llama.cpp cannot copy what the layers see whose attention slides.")
+            raise BackendError("llama.cpp cannot copy the state of layers with sliding attention.")
 
 
 class StackedCells(PlainCells):
@@ -148,7 +148,7 @@ class StackedCells(PlainCells):
     def place(self, items: Sequence[tuple[int, int]]) -> None:
         ((sequence, _),) = items
         if (length := self.length(sequence)) < self.used:
-            raise ValueError(f"sequence {sequence} has {length} tokens, and another has {self.used}")
+            raise ValueError(f"sequence {sequence} has {length} tokens, but another has {self.used}")
         super().place(items)
 
     def drop(self, sequence: int) -> None:

@@ -120,7 +120,7 @@ class LlamaSequences:
         if failure:
             raise BackendError(
                 f"llama.cpp failed on {count} tokens of {len(items)} sequences: {failure}.",
-                fix="If memory ran out (on a GPU, its own), lower kv_cells, context_window or n_gpu_layers in the "
+                fix="If memory ran out (on a GPU: GPU memory), lower kv_cells, context_window or n_gpu_layers in the "
                 "model card.",
             )
         return logits
@@ -131,9 +131,9 @@ class LlamaSequences:
         self._begin()
         has = self._cells.length(source)
         if not 0 <= length <= has or source in targets:
-            raise ValueError(f"{length} tokens of sequence {source}, which has {has}, for {list(targets)}")
+            raise ValueError(f"cannot fork {length} tokens of sequence {source}, which has {has}, into {list(targets)}")
         if length != has and not self.traits.forks_anywhere:
-            raise ValueError(f"sequence {source} has {has} tokens and is forked there, not at {length}")
+            raise ValueError(f"sequence {source} has {has} tokens and can only be forked at its end, not at {length}")
         with self._changing():
             for target in targets:
                 self._cells.drop(target)
@@ -208,7 +208,7 @@ class LlamaSequences:
             raise MemoryFullError(
                 f"The memory for {self.max_cells} tokens is full: {self._cells.free} are free, "
                 f"{needed} more are needed.",
-                fix="Raise kv_cells under [options] in the model card, or let fewer questions be answered at once.",
+                fix="Raise kv_cells under [options] in the model card, or lower max_sequences.",
             )
 
     def _fill(self, items: Sequence[Extend]) -> list[int | None]:

@@ -18,7 +18,7 @@ from lbx.prompting.control_tokens import is_control_token
 from lbx.prompting.reasoning import choose_marks
 
 _PRINTED = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>")
-"""Control tokens of gpt-oss, which llama.cpp prints whatever the file says: answers would show them."""
+"""Control tokens of gpt-oss, which llama.cpp always prints: answers would show them."""
 _WHITE = " \t\n\v\f\r"
 
 
@@ -59,7 +59,7 @@ class LlamaTokenizer:
     @property
     def _vocab(self) -> Any:
         if self._open_vocab is None:
-            raise BackendError("The model that this tokenizer belongs to is closed.")
+            raise BackendError("The model of this tokenizer is closed.")
         return self._open_vocab
 
     def close(self) -> None:
@@ -161,7 +161,8 @@ class LlamaTokenizer:
         except OSError as exc:
             raise BackendError(
                 f"The vocabulary of {self._file.name} cannot be copied to a temporary file: {exc.strerror or exc}.",
-                fix="A document spells a control token, and is read with a copy. Mount a tmpfs on /tmp, or set TMPDIR.",
+                fix="A text contains a control token, so lbx needs this copy to tokenize it. Mount a tmpfs on /tmp, or "
+                "set TMPDIR.",
             ) from exc
         return self._lib.llama_model_get_vocab(self._text_model)
 

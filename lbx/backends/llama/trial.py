@@ -1,8 +1,8 @@
 """Does a CPU variant of llama.cpp multiply correctly on this processor? Run as a script, in a process that may die.
 
     python trial.py scores LIBGGML FILE...      {file: llama.cpp's own score; 0: not for this processor}, as JSON
-    python trial.py check LIBGGML [FILE]        multiplies with that variant (without FILE: with what is linked in):
-                                                what it is at, a line each; the last line is the outcome, as JSON
+    python trial.py check LIBGGML [FILE]        multiplies with that variant (without FILE: with the linked-in code);
+                                                prints a line for each product, at last the outcome as JSON
 
 It does not import lbx: the script that builds the wheel runs it, too, before anything is installed.
 
@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 LARGEST_ERROR = 5e-4
-"""Mean squared error over the mean square. Activations are rounded to 8 bits, and right kernels give up to 1.1e-4."""
+"""Mean squared error over the mean square. With activations rounded to 8 bits, correct kernels reach 1.1e-4."""
 
 ROWS, COLUMNS = 64, 512  # a multiple of every kernel's tile; two blocks of a K-quant
 EXPERTS, USED = 4, 2
@@ -41,7 +41,7 @@ _TIMED_S = 0.1
 _DRAWN = 1 << 20  # numbers: enough that each type has hundreds of ordinary blocks among them
 _LEAST, _MOST = 0.5, 8.0  # of an ordinary block's largest number
 BEYOND = 43
-"""The first number that is no type of llama.cpp 0.3.36 (as llama-cpp-python counts)."""
+"""The first number that is not a type of llama.cpp 0.3.36 (as llama-cpp-python counts)."""
 _F32, _I32 = 0, 26  # enum ggml_type
 _CPU = 0  # enum ggml_backend_dev_type
 

@@ -57,7 +57,7 @@ def workshop(out_dir: Path, name: str, work_dir: Path | None = None) -> Iterator
             yield Workshop(store / "files", drafts)
         except OSError as exc:
             raise UsageError(
-                f"Writing the bundle failed: {exc}.", fix="Give the same command again to continue."
+                f"Could not write the bundle: {exc}.", fix="Run the same command again to continue."
             ) from exc
 
 
@@ -82,14 +82,14 @@ def _locked(parent: Path, name: str) -> Iterator[Path]:
         lock = open_folder(folder)
     except OSError as exc:
         raise UsageError(
-            f"Nothing can be written to {parent}: {exc.strerror}.", fix="Give another folder with -o or --work."
+            f"Cannot write to {parent}: {exc.strerror}.", fix="Choose another folder with -o or --work."
         ) from exc
     try:
         # On a network file system without locks, the user must avoid simultaneous runs.
         if not try_lock(lock):
             raise UsageError(
-                f"Another `lbx bundle` is writing this bundle right now ({folder}).",
-                fix="Wait for it, or give another --name.",
+                f"Another `lbx bundle` is writing this bundle ({folder}).",
+                fix="Wait until it has finished, or pass another --name.",
             )
         yield folder
     finally:
@@ -179,5 +179,5 @@ def _unchanged(file: Fetched, report: Callable[[int], None]) -> Iterator[bytes]:
 
 def _changed(file: Fetched) -> FetchError:
     return FetchError(
-        f"{file.path} changed while it was being packed.", fix="Leave it alone and give the command again."
+        f"{file.path} changed while it was being packed.", fix="Do not change it, and run the command again."
     )

@@ -108,14 +108,14 @@ def read_base(path: Path) -> BaseBundle:
         return _of_description(json.loads(read_input(path, TAGS_LIMIT)), digest, path)
     except (OSError, ValueError, RecursionError) as exc:
         raise UsageError(
-            f"The base {path} cannot be read: {exc}.",
-            fix="Name an unpacked bundle's folder, its lbx/bundle.json, or its archive.",
+            f"Cannot read the base bundle {path}: {exc}.",
+            fix="Give the folder of an unpacked bundle, its lbx/bundle.json, or its archive.",
         ) from exc
 
 
 def _of_description(described: Any, digest: str, path: Path) -> BaseBundle:
     if not isinstance(described, dict):
-        raise UsageError(f"{path} does not describe a bundle.", fix="Name the bundle's lbx/bundle.json.")
+        raise UsageError(f"{path} does not describe a bundle.", fix="Give the bundle's lbx/bundle.json.")
     return held_from(described.get("name"), digest, described.get("sources"), f"{path}")
 
 
@@ -136,5 +136,5 @@ def held_from(name: object, digest: object, sources: object, where: str) -> Base
             if reason := why_unsafe(file.path):
                 raise ValueError(f"the file {file.path!r}: {reason}")  # noqa: TRY301
     except (TypeError, KeyError, AttributeError, ValueError) as exc:
-        raise UsageError(f"{where} does not describe a bundle ({exc}).", fix="Make it again.") from exc
+        raise UsageError(f"{where} does not describe a bundle ({exc}).", fix="Create it again.") from exc
     return held

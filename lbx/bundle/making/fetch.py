@@ -51,7 +51,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         if self.tries < 1 or min(self.delay_s, self.max_delay_s) < 0 or min(self.connect_s, self.read_s) <= 0:
-            raise ValueError(f"not a way to try again: {self}")
+            raise ValueError(f"invalid retry settings: {self}")
 
 
 class AgainError(Exception):
@@ -86,8 +86,8 @@ def persist(retry: Retry, what: str, attempt: Callable[[], T]) -> T:
             failed = 1 if exc.progressed else failed + 1
             if failed >= retry.tries:
                 raise FetchError(
-                    f"{what} could not be fetched in {failed} attempts: {exc}.",
-                    fix="Check the network and give the same command again; what is already here is kept.",
+                    f"{what} could not be downloaded in {failed} attempts: {exc}.",
+                    fix="Check the network and run the same command again; it continues from the downloaded parts.",
                 ) from exc
             time.sleep(max(min(retry.delay_s * 2 ** (failed - 1), retry.max_delay_s), min(exc.wait_s, 120.0)))
 
@@ -217,10 +217,10 @@ class Fetcher:
                 if mismatches < _MISMATCHES:
                     raise AgainError(problem)
                 raise FetchError(
-                    f"{wanted.what} is not what was promised: expected {wanted.algorithm} {wanted.digest}, got "
+                    f"{wanted.what} has the wrong hash: expected {wanted.algorithm} {wanted.digest}, got "
                     f"{digests.found} ({digests.count:,} bytes) from {wanted.url}, {mismatches} times.",
-                    fix="Something between here and the source changes it, or the source itself has changed: "
-                    "try another network or mirror; do not use the file.",
+                    fix="Either a proxy or mirror alters the file, or its source has changed. "
+                    "Do not use the file; try another network or mirror.",
                 )
             part.replace(final)
             self._place(wanted, ".etag").unlink(missing_ok=True)
@@ -246,7 +246,7 @@ class Fetcher:
         ):
             if response.status_code == 416:
                 part.unlink(missing_ok=True)
-                raise AgainError("the server has fewer bytes than promised")
+                raise AgainError("the server has fewer bytes than expected")
             _check_status(response, wanted)
             if start and not _continues(response, start):
                 start, digests = 0, _Digests(wanted, wanted.size or 0)
@@ -266,7 +266,7 @@ class Fetcher:
         total = start + int(length) if length.isdigit() and "Content-Encoding" not in response.headers else None
         if None not in (wanted.size, total) and total != wanted.size:
             part.unlink(missing_ok=True)
-            raise AgainError(f"the server has {total:,} bytes, which is not the {wanted.size:,} bytes promised")
+            raise AgainError(f"the server has {total:,} bytes instead of the expected {wanted.size:,}")
         kept = self._place(wanted, ".etag")
         if not start:
             write_whole(kept, etag)
@@ -276,12 +276,12 @@ class Fetcher:
         if etag and begun and etag != begun and wanted.digest not in self._begun_anew:
             self._begun_anew.add(wanted.digest)
             part.unlink()
-            raise AgainError("the file there is another than the one that was begun (its ETag has changed)")
+            raise AgainError("the file on the server changed during the download (its ETag differs)")
 
     def _whole(self, wanted: Download, part: Path, digests: _Digests, start: int) -> _Digests:
         if wanted.size is not None and digests.count > wanted.size:
             part.unlink()
-            raise AgainError(f"it is longer than the {wanted.size:,} bytes promised")
+            raise AgainError(f"it is longer than the expected {wanted.size:,} bytes")
         if wanted.size is not None and digests.count < wanted.size:
             raise AgainError(
                 f"it ended after {digests.count:,} of {wanted.size:,} bytes", progressed=0 < start < digests.count
@@ -344,10 +344,10 @@ def _mapped(wanted: Download, progressed: Callable[[], bool]) -> Iterator[None]:
     except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
         if isinstance(exc, httpx2.TransportError) and not isinstance(exc, httpx2.UnsupportedProtocol):
             raise AgainError(describe(exc), progressed=progressed()) from exc
-        raise FetchError(f"{wanted.what} cannot be fetched from {wanted.url}: {exc}.") from exc
+        raise FetchError(f"{wanted.what} cannot be downloaded from {wanted.url}: {exc}.") from exc
     except OSError as exc:
         raise FetchError(
-            f"{wanted.what} cannot be stored: {exc}.", fix="Free some space, or give another folder with -o."
+            f"{wanted.what} cannot be stored: {exc}.", fix="Free some space, or choose another folder with -o."
         ) from exc
 
 
@@ -361,8 +361,8 @@ def web_address(url: str, option: str) -> str:
     """Return an address from an option without its final slash. Raises UsageError if it is not http(s)."""
     if not url.lower().startswith(("http://", "https://")):
         raise UsageError(
-            f"{option} {url} is no http or https address.",
-            fix="Serve the mirror over HTTP; docs/bundling.md says which paths it must have.",
+            f"{option} {url} is not an http or https address.",
+            fix="Serve the mirror over HTTP; docs/bundling.md lists the paths that it needs.",
         )
     return url.rstrip("/")
 
@@ -382,12 +382,12 @@ def _check_status(response: httpx2.Response, wanted: Download) -> None:
         raise AgainError(f"the server answered {status} for {wanted.url}", wait_s=wait)
     if status in (401, 403):
         raise FetchError(
-            f"{wanted.what} may not be read: {wanted.url} answered {status}.",
-            fix="Accept its licence on the source's page, and set HF_TOKEN to a token that may read it.",
+            f"Access to {wanted.what} was denied: {wanted.url} answered {status}.",
+            fix="Accept its licence on the source's page, and set HF_TOKEN to a token with read access.",
         )
     if status in (404, 410):
         raise FetchError(
             f"{wanted.what} does not exist: {wanted.url} answered {status}.",
-            fix="Correct the recipe, or the mirror's address.",
+            fix="Correct the recipe or the mirror's address.",
         )
-    raise FetchError(f"{wanted.what} cannot be fetched: {wanted.url} answered {status}.")
+    raise FetchError(f"{wanted.what} cannot be downloaded: {wanted.url} answered {status}.")

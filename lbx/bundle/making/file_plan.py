@@ -98,7 +98,7 @@ class Planner:
                 if reason := why_unsafe(item.path) or names.why_not(item.path):
                     raise UsageError(
                         f"{entry.source.origin}: {item.path} cannot go into the bundle: {reason}.",
-                        fix="Narrow `files` so that it is left out, or rename it at its source.",
+                        fix="Narrow `files` to exclude it, or rename it at its source.",
                     )
         return planned
 
@@ -226,19 +226,19 @@ def _choose(
     """Return the names that match any pattern, sorted; every pattern except optional ones must match a name."""
     names = sorted(names)
     if not names:
-        raise FetchError(f"{source.origin}: {where} holds no files.", fix="Correct the source.")
+        raise FetchError(f"{source.origin}: {where} contains no files.", fix="Correct the source.")
     chosen: set[str] = set()
     for pattern in [*patterns, *optional] or ["*"]:
         matches = {name for name in names if fnmatchcase(name, pattern + "*" * pattern.endswith("/"))}
         if not matches and pattern not in optional:
             close = difflib.get_close_matches(pattern, names, n=3, cutoff=0.4) or names[:5]
             raise FetchError(
-                f'{source.origin}: files = "{pattern}" matches nothing in {where}, which has {len(names)} files.',
-                fix=f"It has for instance {', '.join(close)}.",
+                f'{source.origin}: files = "{pattern}" does not match any of the {len(names)} files in {where}.',
+                fix=f"It contains, for example, {', '.join(close)}.",
             )
         chosen |= matches
     if not chosen:
-        raise FetchError(f"{source.origin}: nothing in {where} matches any pattern.", fix="Correct `optional`.")
+        raise FetchError(f"{source.origin}: no file in {where} matches any pattern.", fix="Correct `optional`.")
     return sorted(chosen)
 
 
@@ -247,12 +247,12 @@ def _local_files(source: PathSource) -> dict[str, Path]:
     root = source.full_path
     if root.is_file():
         if source.repo or source.files:
-            raise UsageError(f"{source.origin}: {source.path} is a file; repo and files need a folder.")
+            raise UsageError(f"{source.origin}: {source.path} is a file, but repo and files need a folder.")
         return {root.name: root}
     if not root.is_dir():
         raise UsageError(
-            f"{source.origin}: there is nothing at path = {source.path!r}, that is {root}.",
-            fix="The path is relative to the recipe. If it is built by an earlier step, run that first.",
+            f"{source.origin}: path = {source.path!r} does not exist ({root}).",
+            fix="The path is relative to the recipe. If an earlier step builds it, run that step first.",
         )
     by_name: dict[str, Path] = {}
     for folder, folders, files in os.walk(root, onerror=_raise):
@@ -261,7 +261,7 @@ def _local_files(source: PathSource) -> dict[str, Path]:
             if path.is_dir() and not path.is_symlink():
                 continue
             if not path.is_file():
-                raise UsageError(f"{source.origin}: {path} is neither a file nor a folder, or a link to a folder.")
+                raise UsageError(f"{source.origin}: {path} is a link to a folder, or neither a file nor a folder.")
             by_name[path.relative_to(root).as_posix()] = path
     return by_name
 
@@ -300,8 +300,8 @@ def _check_formats(planned: Planned) -> None:
     for allowed in source.allow:
         if not any(allowed in (item.name, PurePosixPath(item.name).name) for item in planned.items):
             raise UsageError(
-                f'{source.origin}: allow = "{allowed}" names none of its files.',
-                fix="It takes a file's name or its path inside the source, not a pattern.",
+                f'{source.origin}: allow = "{allowed}" does not match any of its files.',
+                fix="Give a file's name or its path inside the source, not a pattern.",
             )
 
 
@@ -309,6 +309,6 @@ def refusal(source: Source, item: PlannedFile, what: str) -> UsageError:
     """Create the error for an unsafe file, with two possible fixes."""
     name = PurePosixPath(item.name).name
     return UsageError(
-        f"{source.origin}: {item.name} is {what} and would run when loaded, so it is refused.",
-        fix=f'Narrow `files` so that it is left out, or say allow = ["{name}"] in the recipe if you have read it.',
+        f"{source.origin}: {item.name} is refused: it is {what} and would run when loaded.",
+        fix=f'Narrow `files` to exclude it, or, after reading it, add allow = ["{name}"] to the recipe.',
     )

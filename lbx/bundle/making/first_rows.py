@@ -81,15 +81,15 @@ def _read_rows(family: Benchmark, bundle: Bundle, dataset: str) -> None:
             continue
         except BundleError as exc:
             raise UsageError(
-                f"{family.name}/{task} cannot be read from the dataset {dataset}: "
+                f"Cannot read {family.name}/{task} from the dataset {dataset}: "
                 + exc.cause.replace(f"{bundle.root}/", ""),
-                fix="Nothing was bundled. Ask for another `revision` of it, or for other `files`.",
+                fix="No bundle was written. Set another `revision`, or other `files`.",
             ) from exc
     if not any(has_rows.values()):
-        cause = "they have no row" if has_rows else "they are not laid out as it knows"
+        cause = "its files have no rows" if has_rows else "none of its files has a supported layout"
         raise UsageError(
-            f"{family.name} reads none of its files from the dataset {dataset}: {cause}.",
-            fix=f"Ask for the files that {family.data.recipe} names, or for parquet as docs/bundling.md lists it.",
+            f"{family.name} cannot use the dataset {dataset}: {cause}.",
+            fix=f"Set `files` as in {family.data.recipe}, or to the parquet files listed in docs/bundling.md.",
         )
     if empty := [task for task, has_row in has_rows.items() if not has_row]:
-        log.warning(f"The dataset {dataset} has no row for {', '.join(f'{family.name}/{task}' for task in empty)}.")
+        log.warning(f"The dataset {dataset} has no rows for {', '.join(f'{family.name}/{task}' for task in empty)}.")

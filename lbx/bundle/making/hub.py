@@ -20,7 +20,7 @@ _ENVIRONMENT = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_UPDATE_CHECK": "1",
 }
-_WRONG_REPO = 'Correct repo or type ("dataset" or "model") in the recipe; for a private one set HF_TOKEN.'
+_WRONG_REPO = 'Correct repo or type ("dataset" or "model") in the recipe; set HF_TOKEN for a private one.'
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +120,11 @@ class Hub:
         """Create the error for a gated repository, with instructions to gain access."""
         page = f"{self._api.endpoint}/{'datasets/' if kind == 'dataset' else ''}{repo}"
         has_token = any(name.lower() == "authorization" for name in self._headers)
-        why = "the token that is set may not read it" if has_token else "no token is set"
+        why = "the current token has no access" if has_token else "no token is set"
         stated = f" (licence: {licence})" if licence else ""
         return FetchError(
-            f"The {kind} {repo} is gated{stated}: its readers must have accepted its conditions, and {why}.",
-            fix=f"Accept them at {page}, and set HF_TOKEN to a token of that account that may read it.",
+            f"The {kind} {repo} is gated{stated}: readers must accept its conditions, and {why}.",
+            fix=f"Accept them at {page}, and set HF_TOKEN to a token of that account with read access.",
             command="HF_TOKEN=hf_YOUR_TOKEN lbx bundle RECIPE... -o DIR",
         )
 
@@ -143,8 +143,8 @@ class Hub:
             return self.gated(repo, kind)
         refusals = (
             (errors.RevisionNotFoundError, f"has no revision {revision}", "Correct the recipe's revision."),
-            (errors.RepositoryNotFoundError, f"is not at {where}, or is private", _WRONG_REPO),
-            (errors.OfflineModeIsEnabled, "cannot be fetched: HF_HUB_OFFLINE is set", "Unset it."),
+            (errors.RepositoryNotFoundError, f"does not exist at {where}, or is private", _WRONG_REPO),
+            (errors.OfflineModeIsEnabled, "cannot be downloaded: HF_HUB_OFFLINE is set", "Unset it."),
         )
         for refused, cause, fix in refusals:
             if isinstance(exc, refused):
@@ -158,8 +158,8 @@ class Hub:
         if isinstance(exc, httpx2.TransportError) and not isinstance(exc, httpx2.UnsupportedProtocol):
             return AgainError(f"{where} does not answer ({describe(exc)})")
         return FetchError(
-            f"{where} does not answer like a Hugging Face hub when asked for the {kind} {repo}: {describe(exc)}.",
-            fix="Check the hub's address (--hub or HF_ENDPOINT), and that no login page stands before it.",
+            f"{where} did not answer like a Hugging Face hub to a request for the {kind} {repo}: {describe(exc)}.",
+            fix="Check the hub's address (--hub or HF_ENDPOINT), and that no login page intercepts requests to it.",
         )
 
 

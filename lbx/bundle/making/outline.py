@@ -75,20 +75,20 @@ def require_space(outline: Outline) -> None:
     fetch, archive = outline.fetch_bytes, outline.archive_bytes
     if outline.one_disk and fetch + archive > outline.out_free:
         raise UsageError(
-            f"The disk of {outline.out} is too small: {fetch:,} bytes are to be fetched and the archive takes "
+            f"The disk of {outline.out} is too small: {fetch:,} bytes must be downloaded and the archive needs "
             f"{archive:,}, but {outline.out_free:,} are free.",
-            fix="Free some space, give a folder on a larger disk with -o, or another disk for the downloads with "
+            fix="Free some space, choose a folder on a larger disk with -o, or another disk for the downloads with "
             "--work.",
         )
     needs = (
-        (outline.work, outline.work_free, fetch, "are to be fetched", "--work"),
-        (outline.out, outline.out_free, archive, "is what the archive takes", "-o"),
+        (outline.work, outline.work_free, fetch, "must be downloaded", "--work"),
+        (outline.out, outline.out_free, archive, "are needed for the archive", "-o"),
     )
     for folder, free, needed, what, option in needs:
         if not outline.one_disk and needed > free:
             raise UsageError(
                 f"The disk of {folder} is too small: {needed:,} bytes {what}, but {free:,} are free.",
-                fix=f"Free some space, or give a folder on a larger disk with {option}.",
+                fix=f"Free some space, or choose a folder on a larger disk with {option}.",
             )
 
 

@@ -169,7 +169,7 @@ def _read(
     recipe, held = read_inputs(paths, name)
     if base is not None:
         if held is not None:
-            raise UsageError("The request says what is held already.", fix="Leave --base out.")
+            raise UsageError("The request already lists the files of its base bundle.", fix="Omit --base.")
         held = read_base(base)
     try:
         extra = tuple(ImageSource(image, origin="--include-image") for image in images)
@@ -223,7 +223,7 @@ def _source_date_epoch() -> int:
     value = os.environ.get("SOURCE_DATE_EPOCH", "0") or "0"
     if not value.isascii() or not value.isdigit() or len(value) > 11:
         raise UsageError(
-            f"SOURCE_DATE_EPOCH={value!r} is not a number of seconds since 1970.", fix="Unset or correct it."
+            f"SOURCE_DATE_EPOCH={value!r} is not a number of seconds since 1970.", fix="Correct or unset it."
         )
     return int(value)
 
@@ -262,7 +262,7 @@ def _names_code(entry: Planned, item: PlannedFile, file: Content) -> bool:
     if not unsafe.may_be_allowed:
         raise UsageError(
             f"{entry.source.origin}: {item.name} is unsafe: {unsafe.reason}.",
-            fix="Narrow `files` so that it is left out, or correct the source.",
+            fix="Narrow `files` to exclude it, or correct the source.",
         )
     if not entry.allows(item):
         raise refusal(entry.source, item, f"a configuration, and {unsafe.reason}")

@@ -76,7 +76,7 @@ def load_recipes(paths: Sequence[Path], name: str | None = None) -> Recipe:
         UsageError: a file is missing or not a valid recipe, or two recipes contradict each other.
     """
     if not paths:
-        raise UsageError("No recipe was given.", command="lbx bundle bundle/longbench.toml -o DIR")
+        raise UsageError("No recipe given.", command="lbx bundle bundle/longbench.toml -o DIR")
     return join([_load(path) for path in dict.fromkeys(paths)], name)
 
 
@@ -89,7 +89,7 @@ def join(recipes: Sequence[Recipe], name: str | None = None) -> Recipe:
     name = name or "+".join(dict.fromkeys(recipe.name for recipe in recipes))
     if not is_bundle_name(name):
         raise UsageError(
-            f"A bundle cannot be named {name!r}.", fix="Use at most 100 letters, digits and . _ + - (--name)."
+            f"{name!r} is not a valid bundle name.", fix="Pass --name with at most 100 letters, digits and . _ + -."
         )
     description = "\n".join(dict.fromkeys(recipe.description for recipe in recipes if recipe.description))
     return Recipe(name, description, _merge(source for recipe in recipes for source in recipe.sources))
@@ -116,10 +116,10 @@ def parse_recipe(table: Mapping[str, Any], path: Path) -> Recipe:
     _check(table, {"name": str, "description": str, "source": list}, ("name", "source"), f"{path}:")
     if not is_bundle_name(table["name"]):
         raise UsageError(
-            f"{path}: name = {table['name']!r} cannot name a bundle.", fix="Use letters, digits and . _ + -"
+            f"{path}: name = {table['name']!r} is not a valid bundle name.", fix="Use letters, digits and . _ + -"
         )
     if not table["source"]:
-        raise UsageError(f"{path} has no [[source]].", fix="A recipe lists at least one.")
+        raise UsageError(f"{path} has no [[source]].", fix="Add at least one.")
     sources = tuple(_source(entry, path, number) for number, entry in enumerate(table["source"], 1))
     return Recipe(table["name"], table.get("description", ""), sources)
 
@@ -129,8 +129,8 @@ def _of_card(card: ModelCard, path: Path) -> Recipe:
     weights, where = card.weights, f"{path}, [{'tokenizer' if card.backend == 'endpoint' else 'weights'}]"
     if not weights.repo:
         raise UsageError(
-            f"{where} names no hub repository, so there is nothing to fetch for it.",
-            fix='Say repo = "org/name" there, or make a recipe with kind = "path" for files of this machine.',
+            f"{where} does not name a hub repository, so lbx cannot download its files.",
+            fix='Add repo = "org/name", or write a recipe with kind = "path" for files on this machine.',
         )
     files: tuple[str, ...]
     optional: tuple[str, ...] = _BESIDE_WEIGHTS
@@ -165,14 +165,14 @@ def _of_benchmark(path: Path) -> Recipe:
 def _read(path: Path) -> dict[str, Any]:
     if not path.exists():
         others = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
-        raise UsageError(f"There is no recipe {path}.", fix=nearest(path.name, others) or "Name a TOML file.")
+        raise UsageError(f"Recipe {path} does not exist.", fix=nearest(path.name, others) or "Give a TOML file.")
     return read_table(path, "The recipe")[0]
 
 
 def _source(entry: Any, path: Path, number: int) -> Source:
     where = f"{path}, [[source]] number {number}"
     if not isinstance(entry, dict):
-        raise UsageError(f"{where} is not a table.", fix="Write [[source]], then one key on each line.")
+        raise UsageError(f"{where} is not a table.", fix="Write [[source]], then one key per line.")
     kind = entry.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         problem = "has no kind" if kind is None else f"has the unknown kind {kind!r}"
@@ -193,9 +193,9 @@ def _check(table: Mapping[str, Any], known: Mapping[str, type], needed: Collecti
     check_table(table, known, where, needed)
     for key, value in table.items():
         if key in _LISTS and not all(texts(value, f"{where} {key}") or [""]):
-            raise UsageError(f"{where} {key} = {value!r} must be a list of at least one name.")
+            raise UsageError(f"{where} {key} = {value!r} must be a list with at least one name.")
         if value == "" and key != "description":
-            raise UsageError(f"{where} {key} is empty.", fix="Fill it in or leave it out.")
+            raise UsageError(f"{where} {key} is empty.", fix="Set it or omit it.")
 
 
 def _merge(sources: Iterable[Source]) -> tuple[Source, ...]:
@@ -219,8 +219,8 @@ def _merge_two(a: Source, b: Source) -> Source:
     if isinstance(a, PathSource) and isinstance(b, PathSource) and _same_path(a, b):
         return replace(a, allow=allow)
     raise UsageError(
-        f"{a.origin}, and {b.origin}, contradict each other about the {a.place}.",
-        fix="Make both the same, or bundle them apart.",
+        f"{a.origin}, and {b.origin}, contradict each other: they define the {a.place} differently.",
+        fix="Make both equal, or make a separate bundle for each.",
     )
 
 

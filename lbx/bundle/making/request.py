@@ -81,12 +81,14 @@ def write_request(
         UsageError: a recipe or the base cannot be read, the base has every source, or a local file is not in the base.
     """
     if file.suffix != ".json":
-        raise UsageError(f"A request is a .json file, not {file}.", fix=f"Call it {file.with_suffix('.json').name}.")
+        raise UsageError(
+            f"A request must be a .json file, not {file}.", fix=f"Name it {file.with_suffix('.json').name}."
+        )
     recipe, base = load_recipes(paths, name), read_base(have) if have else None
     sources = [_carried(source, base) for source in recipe.sources]
     sources_asked = [_asked(source, base) for source in sources]
     if all(line.state == "held" for line in sources_asked):
-        raise UsageError(f"Nothing is missing: {have} holds every source.", fix="Use it as it is.")
+        raise UsageError(f"No request is needed: {have} already contains every source.", fix="Use that bundle.")
     held = [dict(source.record) for source in sources if isinstance(source, HeldSource)]
     content = {
         "format": _FORMAT,
@@ -112,8 +114,8 @@ def read_inputs(paths: Sequence[Path], name: str | None = None) -> tuple[Recipe,
         return load_recipes(paths, name), None
     if len(paths) > 1:
         raise UsageError(
-            f"{requests[0]} is a request, and requests are answered one at a time.",
-            fix="Answer it alone; add recipes where the request is made.",
+            f"{requests[0]} is a request, and lbx answers only one request at a time, without other files.",
+            fix="Pass only this file; the author of the request can add recipes to it.",
         )
     recipe, base = read_request(requests[0])
     return join([recipe], name), base
@@ -131,8 +133,8 @@ def read_request(file: Path) -> tuple[Recipe, BaseBundle | None]:
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("kind") not in _KINDS.values():
             raise UsageError(
-                f"{file} asks for a source of kind {entry.get('kind')!r}; a request may ask for hub and https only.",
-                fix="Do not answer it before you know who made it.",
+                f"{file} asks for a source of kind {entry.get('kind')!r}; a request may contain only hub and https.",
+                fix="Do not answer it until you know its author.",
             )
     recipe = parse_recipe(wanted, file)
     base = table.get("base")
@@ -151,8 +153,8 @@ def _carried(source: Source, base: BaseBundle | None) -> Source:
         if record.get("kind") == "path" and label(record) in (source.to, f"{source.type} {source.repo}"):
             return HeldSource(record, tuple(record.get("allowed", ())), source.origin)
     raise UsageError(
-        f"{source.origin} is a file of this machine, {source.path}, and the other side has no such file.",
-        fix="Leave it out of the request; bundle it here, with a recipe of its own.",
+        f"{source.origin} is a local file ({source.path}), which the other side cannot provide.",
+        fix="Omit it from the request, and bundle it on this machine with a separate recipe.",
     )
 
 
@@ -200,27 +202,29 @@ def _kept(records: object, held: BaseBundle | None, file: Path) -> Iterable[Held
         try:
             files = {(entry["path"], entry["size"], entry["sha256"]) for entry in record["files"]}
             if record["kind"] != "path" or not files <= known:
-                raise ValueError("it is not in the base")  # noqa: TRY301
+                raise ValueError("the base bundle does not contain it")  # noqa: TRY301
             label(record)
             yield HeldSource(record, tuple(record.get("allowed", ())), f"{file}, keep")
         except (TypeError, KeyError, ValueError, AttributeError) as exc:
-            raise UsageError(f"{file}: a source to keep is not described ({exc}).", fix="Make it again.") from exc
+            raise UsageError(
+                f"{file}: a source under `keep` is not valid ({exc}).", fix="Create the request again."
+            ) from exc
 
 
 def _read(file: Path) -> Mapping[str, Any]:
     try:
         table = json.loads(read_input(file, _LIMIT))
         if not isinstance(table, dict) or table.get("format") != _FORMAT:
-            raise ValueError("it has no such format")  # noqa: TRY301
+            raise ValueError(f"its format is not {_FORMAT}")  # noqa: TRY301
     except (OSError, ValueError, RecursionError) as exc:
         raise UsageError(
-            f"{file} is not a request: {exc}.", fix="Make one inside the gap.",
+            f"{file} is not a request: {exc}.", fix="Create one on the air-gapped machine.",
             command="lbx bundle RECIPE... --have DIR --request wanted.json",
         ) from exc  # fmt: skip
     if table.get("version") != _VERSION:
         raise UsageError(
-            f"{file} is a request of version {table.get('version')!r}; this lbx answers version {_VERSION}.",
-            fix="Use the lbx of the side that made it.",
+            f"{file} is a request of version {table.get('version')!r}, but this lbx answers only version {_VERSION}.",
+            fix="Use the version of lbx that made the request.",
         )
     return table
 
@@ -230,4 +234,4 @@ def _write(file: Path, text: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, text, sync=True)
     except OSError as exc:
-        raise UsageError(f"The request {file} cannot be written: {exc.strerror}.", fix="Give another place.") from exc
+        raise UsageError(f"Cannot write the request {file}: {exc.strerror}.", fix="Choose another path.") from exc

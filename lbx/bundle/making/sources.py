@@ -98,7 +98,7 @@ class PathSource:
 
     def __post_init__(self) -> None:
         if bool(self.to) == bool(self.repo):
-            raise ValueError("a path source takes either `to` or `repo`.")
+            raise ValueError("a path source needs either `to` or `repo`, not both.")
         if self.repo:
             _check_repo(self.repo, self.type)
         else:
@@ -123,7 +123,7 @@ class ImageSource:
 
     def __post_init__(self) -> None:
         if reason := why_unsafe(self.path.name):
-            raise ValueError(f"{self.path} cannot be an image's name in the bundle: {reason}.")
+            raise ValueError(f"{self.path} does not have a valid name for an image: {reason}.")
 
     @property
     def place(self) -> str:
@@ -157,14 +157,14 @@ KINDS: dict[str, type[HubSource] | type[HttpsSource] | type[PathSource]] = {
 
 def _check_repo(repo: str, kind: str) -> None:
     if kind not in _TYPES:
-        raise ValueError(f'type = "{kind}" is neither "dataset" nor "model".')
+        raise ValueError(f'type = "{kind}" must be "dataset" or "model".')
     if not _REPO.fullmatch(repo) or "--" in repo or ".." in repo or len(repo) > 96:
         raise ValueError(f'repo = "{repo}" is not a repository name such as "THUDM/LongBench".')
 
 
 def _check_to(to: str) -> None:
     if reason := why_unsafe(to):
-        raise ValueError(f'to = "{to}" cannot be a place in the bundle: {reason}.')
+        raise ValueError(f'to = "{to}" is not a valid path in a bundle: {reason}.')
 
 
 def read_image(path: Path) -> list[dict[str, str]]:
@@ -191,7 +191,7 @@ def read_image(path: Path) -> list[dict[str, str]]:
             {"name": str((m.get("annotations") or {}).get(_IMAGE_NAME, "")), "digest": m["digest"]} for m in manifests
         ]
     except OSError as exc:
-        raise UsageError(f"The image {path} cannot be read: {exc.strerror}.", fix="Check the path.") from exc
+        raise UsageError(f"Cannot read the image {path}: {exc.strerror}.", fix="Check the path.") from exc
     except (tarfile.TarError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise UsageError(
             f"{path} is not an OCI archive ({type(exc).__name__}: {exc}).",
@@ -199,5 +199,5 @@ def read_image(path: Path) -> list[dict[str, str]]:
             command=as_command("podman", "save", "--format", "oci-archive", "-o", path, "IMAGE"),
         ) from exc
     if not images or not all(isinstance(image["digest"], str) for image in images):
-        raise UsageError(f"{path} holds no image.", fix="Save it again.")
+        raise UsageError(f"{path} does not contain an image.", fix="Save it again.")
     return images

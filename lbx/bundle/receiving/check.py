@@ -27,7 +27,7 @@ from lbx.bundle.receiving.received import VolumeResult
 from lbx.bundle.receiving.trusted_archive import allowed_files, damage, discard, opened, require_safe, unsafe_files
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 
-_UNPACK_AGAIN = "Unpack the archive again, to another folder; `lbx verify` of this one names all that changed."
+_UNPACK_AGAIN = "Unpack the archive again, to another folder. To list all changed files, run `lbx verify` on this one."
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def verify(
         with opened(archive, trust, progress or silent, unsafe=unsafe) as reading:
             reading.run(discard, "verify", progress or silent)
     except OSError as exc:
-        raise BundleError(f"{archive} cannot be read: {exc}.") from exc
+        raise BundleError(f"Cannot read {archive}: {exc}.") from exc
     return _report(
         archive,
         reading.contents,
@@ -148,7 +148,7 @@ def verify_folder(
         results = dict(zip((entry.path for entry in entries), in_parallel(work, entries, tally), strict=True))
         problems += [problem for path in contents.entries for problem in results[path]]
     except OSError as exc:
-        raise BundleError(f"{root} cannot be read: {exc}.") from exc
+        raise BundleError(f"Cannot read {root}: {exc}.") from exc
     if problems:
         raise damage(root, problems, "Unpack the archive again.")
     return _report(root, contents, clock, any(signed.trusted for signed in signatures), signatures=signatures)
@@ -268,7 +268,7 @@ def check_unchanged(root: Path, progress: Progress | None = None, *, hashes: boo
             results = in_parallel(lambda entry: compare(root / entry.path, entry, tally), younger, tally)
             problems = [problem for wrong in results for problem in wrong]
     except OSError as exc:
-        raise BundleError(f"{root} cannot be read: {exc}.") from exc
+        raise BundleError(f"Cannot read {root}: {exc}.") from exc
     if problems:
         raise damage(root, problems, _UNPACK_AGAIN)
     hashed = f", and hashes of the {len(younger):,} younger than the manifest" if younger else ""

@@ -58,8 +58,9 @@ class Base:
         located = {path: self._find(contents.entries[path], name) for path, name in contents.fetched.items()}
         if missing := [f"{contents.fetched[path]}" for path, file in located.items() if file is None]:
             raise BundleError(
-                f"{self.root} lacks what {delta} takes from its base ({len(missing)}): {first_names(missing)}.",
-                fix=f"Give the unpacked folder of the bundle that it was made against ({self._asked}) with --base.",
+                f"{self.root} lacks files that {delta} takes from its base bundle ({len(missing)}): "
+                f"{first_names(missing)}.",
+                fix=f"Pass --base with the folder of its unpacked base bundle ({self._asked}).",
             )
         self._files: Mapping[str, Path] = {path: file for path, file in located.items() if file is not None}
 
@@ -112,8 +113,8 @@ class Base:
             digest.close()
         if not stat.S_ISREG(target.lstat().st_mode) or digest.hexdigest() != entry.sha256:
             raise BundleError(
-                f"{source} has changed since {self._asked} was bundled; {self._delta} cannot build on it.",
-                fix="Unpack the base again, from its own archive.",
+                f"{source} has changed since {self._asked} was bundled, so {self._delta} cannot use it.",
+                fix="Unpack the base bundle again, from its own archive.",
                 command=as_command("lbx", "verify", self.root),
             )
 
@@ -189,7 +190,7 @@ def unpack(
                 _unpack_beside(reading, to, progress or silent, lender)
     except OSError as exc:
         raise BundleError(
-            f"{archive} cannot be unpacked to {to}: {exc}.", fix="Give another folder with --to."
+            f"Could not unpack {archive} to {to}: {exc}.", fix="Choose another folder with --to."
         ) from exc
     contents = reading.contents
     return UnpackResult(
@@ -215,7 +216,7 @@ def _lender(reading: TrustedArchive, base: Path | None, archive: Path) -> Base |
         raise BundleError(
             f"{archive} is a delta: {len(contents.fetched)} of its {len(contents.entries)} files are in the bundle "
             f"{contents.base['name']} {contents.base['digest']}.",
-            fix="Give the folder where that bundle is unpacked with --base.",
+            fix="Unpack that bundle and pass its folder with --base.",
         )
     return Base(base, contents, archive)
 
@@ -226,9 +227,9 @@ def _occupied(to: Path, contents: Contents) -> bool:
         return False
     manifest = to / TAG_MANIFEST
     if not manifest.is_file():
-        raise BundleError(f"{to} exists and is not a bundle.", fix="Give a folder that does not exist yet with --to.")
+        raise BundleError(f"{to} exists and is not a bundle.", fix="Choose a new folder with --to.")
     if hashlib.sha256(read_input(manifest, TAGS_LIMIT)).hexdigest() != contents.digest:
-        raise BundleError(f"{to} holds another bundle.", fix="Give a folder that does not exist yet with --to.")
+        raise BundleError(f"{to} contains another bundle.", fix="Choose a new folder with --to.")
     return True
 
 
@@ -240,8 +241,8 @@ def _require_space(to: Path, contents: Contents, base: Base | None) -> None:
     needed, free = contents.payload_bytes - lent, shutil.disk_usage(to.parent).free
     if needed > free:
         raise BundleError(
-            f"The disk of {to} is too small: the bundle takes {needed:,} bytes, but {free:,} are free.",
-            fix="Free some space, or give a folder on a larger disk with --to.",
+            f"The disk of {to} is too small: the bundle needs {needed:,} bytes, but {free:,} are free.",
+            fix="Free some space, or choose a folder on a larger disk with --to.",
         )
 
 

@@ -27,7 +27,7 @@ from lbx.bundle.volumes import SUMS, split_name, volume_name
 _SUMS_LIMIT = 1 << 20
 _ZIP_READ_LIMIT = 64 << 20
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
-_AGAIN = "Copy {} again from where the archive was made; the other volumes may stay."
+_AGAIN = "Copy {} again from the machine that made the archive; keep the other volumes."
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def locate(given: Path, judge: Judge) -> Received:
     text = _read_small(sums)
     if text is None:
         if given.name.endswith((SUMS, f"{SUMS}.sig")):
-            raise BundleError(f"There is no {sums}.", fix="Copy it from where the archive was made.")
+            raise BundleError(f"{sums} does not exist.", fix="Copy it from the machine that made the archive.")
         return _without_sums(given, given.with_name(split[0]) if split else given)
     judge(sums, text, _read_small(sums.with_name(f"{sums.name}.sig")))
     listed = _parse_sums(text, sums)
@@ -105,8 +105,8 @@ def _without_sums(path: Path, archive: Path) -> Received:
     numbers = sorted(number for _, number in _parts(path.parent, (archive.name,)) if number)
     if numbers and archive.exists():
         raise BundleError(
-            f"Both {archive.name} and {volume_name(archive.name, numbers[0])} exist; they cannot belong to one bundle.",
-            fix="Move away what does not belong, or copy NAME.SHA256SUMS too, which lists what does.",
+            f"{archive.name} and {volume_name(archive.name, numbers[0])} cannot both belong to the same bundle.",
+            fix="Move the files of other bundles away, or also copy NAME.SHA256SUMS, which lists the right files.",
         )
     if not numbers:
         _require_file(path)
@@ -121,14 +121,15 @@ def _no_volumes(path: Path, missing: Sequence[str], sums: Path) -> BundleError:
     if not path.exists() and len(missing) == 1:
         _require_file(path)
     named = first_names(missing)
-    return BundleError(f"{sums} lists {named}, and there is no such file beside it.", fix=f"Copy {named}, too.")
+    return BundleError(f"{sums} lists {named}, but its folder does not contain it.", fix=f"Copy {named}, too.")
 
 
 def _require_file(path: Path) -> None:
     if not path.exists():
         archives = ", ".join(sorted(p.name for p in path.parent.glob("*.tar*"))) if path.parent.is_dir() else ""
         raise BundleError(
-            f"There is no archive {path}.", fix=f"Archives there: {archives}." if archives else "Check the path."
+            f"Archive {path} does not exist.",
+            fix=f"Archives in that folder: {archives}." if archives else "Check the path.",
         )
     fix = "Give the NAME.tar that `lbx bundle` wrote."
     if not path.is_file():
@@ -171,8 +172,8 @@ def _refuse_foreign(folder: Path, stem: str, listed: Mapping[str, str], sums: st
     foreign = sorted(name for name, _ in others if name not in listed)
     if foreign:
         raise BundleError(
-            f"{', '.join(foreign[:10])} beside {sums} belongs to another or an older archive, not to this one.",
-            fix="Move it away, or copy the right NAME.SHA256SUMS.",
+            f"{', '.join(foreign[:10])} belongs to another or an older archive: {sums} does not list it.",
+            fix="Move it away, or copy the matching NAME.SHA256SUMS.",
         )
 
 
@@ -182,7 +183,7 @@ def _read_small(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as exc:
-        raise BundleError(f"{path} cannot be read: {exc.strerror}.", fix="Copy it again.") from exc
+        raise BundleError(f"Cannot read {path}: {exc.strerror}.", fix="Copy it again.") from exc
 
 
 class Joined:
@@ -270,8 +271,8 @@ def check_volumes(
     wrong = [describe_volume(result, results) for result in results if result.result != "intact"]
     if wrong:
         raise BundleError(
-            f"{received.archive}: {first_names(wrong)} does not have the sha256 that {received.sums.name} beside it "
-            "says; it is damaged or belongs to another archive.",
+            f"{received.archive}: {first_names(wrong)} does not have the sha256 listed in {received.sums.name}; "
+            "it is damaged or belongs to another archive.",
             fix=_AGAIN.format("it" if len(wrong) == 1 else "these") if len(results) > 1 else "Copy both again.",
         )
     return results
@@ -318,8 +319,8 @@ class Proven:
         self._begin, self._data = start + begin, b"".join(self._joined.blocks(start + begin, end - begin))
         if end > begin and not checkpoints.proves(begin, self._data):
             raise BundleError(
-                f"{self._archive} has been changed while it was read (near byte {self._begin:,}).",
-                fix="Somebody writes to it: copy it to a place where nobody else can, and check it there.",
+                f"{self._archive} changed while lbx was reading it (near byte {self._begin:,}).",
+                fix="Another program writes to it. Copy it to a folder that only you can write to, and check the copy.",
             )
 
 
@@ -352,7 +353,7 @@ class Extent(io.RawIOBase):
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         wanted = min(len(buffer), max(self._size - self._at, 0))
         if wanted > _ZIP_READ_LIMIT:
-            raise ValueError("too much at once")
+            raise ValueError("the read is too large")
         data = self._proven.read_at(self._offset + self._at, min(wanted, BLOCK)) if wanted else b""
         buffer[: len(data)] = data
         self._at += len(data)

@@ -33,7 +33,7 @@ from lbx.bundle.tar import ArchiveStream, Member, SeekableStream, TarReader
 from lbx.bundle.volumes import SUMS
 
 _FRONT = TAGS_LIMIT + (2 << 20)  # includes the tag files' headers and the header of the first payload file
-_COPY_AGAIN = "Copy the archive again from where it was made; if that does not help, bundle anew."
+_COPY_AGAIN = "Copy the archive again from the machine that made it; if that does not help, bundle again."
 
 
 Sink = Callable[[ManifestEntry, Iterator[bytes]], None]
@@ -130,7 +130,7 @@ class TrustedArchive:
             refuse_foreign_tag(path, f"{self._archive}")
             left -= member.size
             if left < 0:
-                raise self._refuse(f"{path} is too large for what it is ({member.size:,} bytes)")
+                raise self._refuse(f"{path} is too large for a tag file ({member.size:,} bytes)")
             self.tags[path] = b"".join(self._tar.blocks())
         return None
 
@@ -201,7 +201,7 @@ class TrustedArchive:
             if entry is None:
                 raise self._refuse(f"{path} is not in its manifest")
             if path in self.contents.fetched:
-                raise self._refuse(f"{path} is in it, though fetch.txt takes it from the base")
+                raise self._refuse(f"it contains {path}, although fetch.txt takes that file from the base bundle")
             if entry.size != member.size:
                 raise self._refuse(f"{path} has {member.size:,} bytes instead of {entry.size:,}")
             self._look_at_name(path)
@@ -217,10 +217,10 @@ class TrustedArchive:
         if member.other_kind:
             raise self._refuse(f"{member.name!r} is {member.other_kind}, not a regular file")
         if reason := why_unsafe(member.name):
-            raise self._refuse(f"it holds the name {member.name!r}, and {reason}")
+            raise self._refuse(f"it contains the unsafe name {member.name!r}: {reason}")
         self._top = self._top or top
         if not path or top != self._top or not is_bundle_name(top):
-            raise self._refuse(f"{member.name} does not lie in the bundle's one folder")
+            raise self._refuse(f"{member.name} is outside the bundle's folder")
         if reason := self._names.why_not(path):
             raise self._refuse(f"{path} cannot be unpacked: {reason}")
         return path, member
@@ -247,7 +247,7 @@ class TrustedArchive:
             if digest.hexdigest() != entry.sha256:
                 wrong.append(f"{entry.path} (changed)")
                 if not name_all:
-                    raise damage(self._archive, wrong, "`lbx verify` names all that changed.")
+                    raise damage(self._archive, wrong, "Run `lbx verify` to list all changed files.")
 
         try:
             sink(entry, passing())
@@ -271,7 +271,7 @@ class TrustedArchive:
     def _refuse(self, what: str) -> BundleError:
         return BundleError(
             f"{self._archive} is refused: {what}.",
-            fix="Nothing was written. Do not trust it; get a new copy from whoever made it.",
+            fix="No files were written. Do not trust it; ask its author for a new copy.",
         )
 
 
@@ -306,7 +306,7 @@ def opened(
             received = received if sums else replace(received, sums=None)
             reading = TrustedArchive(received, joined, signatures, trust, progress, unsafe=unsafe)
         except OSError as exc:
-            raise BundleError(f"{archive} cannot be read: {exc}.") from exc
+            raise BundleError(f"Cannot read {archive}: {exc}.") from exc
         yield reading
 
 
@@ -328,9 +328,9 @@ def require_safe(where: Path, contents: Contents) -> None:
     """Raise BundleError if the recipe allows unsafe files, for users who accept none (``--refuse-unsafe``)."""
     if unsafe := unsafe_files(contents):
         raise BundleError(
-            f"{where} is refused: its recipe lets unsafe files through ({len(unsafe)}), and "
-            f"--refuse-unsafe takes none: {first_names(unsafe)}.",
-            fix="Have it made again without them, or give the command without --refuse-unsafe.",
+            f"{where} is refused: its recipe allows unsafe files ({len(unsafe)}), and --refuse-unsafe does not: "
+            f"{first_names(unsafe)}.",
+            fix="Ask its author for a bundle without them, or omit --refuse-unsafe.",
         )
 
 

@@ -102,7 +102,7 @@ def sign(data: bytes, key: Path) -> bytes:
         UsageError: ssh-keygen is missing or cannot sign with this key, or lbx cannot verify the signature.
     """
     if not key.is_file():
-        raise UsageError(f"There is no key {key}.", fix="Make one.", command="ssh-keygen -t ed25519 -f KEY")
+        raise UsageError(f"Key {key} does not exist.", fix="Create one.", command="ssh-keygen -t ed25519 -f KEY")
     try:
         done = run_tool(
             ["ssh-keygen", "-Y", "sign", "-q", "-f", f"{key}", "-n", NAMESPACE],
@@ -112,11 +112,11 @@ def sign(data: bytes, key: Path) -> bytes:
         )
     except OSError as exc:
         raise UsageError(
-            f"Signing needs ssh-keygen, and it cannot be started: {exc.strerror}.", fix="Install OpenSSH's client."
+            f"Signing needs ssh-keygen, which could not be started: {exc.strerror}.", fix="Install OpenSSH's client."
         ) from exc
     if done.returncode or not done.stdout:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["nothing"]
-        raise UsageError(f"ssh-keygen does not sign with {key}: {lines[-1]}.", fix="Give another key.")
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no error message"]
+        raise UsageError(f"ssh-keygen could not sign with {key}: {lines[-1]}.", fix="Use another key.")
     try:
         check(parse(done.stdout, "the new signature"), data, "the new signature")
     except BundleError as exc:
@@ -148,18 +148,18 @@ def parse(content: bytes, where: str) -> Signature:
 def _parse(content: bytes) -> Signature:
     lines = [line.strip() for line in content.decode("ascii").strip().splitlines()]
     if len(content) > _SIGNATURE_LIMIT or lines[0] != _BEGIN or lines[-1] != _END:
-        raise ValueError("its first or last line is another")
+        raise ValueError("its first or last line is wrong")
     data = base64.b64decode("".join(lines[1:-1]), validate=True)
     fields = _Fields(data[len(_MAGIC) :])
     if not data.startswith(_MAGIC) or fields.number() != 1:
-        raise ValueError("it has another format or version")
+        raise ValueError("it has an unknown format or version")
     key, namespace, _, digest, value = fields.take(), fields.text(), fields.take(), fields.text(), fields.take()
     fields.end()
     inner = _Fields(value)
     method, bare = inner.text(), inner.take()
     inner.end()
     if digest not in _HASHES or not _KEY_WORD.fullmatch(_Fields(key).text()):
-        raise ValueError("its hash or its key is of an unknown kind")
+        raise ValueError("its hash or its key has an unknown type")
     return Signature(key, namespace, digest, method, bare)
 
 
@@ -184,8 +184,8 @@ def check(signature: Signature, data: bytes, where: str) -> None:
         raise BundleError(f"{where} has a garbled key or signature ({exc}).", fix="Copy it again.") from exc
     if not right:
         raise BundleError(
-            f"{where} does not fit: what it signs has been changed, or it belongs to another bundle.",
-            fix="Copy both again from where they were made; do not use the bundle if that does not help.",
+            f"{where} does not match: the signed file has changed, or the signature belongs to another bundle.",
+            fix="Copy both again from the machine that made them; if that does not help, do not use the bundle.",
         )
 
 
@@ -225,9 +225,11 @@ def load_keys(path: Path) -> tuple[TrustedKey, ...]:
         text = read_handed(path, _KEY_FILE_LIMIT).decode("utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
-        raise UsageError(f"The trusted keys {path} cannot be read: {reason}.", fix="Give another --trust.") from exc
+        raise UsageError(
+            f"Cannot read the trusted keys {path}: {reason}.", fix="Pass another file with --trust."
+        ) from exc
     if "PRIVATE KEY-----" in text:
-        raise UsageError(f"{path} is a private key, which no one else should have.", fix=f"Give {path}.pub.")
+        raise UsageError(f"{path} is a private key, which must stay secret.", fix=f"Pass {path}.pub.")
     keys = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
@@ -240,7 +242,7 @@ def load_keys(path: Path) -> tuple[TrustedKey, ...]:
                 ) from exc
             keys += [key] if key is not None else []
     if not keys:
-        raise UsageError(f"{path} holds no public key.", fix="Put the bundler's public key there.")
+        raise UsageError(f"{path} does not contain a public key.", fix="Add the bundler's public key to it.")
     return tuple(keys)
 
 
@@ -251,10 +253,10 @@ def _parse_line(line: str) -> TrustedKey | None:
         raise ValueError("no key")
     key = base64.b64decode(words[place + 1], validate=True)
     if _Fields(key).text() != words[place]:
-        raise ValueError("the key is not of the type that it says")
+        raise ValueError("the key does not have the stated type")
     owner = words[0].strip('"') if place else " ".join(words[2:])
     if place == 1 and re.match(r'[a-z-]+="|cert-authority$', words[0], re.IGNORECASE):
-        raise ValueError(f"no signer stands before {words[0]}")
+        raise ValueError(f"no signer before {words[0]}")
     options = _options(words[1]) if place == 2 else {}
     if "cert-authority" in options:
         return None
@@ -271,7 +273,7 @@ def _options(text: str) -> dict[str, str]:
     while match := _OPTION.match(text, at):
         name = (match[1] or match[3]).lower()
         if name in options:
-            raise ValueError(f"the option {name} twice")
+            raise ValueError(f"the option {name} appears twice")
         options[name] = match[2] or ""
         at = match.end()
         if at == len(text) and not match[4]:
@@ -328,14 +330,14 @@ class _Fields:
 
     def number(self) -> int:
         if len(self._data) < 4:
-            raise ValueError("it is cut short")
+            raise ValueError("it is truncated")
         value, self._data = int.from_bytes(self._data[:4], "big"), self._data[4:]
         return value
 
     def take(self) -> bytes:
         size = self.number()
         if size > len(self._data):
-            raise ValueError("it is cut short")
+            raise ValueError("it is truncated")
         value, self._data = self._data[:size], self._data[size:]
         return value
 
@@ -355,4 +357,4 @@ class _Fields:
 
     def end(self) -> None:
         if self._data:
-            raise ValueError("there is more behind it")
+            raise ValueError("it has extra bytes at its end")

@@ -69,9 +69,9 @@ class Trust:
             if not self.keys:
                 reason = "no trusted keys were given"
             raise BundleError(
-                f"{where} was made with the key {parsed.fingerprint}, and {reason}.",
-                fix="Ask the bundler over a separate channel whether this is the key; if it is, put its public half "
-                "into the file given with --trust.",
+                f"{where} was made with the untrusted key {parsed.fingerprint}: {reason}.",
+                fix="Ask the bundler over a separate channel to confirm this key; if it is right, add its public half "
+                "to the file given with --trust.",
             )
         return SignedBy(
             signed, parsed.fingerprint, parsed.key_type, parsed.namespace, key.owner if key else "", key is not None
@@ -81,9 +81,9 @@ class Trust:
         """Raise BundleError for a missing signature, unless unsigned bundles are allowed."""
         if not self.allow_unsigned:
             raise BundleError(
-                f"{where} is not signed: nothing says who made it.",
-                fix="Get the signature too, or have the bundle made with --sign; --allow-unsigned accepts it without "
-                "one.",
+                f"{where} is not signed, so its author is unknown.",
+                fix="Copy the signature too, or ask for a bundle made with --sign. Pass --allow-unsigned to accept an "
+                "unsigned bundle.",
             )
 
 

@@ -39,7 +39,7 @@ def findings(source: Source) -> Section | None:
     more = (
         [tag("p", f"And {len(sentences) - _MOST} more; the tables below have them.")] if len(sentences) > _MOST else []
     )
-    return Section("findings", "What stands out", [tag("ul", *(tag("li", line) for line in sentences[:_MOST])), *more])
+    return Section("findings", "Findings", [tag("ul", *(tag("li", line) for line in sentences[:_MOST])), *more])
 
 
 def _leaders(source: Source) -> Iterator[Html]:
@@ -130,7 +130,7 @@ def _failures(source: Source) -> Iterator[Html]:
         low, high = row.get("failed_as_0"), row.get("failed_as_1")
         bounds = "its score leaves them out"
         if low is not None and high is not None:
-            bounds = f"its score lies between {100 * low:.1f} and {100 * high:.1f}"
+            bounds = f"its score is between {100 * low:.1f} and {100 * high:.1f}"
         cause = causes.get((row["run_id"], row["benchmark"]))
         why = f"{tag('q', cut(str(cause['error']), 160))} {cause['n']:,} times; " if cause else ""
         yield Html(f"{_who(source, row)} failed on {row['failed']:,} answers of {_b(row)}: {why}{bounds}.")
@@ -200,7 +200,7 @@ def settings(source: Source) -> Section:
         [[row[i] for i in kept] for row in rows],
         marks=[run.mark for run in runs],
     )
-    note = [quiet(f"Alike in all runs: {same}.")] if same else []
+    note = [quiet(f"The same in all runs: {same}.")] if same else []
     return Section("runs", "Runs, settings and bundles", [first, *note, second])
 
 

@@ -146,7 +146,7 @@ async function answers() {
     const to = Math.min(from + PAGE, shown.length), found = shown.length.toLocaleString("en");
     $("list").replaceChildren(...Array.from(shown.subarray(from, to), item));
     $("list").ariaBusy = false;
-    $("found").textContent = to ? `${from + 1} to ${to} of ${found} answers` : "No answer is so.";
+    $("found").textContent = to ? `${from + 1} to ${to} of ${found} answers` : "No answers match.";
     $("before").disabled = from === 0;
     $("next").disabled = to === shown.length;
   }

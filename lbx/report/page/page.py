@@ -71,7 +71,7 @@ def _named(source: Source, names: Sequence[str]) -> list[Section]:
 
 def _all(source: Source) -> list[Section]:
     if not source.runs and not source.rows("judge_results"):
-        empty = "There is no run in this file yet. `lbx run -o FILE` and `lbx import -o FILE` write one."
+        empty = "This file has no runs yet. Add one with `lbx run -o FILE` or `lbx import -o FILE`."
         return [Section("empty", "Nothing to report", [tag("p", empty)])]
     of_reports = (boards(source) if name == "board" else of_report(source, name) for name in ON_A_PAGE)
     made = [findings(source), *of_reports, failures(source), settings(source) if source.runs else None]
@@ -144,7 +144,7 @@ def _carried(packed: answers.Packed, chars: int) -> str:
     if packed.texts == packed.carried:
         return f"{summary}; texts are cut to {chars:,} characters."
     return (
-        f"{summary}. {packed.texts:,} of them have their texts, cut to {chars:,} characters: the page stays under "
-        "5 MB. Those that failed, that changed between runs, that are marked and the lowest ones come first, then "
-        "a sample of the rest, the same one every time."
+        f"{summary}. {packed.texts:,} of them have texts, cut to {chars:,} characters, so that the page stays "
+        "under 5 MB: failed answers, answers that changed between runs, marked answers and the lowest scores first, "
+        "then a fixed sample of the rest."
     )

@@ -175,7 +175,7 @@ def _paper(source: Source, name: str) -> Section:
             held = names[start : start + _ACROSS]
             few = Table(part.columns, [row for row in part.rows if row[at] in held])
             parts.append(_paper_table(few, runs, best, f"Official numbers: {benchmark}"))
-    return Section(name, "As the papers print it", parts)
+    return Section(name, "Numbers as printed in the papers", parts)
 
 
 def _best(found: Table) -> set[tuple[str, str]]:
@@ -318,8 +318,8 @@ def _cost(source: Source, name: str) -> Section:
         ]
         if len(places) > 1:
             title = f"{benchmark}: score against cost"
-            about = f"{len(places)} runs; the line joins those that no other beats. The numbers are in the table below."
-            made = scatter(title, about, x_name="seconds an answer", y_name="score, percent", places=places)
+            about = f"{len(places)} runs; the line joins the unbeaten ones. The numbers are in the table below."
+            made = scatter(title, about, x_name="seconds per answer", y_name="score, percent", places=places)
             figures.append(figure(title, made))
     return Section(name, _title(name), [*figures, *_tables(source, name)])
 

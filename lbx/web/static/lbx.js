@@ -50,7 +50,7 @@ async function swap(address, options) {
     answer = await fetch(address, { ...options, headers: key ? { "lbx-document": key } : {} });
     text = await answer.text();
   } catch {
-    return say("Not saved: lbx does not answer. Is it still running? Then do it again.", true);
+    return say("Not saved: lbx does not respond. If it is still running, try again.", true);
   }
   const next = new DOMParser().parseFromString(text, "text/html");
   if (!one("#bar", next)) return say(`Not done. ${one("main", next)?.textContent.trim() ?? answer.status}`, true);
@@ -134,7 +134,7 @@ function keep(form) {
       const answer = await fetch(form.action, { method: "POST", body, headers: { "lbx-document": one("#document")?.dataset.document ?? "" } });
       next = new DOMParser().parseFromString(await answer.text(), "text/html");
     } catch {
-      return say("Not saved: lbx does not answer. Is it still running? Type on, and it tries again.", true);
+      return say("Not saved: lbx does not respond. If it is still running, continue typing to try again.", true);
     }
     if (!one("#bar", next)) return say(`Not saved. ${one("main", next)?.textContent.trim() ?? ""}`, true);
     one("#bar").replaceWith(one("#bar", next));
@@ -228,7 +228,7 @@ async function find() {
       hits = await answer.json();
     }
   } catch (error) {
-    if (error.name !== "AbortError") one(".find output").textContent = "lbx does not answer";
+    if (error.name !== "AbortError") one(".find output").textContent = "lbx does not respond";
     return;
   }
   ({ places, total } = hits);

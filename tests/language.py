@@ -1,0 +1,185 @@
+"""Check the language of the project: turns of phrase in prose, and names that are no nouns or verbs.
+
+    python -m tests.language                  figures and limits; fails above a limit
+    python -m tests.language --list KIND      places of one kind, e.g. messages, function or duplicate
+
+Prose has three kinds: docstrings and comments, messages (string literals of five words or more in lbx) and pages
+(README.md and docs/). Figures are turns of phrase per 10,000 words. Well-kept packages have 8 to 29 in docstrings and
+8 to 25 in messages; the rate matters, not the single phrase. CONTRIBUTING.md has examples.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+LIMITS = {
+    "docstrings": 60, "messages": 50, "pages": 80,
+    "function": 60, "parameter": 60, "field": 60, "class": 5, "module": 5, "duplicate": 5,
+}  # fmt: skip
+"""Turns of phrase per 10,000 words for prose; places for names."""
+
+PHRASES = re.compile(
+    r"""\b(?:
+        what | whose | (?:of|in)\ which | (?:how|so|as)\ many | how\ (?:much|far|often)
+        | nobody | nothing | is\ none | none\ is | no\ such | there\ is\ none
+        | stands? | stood | lies? | lay | beside | behind | apart | alone | goes | holds?
+        | say | says | said | tells | told | where\ (?:there|it|that|they|one|an?|the)
+        | (?:that|those)\ of | as\ (?:it|they)\ (?:is|are|was|were|has|have) | as\ of
+        | made\ (?:of|from|by) | (?:is|are)\ made
+    )\b""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Clauses in place of nouns, things described by their absence, and things that stand, lie or speak."""
+
+NO_NOUNS = frozenset(
+    """
+    after alike apart asked before begun beside bound built chosen cut done drawn elsewhere everyone found given grown
+    heard held hidden kept known left lost made met now own paid perhaps put read rest said seen sent shown soon spent
+    stood taken thrown together told whole won written
+    """.split()  # noqa: SIM905
+)
+NOUNS_AND_FLAGS = frozenset("embed enabled failed feed need padded quantised seed speed truncated".split())  # noqa: SIM905
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass
+class Findings:
+    """Places by kind, and words of prose by kind."""
+
+    places: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    words: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add_prose(self, kind: str, location: str, text: str) -> None:
+        self.words[kind] += len(re.findall(r"[A-Za-z']+", text))
+        self.places[kind] += [f"{location}: {match[0]!r} in {text.strip()[:100]!r}" for match in PHRASES.finditer(text)]
+
+    def figure(self, kind: str) -> float:
+        """Turns of phrase per 10,000 words, or the number of names."""
+        count = len(self.places[kind])
+        return count / self.words[kind] * 10_000 if self.words[kind] else count
+
+
+def is_participle(name: str) -> bool:
+    """Whether the last word of a name is a participle or an adverb, e.g. ``_kept``, ``rows_found`` or ``RunAsked``."""
+    word = re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", name.strip("_")).lower().rsplit("_", 1)[-1]
+    return word not in NOUNS_AND_FLAGS and (word in NO_NOUNS or (word.endswith("ed") and len(word) > 4))
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.Expr]:
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) and isinstance(node.body[0], ast.Expr):
+            yield node.body[0]
+
+
+def find_prose(source: str, path: str, findings: Findings) -> None:
+    """Add the docstrings, comments and messages of a module."""
+    tree = ast.parse(source)
+    docstrings = set()
+    for statement in _docstrings(tree):
+        docstrings.add(id(statement.value))
+        text = ast.get_source_segment(source, statement) or ""
+        findings.add_prose("docstrings", f"{path}:{statement.lineno}", text)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            findings.add_prose("docstrings", f"{path}:{token.start[0]}", token.string)
+    strings = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    for string in strings:
+        if id(string) not in docstrings and len(string.value.split()) >= 5:
+            findings.add_prose("messages", f"{path}:{string.lineno}", string.value)
+
+
+def _is_property(function: ast.FunctionDef) -> bool:
+    return any(isinstance(decorator, ast.Name) and decorator.id == "property" for decorator in function.decorator_list)
+
+
+def _names(tree: ast.Module) -> Iterator[tuple[str, str, int]]:
+    """Yield (kind, name, line) of every function, parameter, class and field."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield "class", node.name, node.lineno
+            for statement in node.body:
+                if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                    yield "field", statement.target.id, statement.lineno
+        elif isinstance(node, ast.FunctionDef):
+            if not _is_property(node):
+                yield "function", node.name, node.lineno
+            for argument in (*node.args.args, *node.args.kwonlyargs):
+                yield "parameter", argument.arg, node.lineno
+
+
+def find_names(source: str, path: str, findings: Findings) -> None:
+    """Add the names of a module that are participles or adverbs."""
+    if is_participle(Path(path).stem):
+        findings.places["module"].append(path)
+    for kind, name, line in _names(ast.parse(source)):
+        if is_participle(name):
+            findings.places[kind].append(f"{path}:{line}: {name}")
+
+
+def _definitions(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield (name, line) of every class and type alias of a module."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name, node.lineno
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if re.fullmatch("_?[A-Z]+[a-z][A-Za-z]*", name):
+                yield name, node.lineno
+
+
+def find_duplicates(sources: Mapping[str, str], findings: Findings) -> None:
+    """Add the names that two modules give to classes or type aliases."""
+    definitions = defaultdict(list)
+    for path, source in sources.items():
+        for name, line in _definitions(ast.parse(source)):
+            definitions[name].append(f"{path}:{line}")
+    for name, places in sorted(definitions.items()):
+        if len(places) > 1:
+            findings.places["duplicate"].append(f"{name}: {', '.join(places)}")
+
+
+def find_all(root: Path) -> Findings:
+    """Findings of ``lbx/``, ``docs/`` and ``README.md`` below a folder."""
+    findings = Findings()
+    sources = {str(path.relative_to(root)): path.read_text("utf-8") for path in sorted((root / "lbx").rglob("*.py"))}
+    for path, source in sources.items():
+        find_prose(source, path, findings)
+        find_names(source, path, findings)
+    find_duplicates(sources, findings)
+    for page in (root / "README.md", *sorted((root / "docs").glob("*.md"))):
+        text = re.sub("```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+        findings.add_prose("pages", page.name, text)
+    return findings
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", choices=LIMITS, metavar="KIND", help="list the places of one kind")
+    parser.add_argument("--root", type=Path, default=ROOT, help="folder with lbx/, docs/ and README.md")
+    options = parser.parse_args(arguments)
+    findings = find_all(options.root)
+    if options.list:
+        print("\n".join(findings.places[options.list]))
+        return 0
+    figures = {kind: findings.figure(kind) for kind in LIMITS}
+    for kind, figure in figures.items():
+        print(f"{kind:12} {figure:6.1f}  limit {LIMITS[kind]}")
+    exceeded = [kind for kind, figure in figures.items() if figure > LIMITS[kind]]
+    if exceeded:
+        print(f"Above the limit: {', '.join(exceeded)}. Places: python -m tests.language --list {exceeded[0]}")
+    return 1 if exceeded else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""The counters of ``tests/language.py`` find what they are for. `just lint` compares the project with their limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import language
+import pytest
+
+PLAIN = '''"""Merge runs of several files."""
+
+def merge_runs(files):
+    """Return the merged run."""
+    # The order of files decides which run wins.
+    raise ValueError("Give at least two results files with --results.")
+'''
+ODD = '''"""What nobody says."""
+
+class Found:
+    kept: int
+
+def _told(made, paths):
+    """Merge runs."""
+    # lies beside it
+    raise ValueError("There is no such file, and nothing was done.")
+'''
+
+
+def project(folder: Path, **sources: str) -> Path:
+    for name, source in sources.items():
+        module = folder / "lbx" / f"{name}.py"
+        module.parent.mkdir(exist_ok=True)
+        module.write_text(source)
+    (folder / "docs").mkdir()
+    (folder / "docs" / "page.md").write_text("Run the model.\n\n```text\nwhat nobody counts\n```\n\nIt says nothing.\n")
+    (folder / "README.md").write_text("# lbx\n")
+    return folder
+
+
+def test_plain_code_has_no_findings(tmp_path: Path) -> None:
+    findings = language.find_all(project(tmp_path, merging=PLAIN))
+    assert {kind: findings.figure(kind) for kind in language.LIMITS if kind != "pages"} == dict.fromkeys(
+        set(language.LIMITS) - {"pages"}, 0
+    )
+
+
+def test_each_kind_is_counted_where_it_is(tmp_path: Path) -> None:
+    findings = language.find_all(project(tmp_path, told=ODD))
+    count = {kind: len(places) for kind, places in findings.places.items() if places}
+    assert count == {
+        "docstrings": 5, "messages": 2, "pages": 2, "function": 1, "parameter": 1, "field": 1, "class": 1, "module": 1,
+    }  # fmt: skip
+    assert findings.places["function"] == ["lbx/told.py:6: _told"]
+    assert findings.figure("docstrings") == pytest.approx(5 / 8 * 10_000)
+
+
+@pytest.mark.parametrize("name", ["made", "_kept", "rows_found", "RunAsked", "_Shown", "beside", "merged"])
+def test_a_participle_at_the_end_is_no_noun(name: str) -> None:
+    assert language.is_participle(name)
+
+
+@pytest.mark.parametrize("name", ["stored_answer", "embed", "failed", "red", "QuantisedFolder", "n_truncated", "cells"])
+def test_nouns_flags_and_words_of_the_field_are_fine(name: str) -> None:
+    assert not language.is_participle(name)
+
+
+def test_a_class_name_of_two_modules_is_a_duplicate(tmp_path: Path) -> None:
+    sources = {"a": "class Line:\n    pass\n", "b": "Line = dict\n", "c": "LINE = 3\nclass Page:\n    pass\n"}
+    findings = language.find_all(project(tmp_path, **sources))
+    assert findings.places["duplicate"] == ["Line: lbx/a.py:1, lbx/b.py:1"]
+
+
+def test_a_figure_above_its_limit_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = "".join(f"class Run{number}Found:\n    pass\n" for number in range(language.LIMITS["class"]))
+    root = project(tmp_path, runs=names)
+    (root / "docs" / "page.md").unlink()
+    assert language.main(["--root", str(root)]) == 0
+    (root / "lbx" / "runs.py").write_text(names + "class Kept:\n    pass\n")
+    assert language.main(["--root", str(root)]) == 1
+    assert "Above the limit: class. Places: python -m tests.language --list class" in capsys.readouterr().out
+    assert language.main(["--root", str(root), "--list", "class"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "lbx/runs.py:11: Kept"

@@ -207,14 +207,14 @@ def _run_id(name: str, spec: JudgeSpec, bundle: Bundle, length_hints: Mapping[st
     published = _published(bundle, length_hint=length_hint)
     if run_id in length_hints or model in published:
         return run_id
-    without = "" if length_hint else " without the reference's length, as the judged run has"
+    without = "" if length_hint else ", asked without the reference's length like the judged run"
     if absent := [path for path in spec.answers if not Path(path).is_file()]:
         raise UsageError(
             f"The results file {absent[0]} does not exist.",
             fix="Give the file with the answers, written by `lbx run -o`.",
         )
     raise UsageError(
-        f"No run {name!r} in {' or '.join(spec.answers)}, and the bundle has no published answers of such a model{without}.",
+        f"No run {name!r} in {' or '.join(spec.answers)}, and no published answers of a model with this name{without}.",
         fix=f"Available runs: {', '.join(length_hints) or 'none'}. Models with published answers in the bundle: "
         f"{', '.join(published) or 'none'}.",
     )
@@ -303,4 +303,6 @@ def _log_counts(rounds: Rounds, rubric: Rubric) -> None:
         log.info(f"Skipped {counted(number, 'question')}: the answer of {run_id} failed or is missing.")
     for run_id, number in rounds.empty.items():
         if number:
-            log.info(f"{counted(number, 'blank answer')} of {run_id} will be judged like any other answer.")
+            log.info(
+                f"{counted(number, 'blank answer')} of {run_id} (white space only) will be judged like the others."
+            )

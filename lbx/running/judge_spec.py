@@ -66,7 +66,7 @@ class JudgeSpec(RunSpec):
     rubric: Annotated[
         str,
         _asked(
-            "leval, or a TOML file. Default: the rubric in your benchmark's definition, otherwise leval.",
+            "leval, or a TOML file. Default: your benchmark's rubric, otherwise leval.",
             "FILE",
         ),
     ] = OFFICIAL

@@ -221,7 +221,7 @@ def test_a_merge_of_two_revisions_leaves_every_file_as_it_was(
         assert run(lbx, bundle, model, file).returncode == 0
     before = [file.read_bytes() for file in files]
     done = lbx("merge", *files, "-o", tmp_path / "all.duckdb")
-    fails(done, 1, "town/qa/q69 (question)", "Every file is as it was.", "results file of their own")
+    fails(done, 1, "town/qa/q69 (question)", "All files are unchanged.", "into a separate results file")
     into = lbx("merge", files[1], "-o", files[0], "--force")
     fails(into, 1, "town/qa/q69 (question)", f"-o {tmp_path / 'a-2.duckdb'}")
     assert [file.read_bytes() for file in files] == before

@@ -121,7 +121,7 @@ def test_the_copy_of_a_killed_reader_is_removed_by_the_next_run(
         reader.communicate()
     assert (left / path.name).is_file()
     done = lbx("run", "-b", bundle, "-m", answers, "-t", "needle/single_en", "-o", path)
-    assert done.returncode == 0 and f"Removed what killed processes have left: {left}" in done.stderr, done.stderr
+    assert done.returncode == 0 and f"Removed leftover files of killed processes: {left}" in done.stderr, done.stderr
     assert not left.exists()
 
 

@@ -250,7 +250,7 @@ def test_an_older_lbx_left_null_where_nothing_was_extracted(tmp_path: Path) -> N
 
 
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing": (lambda path: path.unlink(), "no results file"),
+    "missing": (lambda path: path.unlink(), "does not exist"),
     "not DuckDB": (lambda path: path.write_bytes(b"x" * 9000), "not a results file"),
     "another version": (other_version, "another version of lbx"),
 }

@@ -54,7 +54,7 @@ class JudgeSpec(RunSpec):
             ("--run",),
         ),
     ] = ()
-    against: Annotated[str | None, _asked("Opponent of the judged runs; officially turbo-16k-0613.", "RUN")] = None
+    against: Annotated[str | None, _asked("Opponent; officially turbo-16k-0613.", "RUN")] = None
     questions: Annotated[
         _Questions | None,
         _asked(
@@ -66,7 +66,7 @@ class JudgeSpec(RunSpec):
     rubric: Annotated[
         str,
         _asked(
-            "leval, or a TOML file. Default: your benchmark's rubric, otherwise leval.",
+            "leval or a TOML file; default: your benchmark's, else leval.",
             "FILE",
         ),
     ] = OFFICIAL

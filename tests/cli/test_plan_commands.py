@@ -112,7 +112,7 @@ def test_a_plan_says_which_format_is_faster(lbx: Lbx, bundle: Path, card: Path, 
     gone.write_text('name = "gone"\nbackend = "endpoint"\n[options]\nurl = "http://127.0.0.1:9/v1"\nretries = 0\n')
     done = lbx(*command, "--against", tmp_path / "page.gguf", "--against", gone)
     assert re.search(r"Fastest here: \S+ on (hf|llamacpp)( in \w+)?, (\d+\.\d times )?as fast as", said(done.stdout))
-    assert "page is left out:" in said(done.stderr)
+    assert "Skipped page:" in said(done.stderr)
     assert "Skipped gone: The model server http://127.0.0.1:9/v1 does not answer" in said(done.stderr)
     unknown = lbx(*command, "--no-calibrate")
     assert "Fastest here: unknown" in unknown.stdout

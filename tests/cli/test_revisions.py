@@ -116,7 +116,12 @@ def test_another_revision_is_refused_before_the_model_is_loaded(
     other = revision(**{field: value})
     done = run(lbx, other, unloadable, results)
     fails(
-        done, 1, "another revision", f"1 sample differs: town/qa/q69 ({part})", "Nothing was written.", "try: lbx run"
+        done,
+        1,
+        "different revision",
+        f"1 sample differs: town/qa/q69 ({part})",
+        "The file is unchanged.",
+        "try: lbx run",
     )
     assert answered(results) == before
     plan = lbx("plan", "--bundle", other, "--model", unloadable, "--tasks", "town", "-o", results)

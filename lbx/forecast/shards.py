@@ -233,8 +233,8 @@ class ShardPlan:
             raise UsageError("The shard plan belongs to another bundle.", fix="Create a new plan with `lbx submit`.")
         if set(tasks) != set(self.iterations):
             raise UsageError(
-                f"The shard plan belongs to other tasks. Only the plan or only this run has "
-                f"{', '.join(sorted(set(tasks) ^ set(self.iterations)))}.",
+                f"The shard plan belongs to other tasks: {', '.join(sorted(set(tasks) ^ set(self.iterations)))} "
+                "are only in the plan or only in this run.",
                 fix="Pass the same --tasks, or create a new plan with `lbx submit`.",
             )
 

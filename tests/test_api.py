@@ -120,7 +120,7 @@ def test_a_spec_is_a_file(bundle: Path, model: Path, tmp_path: Path) -> None:
         ({"documents": 1, "sample": 1}, "exclude each other"),
         ({"retriever": "e5"}, "--retriever needs --rag"),
         ({"both_kinds": True, "thinking": True}, "--both-kinds excludes --thinking"),
-        ({"colour": "red"}, "a key that lbx does not know: colour"),
+        ({"colour": "red"}, "an unknown key: colour"),
     ],
 )
 def test_what_a_spec_refuses(wrong: dict[str, object], says: str) -> None:
@@ -135,8 +135,8 @@ def test_what_a_spec_refuses(wrong: dict[str, object], says: str) -> None:
         ("", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ("{}", "is not the spec of a run"),
-        ('{"lbx_run": 2}', "is of a newer lbx"),
-        ('{"lbx_run": 1}', "does not say the run's bundle and model and tasks"),
+        ('{"lbx_run": 2}', "was written by a newer lbx"),
+        ('{"lbx_run": 1}', "lacks bundle and model and tasks"),
         ("\udcff", "is not JSON"),
     ],
 )

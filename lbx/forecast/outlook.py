@@ -125,7 +125,7 @@ def look_ahead(
 def summary_lines(outlook: Outlook) -> list[str]:
     total, memory, time = outlook.total, outlook.memory, outlook.time
     if not total.samples:
-        return ["Nothing left to ask: every prompt was asked."]
+        return ["All prompts already have answers."]
     tokens = "characters" if outlook.in_characters else "tokens"
     spoilt = [f"{n:,} {what}" for n, what in ((total.truncated, "truncated"), (total.refused, "refused")) if n]
     lines = [
@@ -154,7 +154,7 @@ def name_of(outlook: Outlook) -> str:
 def faster_line(outlooks: Sequence[Outlook]) -> str:
     ordered = by_time(outlooks)
     if len(ordered) < 2:
-        return "Which one is faster is unknown: too few of them could be measured."
+        return "Fastest here: unknown (fewer than two models have a measured speed)."
     (best, best_time), *others = ordered
     ratios = ((one, f"{time.total_s / best_time.total_s:.1f}") for one, time in others)
     comparisons = (f"{'' if ratio == '1.0' else f'{ratio} times '}as fast as {name_of(one)}" for one, ratio in ratios)
@@ -163,24 +163,24 @@ def faster_line(outlooks: Sequence[Outlook]) -> str:
 
 def sharing_lines(outlook: Outlook) -> list[str]:
     """The reason if prompts that share a document do not share its computation."""
-    return [f"Every prompt is read from its beginning: {outlook.not_shared}"] if outlook.not_shared else []
+    return [f"Every prompt is computed from its start: {outlook.not_shared}"] if outlook.not_shared else []
 
 
 def memory_line(memory: MemoryFit) -> str:
     parts = [f"weights {size(memory.weights_bytes)}{_each(memory.weights_copies)}"]
     if memory.kv_bytes is None or memory.kv_bytes_per_token is None:
         tokens = f"; {memory.kv_cells:,} tokens{_windows(memory.windows)}" if memory.windows > 1 else ""
-        parts.append(f"KV cache unknown (this kind of model keeps other amounts in other layers{tokens})")
+        parts.append(f"KV cache unknown (its size differs between the layers of this model{tokens})")
     else:
         parts.append(
             f"KV cache {size(memory.kv_bytes)} ({memory.kv_bytes_per_token:,} bytes a token, "
             f"{memory.kv_cells:,} tokens{_windows(memory.windows)}{_each(memory.copies)})"
         )
     parts.append(f"free {memory.device} {size(memory.available_bytes)}")
-    verdict = {True: "fits", False: "does not fit", None: "whether it fits is unknown"}[memory.fits]
+    verdict = {True: "fits", False: "does not fit", None: "may or may not fit"}[memory.fits]
     if memory.fits is False:
         window = memory.window_that_fits
-        verdict += f"; a context window of {window:,} tokens would" if window else ": the weights alone are too large"
+        verdict += f"; a context window of {window:,} tokens would" if window else ": the weights are too large"
     return f"Memory: {', '.join(parts)}: {verdict}"
 
 

@@ -230,12 +230,12 @@ class ShardPlan:
     def check(self, bundle_digest: str, tasks: Sequence[str]) -> None:
         """Raise UsageError if the plan was made for another bundle or other tasks."""
         if bundle_digest != self.bundle_digest:
-            raise UsageError("The shard plan was made for another bundle.", fix="Plan again: lbx submit.")
+            raise UsageError("The shard plan belongs to another bundle.", fix="Create a new plan with `lbx submit`.")
         if set(tasks) != set(self.iterations):
             raise UsageError(
-                f"The shard plan was made for other tasks: {', '.join(sorted(set(tasks) ^ set(self.iterations)))} "
-                "are in one of the two only.",
-                fix="Give the same --tasks, or plan again: lbx submit.",
+                f"The shard plan belongs to other tasks: {', '.join(sorted(set(tasks) ^ set(self.iterations)))} "
+                "are only in the plan or only in this run.",
+                fix="Pass the same --tasks, or create a new plan with `lbx submit`.",
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -293,13 +293,13 @@ def read_shards(path: Path) -> ShardPlan:
         data = json.loads(read_input(path, LARGE))
     except OSError as exc:
         raise UsageError(
-            f"The shard plan {path} cannot be read: {exc.strerror or exc}.", fix="`lbx submit -o DIR` writes it."
+            f"The shard plan {path} cannot be read: {exc.strerror or exc}.", fix="`lbx submit -o DIR` writes one."
         ) from exc
     except (ValueError, RecursionError) as exc:
-        raise UsageError(f"{path} is not a shard plan: it is not JSON ({exc}).") from exc
+        raise UsageError(f"{path} is not a shard plan: invalid JSON ({exc}).") from exc
     if not isinstance(data, dict) or data.get("lbx_shards") != FORMAT:
         raise UsageError(
-            f"{path} is not a shard plan of this lbx.", fix="`lbx submit -o DIR` writes it as shards.json."
+            f"{path} is not a shard plan of this version of lbx.", fix="`lbx submit -o DIR` writes one as shards.json."
         )
     try:
         shards = tuple(
@@ -320,7 +320,7 @@ def read_shards(path: Path) -> ShardPlan:
         raise UsageError(f"{path} is a damaged shard plan: {type(exc).__name__}: {exc}.") from exc
     places = [place for shard in shards for samples in shard.samples.values() for place in samples]
     if not all(0 <= place < _MOST for place in places):
-        raise UsageError(f"{path} is a damaged shard plan: places of samples are 0 to {_MOST - 1}.")
+        raise UsageError(f"{path} is a damaged shard plan: positions of samples must be 0 to {_MOST - 1}.")
     if unknown := {task for shard in shards for task in shard.samples} - set(iterations):
         raise UsageError(f"{path} is a damaged shard plan: no iterations of {', '.join(sorted(unknown))}.")
     return plan

@@ -36,9 +36,9 @@ def judge_spec(fields: Mapping[str, Any]) -> JudgeSpec:
     """Return a spec with these fields. Raises UsageError if one is missing or out of range."""
     if not fields.get("runs"):
         raise UsageError(
-            "Give the run to judge with --run: a run of the results file, or a model whose published answers are in "
-            "the bundle.",
-            fix="Or calibrate the judge on published answers: --calibrate.",
+            "No run to judge.",
+            fix="Pass --run with a run of the results file, or with a model that has published answers in the bundle. "
+            "To calibrate the judge on published answers, pass --calibrate.",
         )
     return JudgeSpec(**fields)
 
@@ -48,8 +48,8 @@ def calibration_spec(fields: Mapping[str, Any]) -> JudgeSpec:
     for name in ("runs", "against", "questions", "rubric", "tasks", "orders"):
         if name in fields:
             raise UsageError(
-                f"--calibrate judges the published answers to {official_judge.TITLE} in the official way; it cannot be "
-                f"combined with {fields_of(JudgeSpec)[name].spelled}.",
+                f"--calibrate judges the published answers to {official_judge.TITLE} with official settings; it cannot "
+                f"be combined with {fields_of(JudgeSpec)[name].spelled}.",
                 fix="Remove one of them.",
             )
     return JudgeSpec(**fields, runs=tuple(official_judge.PUBLISHED_RUNS.values()), against=official_judge.BASELINE_RUN)
@@ -70,8 +70,8 @@ def rubric_of(spec: JudgeSpec, bundle: Bundle) -> Rubric:
         if bundle.file(official_judge.SCRIPT) is not None:
             raise
         fix = (
-            "Give a rubric of your own (docs/judges.md): --rubric FILE.toml. Or, for the official one, give the bundle "
-            f"of {official_judge.TITLE}."
+            "Pass your own rubric with --rubric FILE.toml (see docs/judges.md). For the official rubric, give a bundle "
+            f"with {official_judge.TITLE}."
         )
         raise BundleError(exc.cause, fix=fix) from exc
 
@@ -87,7 +87,7 @@ def read_rubric(path: Path) -> Rubric:
     if "task" not in table:
         return rubric_in(table, str(path), path.name, reserved)
     if not isinstance(rubric := table.get("rubric"), dict):
-        raise wrong(path, "this definition has no [rubric]")
+        raise wrong(path, "the definition has no [rubric]")
     return rubric_in(rubric, f"{path}, [rubric]", path.name, reserved)
 
 
@@ -116,7 +116,7 @@ class _StoredRuns:
         runs = self.models.get(name) or [run for run in self.length_hints if not published and run.startswith(name)]
         candidates = [*runs, *([official_judge.PUBLISHED + name] if published else [])]
         if len(candidates) > 1:
-            raise UsageError(f"{name!r} is ambiguous: it may be {' or '.join(candidates)}.", fix="Give one of these.")
+            raise UsageError(f"{name!r} is ambiguous: it matches {' and '.join(candidates)}.", fix="Give one of these.")
         return runs[0] if runs else name
 
 
@@ -151,7 +151,7 @@ def with_baselines(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> Jud
                 model = name.removeprefix(official_judge.PUBLISHED)
                 run_ids[name] = published_run(store, bundle, model, length_hint=length_hint)
                 if not quiet:
-                    log.info(f"{output} now holds the published answers of {model}, as {run_ids[name]}.")
+                    log.info(f"Copied the published answers of {model} into {output} as {run_ids[name]}.")
             add_up_completed(store, BENCHMARKS)
         answers = list(dict.fromkeys([*answers, str(output)]))
     against = run_ids[spec.against] if spec.against else None
@@ -174,8 +174,8 @@ def _with_bundled_rubric(spec: JudgeSpec, bundle: Bundle, stores: Sequence[Store
     files = {name: path for name in judged if name in BENCHMARKS and (path := rubric_file(name, bundle))}
     if len(files) > 1:
         raise UsageError(
-            f"{' and '.join(files)} have a rubric each, and a judge goes by one.",
-            fix=f"Name one of them: --tasks {next(iter(files))}.",
+            f"{' and '.join(files)} have different rubrics, but a judge can use only one.",
+            fix=f"Choose one benchmark, for example --tasks {next(iter(files))}.",
         )
     if not files:
         return spec
@@ -207,16 +207,16 @@ def _run_id(name: str, spec: JudgeSpec, bundle: Bundle, length_hints: Mapping[st
     published = _published(bundle, length_hint=length_hint)
     if run_id in length_hints or model in published:
         return run_id
-    without = "" if length_hint else ", asked without the reference's length as the judged run was"
+    without = "" if length_hint else ", asked without the reference's length like the judged run"
     if absent := [path for path in spec.answers if not Path(path).is_file()]:
         raise UsageError(
-            f"There is no results file at {absent[0]}.", fix="Give the file with the answers, as `lbx run -o` wrote it."
+            f"The results file {absent[0]} does not exist.",
+            fix="Give the file with the answers, written by `lbx run -o`.",
         )
     raise UsageError(
-        f"There is no run {name!r} in {' or '.join(spec.answers)}, and no published answers of a model of that name"
-        f"{without}.",
-        fix=f"Its runs are {', '.join(length_hints) or 'none'}; the bundle brings the answers of "
-        f"{', '.join(published) or 'nobody'}.",
+        f"No run {name!r} in {' or '.join(spec.answers)}, and no published answers of a model with this name{without}.",
+        fix=f"Available runs: {', '.join(length_hints) or 'none'}. Models with published answers in the bundle: "
+        f"{', '.join(published) or 'none'}.",
     )
 
 
@@ -274,10 +274,10 @@ def _answers(stores: Sequence[Store], run_id: str, length_hints: Mapping[str, bo
         if (answers := read_answers(store, run_id)).questions:
             return answers
     if run_id in length_hints:
-        raise UsageError(f"The run {run_id!r} has no answer that can be judged.", fix="See what it has: lbx report.")
+        raise UsageError(f"The run {run_id!r} has no answer that can be judged.", fix="`lbx report` lists its results.")
     raise UsageError(
-        f"There is no run {run_id!r} in {' or '.join(str(store.path) for store in stores)}.",
-        fix=f"The runs are: {', '.join(sorted(length_hints))}." if length_hints else "There are no runs.",
+        f"No run {run_id!r} in {' or '.join(str(store.path) for store in stores)}.",
+        fix=f"Available runs: {', '.join(sorted(length_hints))}." if length_hints else "The files contain no runs.",
     )
 
 
@@ -285,24 +285,24 @@ def _refuse_two_protocols(length_hints: Mapping[str, bool], spec: JudgeSpec) -> 
     hinted, without = ([name for name in _runs(spec) if length_hints.get(name) is hint] for hint in (True, False))
     if hinted and without:
         raise UsageError(
-            f"{', '.join(hinted)} told models how long the reference is, and {', '.join(without)} did not "
+            f"The prompts of {', '.join(hinted)} include the reference's length, those of {', '.join(without)} do not "
             "(--no-length-hint): their answers are not comparable.",
-            fix="Compare runs of one protocol; published answers exist for both.",
+            fix="Compare runs of the same protocol; published answers exist for both protocols.",
         )
 
 
 def _log_counts(rounds: Rounds, rubric: Rubric) -> None:
     count = counted(len(rounds.rounds), "round" if rubric.kind == PAIR else "rating")
-    log.info(f"{counted(rounds.questions, 'question')}, {count} by the rubric {rubric.name!r}.")
+    log.info(f"{counted(rounds.questions, 'question')}, {count} with the rubric {rubric.name!r}.")
     if rounds.without_task:
         log.info(
             f"{counted(rounds.without_task, 'question has', 'questions have')} no text, and the bundle lacks the "
-            "prompts of their tasks: the judge does not see what was asked."
+            "prompts of their tasks: the judge does not see the question."
         )
     for run_id, number in rounds.missing.items():
-        questions = counted(number, "question is", "questions are")
-        log.info(f"{questions} left out: the answer of {run_id} failed or is missing.")
+        log.info(f"Skipped {counted(number, 'question')}: the answer of {run_id} failed or is missing.")
     for run_id, number in rounds.empty.items():
         if number:
-            answers = counted(number, "answer holds", "answers hold")
-            log.info(f"{answers} nothing but white space, of {run_id}; judged all the same.")
+            log.info(
+                f"{counted(number, 'blank answer')} of {run_id} (white space only) will be judged like the others."
+            )

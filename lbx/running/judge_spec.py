@@ -48,30 +48,30 @@ class JudgeSpec(RunSpec):
     runs: Annotated[
         tuple[str, ...],
         _asked(
-            "Whose answers: a run (its name, how that begins, or its model's), or a model that the bundle has answers "
-            "of: claude-100k, gpt4-32k, llama2-13b-chat-4k. Can be repeated.",
+            "Run to judge (its name, a prefix of it, or its model's name), or a model with published answers in the "
+            "bundle: claude-100k, gpt4-32k, llama2-13b-chat-4k. Can be repeated.",
             "RUN",
             ("--run",),
         ),
     ] = ()
-    against: Annotated[str | None, _asked("Their opponent; officially turbo-16k-0613.", "RUN")] = None
+    against: Annotated[str | None, _asked("Opponent; officially turbo-16k-0613.", "RUN")] = None
     questions: Annotated[
         _Questions | None,
         _asked(
-            "L-Eval's questions for the judge (llm: 96), for people (human: 85) or both; open: all that are not "
-            "closed, of any benchmark. Default: llm, with a rubric of your own open.",
+            "L-Eval's questions for the judge (llm: 96), for people (human: 85) or both; open: all open questions "
+            "of any benchmark. Default: llm; open if you pass your own rubric.",
             "WHICH",
         ),
     ] = None
     rubric: Annotated[
         str,
         _asked(
-            "leval, or a TOML file; default: the one in your benchmark's definition, else leval.",
+            "leval or a TOML file; default: your benchmark's, else leval.",
             "FILE",
         ),
     ] = OFFICIAL
     orders: Annotated[
-        _Orders, _asked("both: each pair in both orders, as officially; given: the judged first.", "WHICH")
+        _Orders, _asked("both: each pair in both orders (official); given: the judged run first.", "WHICH")
     ] = "both"
     tasks: Annotated[
         tuple[str, ...],
@@ -84,7 +84,8 @@ class JudgeSpec(RunSpec):
         ),
     ] = None
     name: Annotated[
-        str | None, Option("Output", "Name of the judge; default: made from model, backend, bundle and rubric.", "NAME")
+        str | None,
+        Option("Output", "Name of the judge; default: derived from model, backend, bundle and rubric.", "NAME"),
     ] = None
     answers: tuple[str, ...] = ()
 
@@ -96,11 +97,11 @@ class JudgeSpec(RunSpec):
         RunSpec.__post_init__(self)
         for option, value, kind in (("questions", self.asked_about, _Questions), ("orders", self.orders, _Orders)):
             if value not in (known := get_args(kind)):
-                raise UsageError(f"--{option} is one of {', '.join(known)}, not {value!r}.")
+                raise UsageError(f"--{option} must be one of {', '.join(known)}, not {value!r}.")
         if not self.answers or not self.runs:
-            raise UsageError("A judge needs a results file and a run in it to judge: --run.")
+            raise UsageError("A judge needs a results file and a run to judge. Pass --run.")
         if self.against in self.runs:
-            raise UsageError(f"--against {self.against} is one of the judged runs: a run cannot be its own opponent.")
+            raise UsageError(f"--against {self.against} is also a run to judge: a run cannot be its own opponent.")
         refused = [field for field in fields_of(RunSpec).values() if field.option and field.option.judges is False]
         if any(getattr(self, field.name) != field.default for field in refused):
             *names, last = (field.spelled for field in refused)

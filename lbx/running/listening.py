@@ -46,7 +46,7 @@ class RunProgress:
 
     def __str__(self) -> str:
         if not self.samples:
-            return "Nothing left to ask."
+            return "All prompts already have answers."
         parts = [f"{100 * self.fraction:.0f}%"]
         if self.planned_prompt_tokens is not None:
             parts.append(f"{self.prompt_tokens:,} of {self.planned_prompt_tokens:,} prompt tokens answered")

@@ -54,7 +54,7 @@ def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) ->
             option = ASKING[mode].names[0].rpartition("/")[2]  # "--no-..." for options that are on by default
             raise UsageError(
                 f"{option} does not apply to {', '.join(without[:_NAMED])}{more}.",
-                fix=f"It applies to {' and '.join(knowing)}: name only their tasks, or remove it.",
+                fix=f"It applies to {' and '.join(knowing)}: pass only their tasks, or remove the option.",
             )
     for task in tasks:
         BENCHMARKS[task.benchmark].protocol.check_mode(task.name, settings.mode(context_window=0))
@@ -112,7 +112,7 @@ def load_to_forecast(card: ModelCard, bundle: Bundle) -> tuple[Backend, bool]:
         return load_model(card, bundle), True
     except DoesNotFitError as error:
         backend = load_to_count(card, bundle)
-        log.info(f"{error} Its tokens are counted anyway.")
+        log.info(f"{error} lbx still counts its tokens.")
         return backend, False
 
 
@@ -182,20 +182,20 @@ def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatT
     if backend.info.wraps_prompts:
         _say_unreached(
             settings,
-            "its server wraps prompts",
-            "Variables of the server's chat template go into the card: kwargs under [chat].",
+            "its server applies the chat template",
+            "Set variables of the server's chat template in the card: kwargs under [chat].",
         )
         return None
     source = chat.choose(tokenizer.chat_template) if settings.chat else None
     if not source:
         if settings.chat and chat.enabled and not isinstance(card.options, ScriptedOptions):
             log.warning(
-                f"{card.name} has no chat template: prompts go to it as they are, as to a base model. If it was "
-                "trained to chat, name its template in a card (template_file under [chat]); --no-chat confirms that "
-                "none is wanted."
+                f"{card.name} has no chat template: its prompts are sent without one, as to a base model. If it was "
+                "trained to chat, set its template in a card (template_file under [chat]). To confirm that it needs "
+                "no template, pass --no-chat."
             )
         _say_unreached(
-            settings, "prompts go to it without a chat template", "Without the option it behaves as trained."
+            settings, "its prompts have no chat template", "Without the option the model behaves as trained."
         )
         return None
 
@@ -213,9 +213,9 @@ def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatT
 def _warn_of_unknown_marks(card: ModelCard, switch: ReasoningSwitch, levels: Mapping[str, Sequence[str]]) -> None:
     if switch.on is not None or levels:
         log.warning(
-            f"The chat template of {card.name} can have it reason, and shows no marks around the reasoning that lbx "
-            "can find: what stands between other marks than <think> and </think> is scored as a part of answers. Give "
-            'the marks in its card: reasoning = ["OPENING", "CLOSING"] under [chat].'
+            f"The chat template of {card.name} can enable reasoning, but lbx found no reasoning tags in it. Reasoning "
+            "between tags other than <think> and </think> is scored as part of the answer. Set the tags in the card: "
+            'reasoning = ["OPENING", "CLOSING"] under [chat].'
         )
 
 
@@ -241,23 +241,22 @@ def _switch_values(
     if settings.thinking is None and not settings.thinks:
         if switch.on is not None and switch.off is not None and not given.keys() & {*switch.on, *switch.off}:
             log.info(
-                "This model can reason before it answers, and its chat template decides whether it does: "
-                "give --thinking or --no-thinking."
+                "This model can reason before it answers, and its chat template sets the default. "
+                "Pass --thinking or --no-thinking to choose."
             )
         return {}
     values = switch.on if settings.thinks else switch.off
     if values is None and levels:
         if not settings.thinks:
             log.warning(
-                "The model's chat template has no switch for --no-thinking: it says how much to reason, not whether, "
-                "and models like gpt-oss always do. Ask for the least (--reasoning-effort low) in place of "
-                "--no-thinking."
+                "The model's chat template cannot disable reasoning (--no-thinking): it only sets the effort, and "
+                "models like gpt-oss always reason. Pass the least effort, --reasoning-effort low, instead."
             )
         return {}
     if values is None:
         log.info(
             f"The model's chat template has no switch for {_thinking_option(settings)}: the model behaves as trained, "
-            "and reports call the run by what its answers show."
+            "and reports label the run by its answers."
         )
         return {}
     if named := {name: value for name, value in values.items() if not isinstance(value, bool)}:
@@ -276,22 +275,23 @@ def _effort_values(
     """
     if settings.reasoning_effort and not levels:
         raise UsageError(
-            f"The model's chat template does not know reasoning_effort: {_effort_option(settings)} would do nothing.",
-            fix="Remove it: the model behaves as trained."
+            f"The model's chat template does not support reasoning_effort: {_effort_option(settings)} has no effect.",
+            fix="Remove the option: the model behaves as trained."
             if switch.on is None
-            else "It knows --thinking and --no-thinking.",
+            else "Pass --thinking or --no-thinking, which it supports.",
         )
     known = [level for level in EFFORTS if any(level in some for some in levels.values())]
     if not settings.reasoning_effort:
         if known and settings.thinking is not False and not given.keys() & levels.keys():
             log.info(
-                f"This model's chat template decides how much it reasons: give --reasoning-effort {' or '.join(known)}."
+                "This model's chat template sets the reasoning effort. "
+                f"Pass --reasoning-effort {' or '.join(known)} to choose."
             )
         return {}
     if settings.reasoning_effort not in known:
         raise UsageError(
-            f"The model's chat template does not know {_effort_option(settings)}; it knows "
-            f"{' and '.join(known) or 'no level that lbx does'}.",
-            fix=f'Levels of its own go into the model card: kwargs = {{ {next(iter(levels))} = "..." }} under [chat].',
+            f"The model's chat template does not support {_effort_option(settings)}. It supports "
+            f"{' and '.join(known) or 'none of the levels of lbx'}.",
+            fix=f'Set other levels in the model card: kwargs = {{ {next(iter(levels))} = "..." }} under [chat].',
         )
     return {name: settings.reasoning_effort for name, some in levels.items() if settings.reasoning_effort in some}

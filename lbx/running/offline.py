@@ -88,7 +88,7 @@ def _addresses(host: str, port: int) -> frozenset[tuple[str, int]]:
         entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as exc:
         raise NetworkAttemptError(
-            f"The model server's name {host} has no address: {exc}.", fix="Correct the url in the model card."
+            f"The model server's host {host} cannot be resolved: {exc}.", fix="Correct the url in the model card."
         ) from exc
     return frozenset({(host, port), *((str(address[4][0]), port) for address in entries)})
 
@@ -106,5 +106,5 @@ def _refuse(event: str, arguments: tuple[object, ...], guard: _Guard = _guard) -
         return
     raise NetworkAttemptError(
         f"A library tried to use the network during an offline run ({event}: {target}).",
-        fix="A run reads only the bundle; please report this with --debug.",
+        fix="A run must read only the bundle. Please report this, with the output of --debug.",
     )

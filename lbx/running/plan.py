@@ -91,7 +91,7 @@ def plan_each(
                 yield (outlook := ahead(card))
                 yield from map(ahead, _in_other_dtype(card, outlook))
             except (BackendError, EndpointError) as error:
-                log.info(f"{card.name} is left out: {error}")
+                log.info(f"Skipped {card.name}: {error}")
 
 
 def _in_other_dtype(card: ModelCard, planned: Outlook) -> list[ModelCard]:

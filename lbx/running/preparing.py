@@ -83,7 +83,7 @@ def make_works(run: ResolvedRun, card: ModelCard, backend: Backend) -> list[Work
 def prepare_runs(run: ResolvedRun) -> list[Work]:
     card = replace(card_of(run.spec, run.bundle), hash_weights=run.spec.hash_weights)
     if card.hash_weights:
-        log.info(f"--hash-weights: every byte of {card.name}'s weights is read once more.")
+        log.info(f"--hash-weights: reading every byte of {card.name}'s weights once more.")
     backend = load_model(card, run.bundle)
     try:
         return make_works(run, card, backend)
@@ -149,12 +149,12 @@ def _check_budgets(info: BackendInfo, settings: RunSettings) -> None:
         )
     if budget and not settings.thinking_tokens:
         log.info(
-            f"Each answer may take {budget:,} tokens of reasoning besides its own. Another budget: --thinking-tokens N."
+            f"Each answer may use {budget:,} additional tokens for reasoning. Change this with --thinking-tokens N."
         )
     if settings.max_prompt_tokens and not info.counts_tokens:
         raise UsageError(
-            f"--max-prompt-tokens needs a tokenizer to count with, and the card of {info.model} has none.",
-            fix="Add [tokenizer] to its card, or remove the option: the server refuses what does not fit.",
+            f"--max-prompt-tokens needs a tokenizer, but the card of {info.model} has none.",
+            fix="Add [tokenizer] to its card, or remove the option: the server rejects prompts that are too long.",
         )
 
 

@@ -98,7 +98,7 @@ def check_samples(run: ResolvedRun, results: Path, shown_as: Path | None = None)
         refuse_other_samples(store, samples, shown_as or results)
 
 
-_FIX = "To name a new run, give --name."
+_FIX = "To name a new run, pass --name."
 
 
 def read_any_spec(file: Path, run: str | None) -> RunSpec:
@@ -109,7 +109,7 @@ def read_any_spec(file: Path, run: str | None) -> RunSpec:
     """
     if not is_results_file(file):
         if run:
-            raise UsageError(f"--run {run} names a run of a results file, and {file} is none.", fix=_FIX)
+            raise UsageError(f"--run {run} requires a results file, but {file} is a spec.", fix=_FIX)
         return read_spec(file)
     names = named_in(file, [run]) if run else ()
     spec = spec_of(newest_spec(file, *(names or [None])), str(file))

@@ -96,8 +96,8 @@ def rules_of(benchmarks: Iterable[Benchmark], how: Retrieval) -> RetrievalRules:
         return _PLAIN
     if len({(rules.tokens, rules.bm25, rules.tokenizer if how.tokens else "") for rules in wanted_rules}) > 1:
         raise UsageError(
-            f"{' and '.join(families)} cut documents and rank chunks in different ways, and a run can only use one.",
-            fix="Ask each in a run of its own.",
+            f"{' and '.join(families)} use different chunks and rankings, but a run can only use one.",
+            fix="Use a separate run for each.",
         )
     return next(iter(wanted_rules), _PLAIN)
 
@@ -109,13 +109,13 @@ def _cut(bundle: Bundle, how: Retrieval, rules: RetrievalRules) -> Cut:
     if not rules.tokenizer:
         raise UsageError(
             "--chunk-tokens does not apply to these tasks: their chunks are measured in words.",
-            fix="Give --chunk-words N.",
+            fix="Pass --chunk-words N.",
         )
     folder = bundle.snapshot("model", rules.tokenizer)
     if folder is None:
         raise BundleError(
-            f"The bundle at {bundle.root} does not hold {rules.tokenizer}, whose tokenizer measures these chunks.",
-            fix="Bundle it on a connected machine, or measure them in words (--chunk-words N).",
+            f"The bundle at {bundle.root} lacks {rules.tokenizer}. Its tokenizer measures these chunks.",
+            fix="Bundle it on a connected machine, or measure chunks in words (--chunk-words N).",
             command=as_command("lbx", "bundle", rules.recipe),
         )
     tokenizer = ChunkTokenizer(folder / "tokenizer.json")

@@ -128,7 +128,7 @@ def _place_to_write(
 ) -> Iterator[tuple[Path, Callable[[Store], None] | None]]:
     """Yield the path to write to and the callback after each commit (for ``scratch``, see ``lbx.store.copies``)."""
     if output.parent.is_dir() and (left := sweep(output.resolve())):
-        log.info(f"Removed what killed processes have left: {', '.join(map(str, left))}")
+        log.info(f"Removed leftover files of killed processes: {', '.join(map(str, left))}")
     if scratch is None:
         yield output, None
         return
@@ -208,9 +208,9 @@ def _warn_of_no_reasoning(agendas: Sequence[Agenda], outcomes: Sequence[Outcome]
     for agenda, outcome in zip(agendas, outcomes, strict=True):
         if agenda.settings.thinks and outcome.answered and not outcome.reasoned:
             log.warning(
-                f"None of {counted(outcome.answered, 'answer')} holds reasoning, which the run asks for: the model "
-                "does not reason, or marks it in a way that lbx does not know. `lbx show` shows answers; marks go into "
-                'the model\'s card: reasoning = ["OPENING", "CLOSING"] under [chat].'
+                f"None of {counted(outcome.answered, 'answer')} contains reasoning, although the run enables it. The "
+                "model does not reason, or it uses unknown reasoning tags. Inspect the answers with `lbx show`, and "
+                'set the tags in the model\'s card: reasoning = ["OPENING", "CLOSING"] under [chat].'
             )
 
 
@@ -254,8 +254,8 @@ def _check_embedding(run: ResolvedRun, place: Path) -> None:
     if not of_embedding(run.tasks):
         known = [f"{name}/{task}" for name, family in BENCHMARKS.items() for task in family.catalogue.embedding]
         raise UsageError(
-            f"--embedding does not apply to these tasks: it scores half of {' and '.join(known)}.",
-            fix="Add one of them to --tasks, or remove the option. Chunks are found by --retriever.",
+            f"--embedding does not apply to these tasks: it computes half of the score of {' and '.join(known)}.",
+            fix="Add one of them to --tasks, or remove the option. For retrieval, pass --retriever.",
         )
     if place.is_file() and place.stat().st_size:
         with Store(place) as store:
@@ -271,7 +271,7 @@ def _score_summaries(run: ResolvedRun, run_id: str, place: Path, output: Path, l
         return
     command = as_command("lbx", "score", output, "--embedding", "CARD", "--bundle", run.bundle.root)
     if run.spec.embedding is None:
-        log.info(f"{halves}: scored in part, without an embedding model. To add it: {command}")
+        log.info(f"{halves}: partial scores, without an embedding model. To complete them: {command}")
         return
     try:
         with Store(place) as store:
@@ -279,7 +279,7 @@ def _score_summaries(run: ResolvedRun, run_id: str, place: Path, output: Path, l
             score_with(store, embedding, run_ids=[run_id], workers=0, listener=listener)
     except LbxError:
         log.info(
-            f"{run_id}: every answer is in {output}; only what an embedding model adds to {halves} is missing. To add "
-            f"it later: {command}"
+            f"{run_id}: every answer is in {output}, but the embedding part of {halves} is missing. To add it "
+            f"later: {command}"
         )
         raise

@@ -109,7 +109,7 @@ def rebuilt(
             for _, sample in chosen:
                 if sample.key == key._replace(iteration=0):
                     return list(_of_sample(work, sample, answers))
-    raise UsageError(f"The bundle {spec.bundle} no longer holds {key}.")
+    raise UsageError(f"The bundle {spec.bundle} no longer contains {key}.")
 
 
 @contextmanager

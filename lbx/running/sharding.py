@@ -98,9 +98,9 @@ def deal(
     with share_of_one(spec.workers):
         counting = _count(run, how, listener or Listener())
     if len(counting.documents) < count:
-        log.info(f"There are only {len(counting.documents):,} documents, so there are as many shards, not {count}.")
+        log.info(f"Only {len(counting.documents):,} shards instead of {count}: there is one document for each.")
     if not counting.documents:
-        raise UsageError("These tasks have no sample to ask.", fix="See what there is: lbx tasks.")
+        raise UsageError("These tasks have no samples.", fix="`lbx tasks` lists the samples of each task.")
     tasks = [task.full_name for task in run.tasks]
     shards = make_shards(counting.documents, counting.costs, tasks, count, processes=counting.processes)
     iterations = {
@@ -134,7 +134,7 @@ def shard_of(plan: ShardPlan, number: int, run: ResolvedRun) -> Selection:
         UsageError: the plan has no such shard, or was made for another bundle or other tasks.
     """
     if number >= len(plan.shards):
-        raise UsageError(f"The plan has {len(plan.shards)} shards, counted from 0; there is no shard {number}.")
+        raise UsageError(f"Shard {number} does not exist: the plan has {len(plan.shards)} shards, numbered from 0.")
     plan.check(run.bundle.digest, [task.full_name for task in run.tasks])
     return plan.shards[number].selection
 
@@ -144,8 +144,8 @@ def _tell_of_unlike_machines(run: ResolvedRun) -> None:
     options = card_of(run.spec, run.bundle).options
     if isinstance(options, HfOptions) and options.dtype == AUTO:
         log.info(
-            "dtype = 'auto' follows each node's processor or GPU, and shards of two number formats are refused when "
-            "they are merged: where nodes differ, name a dtype in the model card's [options]."
+            "dtype = 'auto' depends on each node's processor or GPU, and shards with different number formats "
+            "cannot be merged. If your nodes differ, set dtype in the model card's [options]."
         )
 
 
@@ -182,7 +182,7 @@ def _load(run: ResolvedRun, how: Counting) -> tuple[ModelCard, Backend, bool] | 
             return card, *load_to_forecast(card, run.bundle)
         return card, load_to_count(card, run.bundle), False
     except BackendError as error:
-        log.info(f"{error.cause} So shards are made equal by characters; this only affects how even they are.")
+        log.info(f"{error.cause} Shards are balanced by characters instead, which affects only their balance.")
         return None
 
 
@@ -191,7 +191,7 @@ def _costs(run: ResolvedRun, works: Sequence[Work], how: Counting, *, measured: 
         costs = _costs_like(how.like, works[0].row, run.spec.workers)
         if costs is None:
             workers = run.spec.workers
-            log.info(f"{how.like} says nothing of this model's speed with these options and {workers} workers.")
+            log.info(f"{how.like} has no measured speed of this model with these options and {workers} workers.")
         return costs
     if not measured:
         return None

@@ -203,14 +203,16 @@ def log_beside(output: Path, log: Path | None) -> Path:
         return path  # the store reports problems with the results file's folder
     known = path.exists()
     if path.is_fifo():
-        raise UsageError(f"The log {path} is a pipe, and nobody may be reading it.", fix="Name a file with --log FILE.")
+        raise UsageError(
+            f"The log {path} is a pipe, which may have no reader.", fix="Pass a regular file with --log FILE."
+        )
     try:
         appended_file(path).close()
         if not known:
             path.unlink()  # the run may still be refused
     except OSError as exc:
         raise UsageError(
-            f"The log {path} cannot be written: {exc.strerror or exc}.", fix="Name another file with --log FILE."
+            f"The log {path} cannot be written: {exc.strerror or exc}.", fix="Pass another file with --log FILE."
         ) from exc
     return path
 

@@ -129,8 +129,8 @@ class RunSpec(AskingOptions, ChoosingOptions):
     hash_weights: Annotated[
         bool,
         _model(
-            "Identify the model by every byte of its weights. By default, models above 512 MiB are identified by pieces "
-            "of every tensor.",
+            "Identify the model by every byte of its weights. By default, models above 512 MiB are identified by "
+            "pieces of every tensor.",
             judges=True,
         ),
     ] = False

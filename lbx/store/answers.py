@@ -263,10 +263,10 @@ def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAns
     names = sorted({f"{row['benchmark']}/{row['task']}/{row['sample_id']}" for row in rows})
     if not rows:
         raise UsageError(
-            f"{store.path} holds no answer to a sample {name}.", fix="`lbx show FILE` lists what it holds."
+            f"{store.path} contains no answer to a sample {name}.", fix="`lbx show FILE` lists its answers."
         )
     if len(names) > 1:
-        raise UsageError(f"Several tasks have a sample {name}.", fix=f"Name one: {', '.join(names)}.")
+        raise UsageError(f"Several tasks have a sample {name}.", fix=f"Give one of these: {', '.join(names)}.")
     return [_answer(store, row) for row in rows]
 
 

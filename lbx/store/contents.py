@@ -44,10 +44,10 @@ def refuse_foreign(connection: duckdb.DuckDBPyConnection, database: str, path: P
     for kind, name in connection.execute(_HELD, [database]).fetchall():
         if kind == "view" and name not in _TABLES:
             continue
-        what = f"a view in the place of its table {name}" if kind == "view" else f"a {kind}, {name}"
+        what = f"a view instead of its table {name}" if kind == "view" else f"a {kind}, {name}"
         raise StoreError(
-            f"{path} holds {what}, which lbx never makes: reading the file may do more than read it.",
-            fix="Do not trust it. Keep what you add in a file of your own, and attach this one to it.",
+            f"{path} contains {what}. lbx never creates one, and reading the file may execute code in it.",
+            fix="Do not trust this file. Keep your own additions in another file, and attach this one to it.",
         )
     _refuse_other_columns(connection, database, path)
 
@@ -63,8 +63,8 @@ def _refuse_other_columns(connection: duckdb.DuckDBPyConnection, database: str, 
         expected = missing.pop((table, column), kind)
         if kind != expected:
             raise StoreError(
-                f"{path}: the column {column} of the table {table} is of type {kind}, and not {expected}.",
-                fix="Do not trust the file; ask whoever made it. Nothing was read from it.",
+                f"{path}: the column {column} of the table {table} has type {kind} instead of {expected}.",
+                fix="Do not trust the file; ask its author. lbx read no data from it.",
             )
     if missing:
         raise another_version(path, f"it has no column {'.'.join(next(iter(missing)))}")
@@ -73,8 +73,8 @@ def _refuse_other_columns(connection: duckdb.DuckDBPyConnection, database: str, 
 def another_version(path: Path, reason: str) -> StoreError:
     """Error for a results file of another version of lbx."""
     return StoreError(
-        f"{path} was made by another version of lbx: {reason}.",
-        fix="Read it with the version that made it, or write to another file.",
+        f"{path} was written by another version of lbx: {reason}.",
+        fix="Read it with that version, or write to another file.",
     )
 
 

@@ -61,7 +61,7 @@ class Copies:
             store.checkpoint()
             self._publish()
         except (OSError, StoreError) as exc:
-            self._say(f"{self._target} could not be brought up to date: {exc} The run goes on.")
+            self._say(f"{self._target} could not be updated: {exc} The run continues.")
         self._last = time.monotonic()
 
     def finish(self) -> None:
@@ -117,7 +117,7 @@ def copied(target: Path, scratch: Path, every_s: float, say: Callable[[str], Non
         except OSError as exc:
             raise StoreError(
                 f"The scratch folder {scratch} cannot be used: {exc.strerror or exc}.",
-                fix="Name another with --scratch.",
+                fix="Pass another folder with --scratch.",
             ) from exc
         copies = Copies(path, target, every_s, say)
         try:
@@ -145,7 +145,7 @@ def alone(target: Path) -> Iterator[None]:
         if not any(map(_lock_after, (0.0, 0.05, 0.1), [descriptor] * 3)):
             os.close(descriptor)
             raise StoreError(
-                f"{target} is in use by another run, or being merged into.",
+                f"{target} is in use by another run or merge.",
                 fix="Wait for it to end, or stop it.",
             )
         if os.fstat(descriptor).st_nlink:
@@ -199,9 +199,9 @@ def _left_behind(target: Path, scratch: Path, say: Callable[[str], None]) -> Pat
             shutil.rmtree(folder, ignore_errors=True)
         elif leftover is None and read_input(copy, _BLOCK).decode("utf-8", "replace") == _version(target):
             leftover = path
-            say(f"A killed run left its file on this machine, {path}; this run continues it.")
+            say(f"A killed run left {path} on this machine; this run continues it.")
         else:
-            say(f"A run that was killed has left {path} on this machine; {target} has gone on without it. Remove it.")
+            say(f"A killed run left {path} on this machine, but {target} has changed since. Remove {path}.")
     return leftover
 
 

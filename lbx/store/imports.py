@@ -53,7 +53,7 @@ def refuse_other_content(store: Store, run_id: str, content_sha256: str) -> None
         if json.loads(text).get("content_sha256") != content_sha256:
             raise StoreError(
                 f"The run {run_id!r} in {store.path} was imported from files with other content.",
-                fix="Give this one another name: --name NAME, or none: one is then made from the content.",
+                fix="Pass another name with --name NAME, or omit --name to derive the name from the content.",
             )
 
 

@@ -141,9 +141,9 @@ def _refuse_other(connection: duckdb.DuckDBPyConnection, table: str, rows: str, 
     if existing:
         named = ", ".join(f"{name} {value}" for name, value in zip(key, existing[:-1], strict=True))
         raise StoreError(
-            f"{path} and a file before it hold two different rows of {table} under one key ({named}): they differ in "
+            f"{path} and an earlier file contain different rows of {table} with the same key ({named}). They differ in "
             f"{', '.join(existing[-1])}.",
-            fix="One of the two is not of this run, or was made again; merge without one of the files.",
+            fix="One of the rows belongs to another run, or was computed again. Merge without one of the files.",
         )
 
 

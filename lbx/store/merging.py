@@ -143,7 +143,7 @@ def _take_held(store: Store, connection: duckdb.DuckDBPyConnection, held: Path, 
     except StoreError as exc:
         raise ConflictError(
             exc.cause,
-            fix=f"What {held} holds would be lost or mixed; nothing was changed. Merge into another file (-o FILE).",
+            fix=f"Merge into another file (-o FILE); this merge would lose or mix data of {held}. No file was changed.",
         ) from exc
 
 
@@ -196,10 +196,10 @@ def _refuse_other_run(held: Mapping[str, Any], new: Mapping[str, Any], first: Pa
     """Runs of the same name are one run only if everything that affects the numbers is equal."""
     before, now = identity(held), identity(new)
     if names := setting_differences(held, new):
-        differences = "; ".join(f"{name} is {before.get(name)!r} there and {now.get(name)!r} here" for name in names)
+        differences = "; ".join(f"{name} is {before.get(name)!r} and {now.get(name)!r}" for name in names)
         raise StoreError(
-            f"The run {new['run_id']!r} in {source} is another one than in {first}: {differences}.",
-            fix="Runs that differ need names of their own (lbx run --name NAME); merge only files of one run.",
+            f"The run {new['run_id']!r} differs between {first} and {source}: {differences}.",
+            fix="Give different runs different names (lbx run --name NAME), and merge only files of the same run.",
         )
     versions = [json.loads(run["benchmark_versions"]) for run in (held, new)]
     for benchmark in sorted(versions[0].keys() & versions[1].keys()):
@@ -276,9 +276,9 @@ def _take_samples(connection: duckdb.DuckDBPyConnection, source: Path, merging: 
         return
     if other := find_other_samples(connection, rows):
         raise StoreError(
-            f"{source} holds answers to another revision of the data than the files before it. {other}. Every file is "
-            "as it was.",
-            fix="Merge the files of each revision into a results file of their own.",
+            f"{source} contains answers to a different revision of the data than the files before it. {other}. All "
+            "files are unchanged.",
+            fix="Merge the files of each revision into a separate results file.",
         )
     known = ", ".join(f"{{row}}.{name}" for name in ("context_sha256", '"references"', "question"))
     merging.completed.update(

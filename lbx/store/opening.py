@@ -36,9 +36,11 @@ class InUseError(StoreError):
 def check_place(path: Path) -> None:
     """Raise StoreError if the path cannot be a results file. Any other name is taken as a file name."""
     if path.name.startswith(":memory:"):
-        raise StoreError(f"{path} is DuckDB's word for no file: nothing would be kept.", fix="Name a file.")
+        raise StoreError(
+            f"DuckDB treats {path} as a database in memory, so no results would be saved.", fix="Give another name."
+        )
     if "?" in str(path.absolute()):
-        raise StoreError(f"DuckDB takes what follows the question mark in {path} for options.", fix="Rename it.")
+        raise StoreError(f"DuckDB reads the text after the question mark in {path} as options.", fix="Rename it.")
     if path.is_dir():
         raise StoreError(
             f"{path} is a folder, not a results file.", fix=f"Give a file in it, e.g. {path}/results.duckdb."
@@ -47,13 +49,13 @@ def check_place(path: Path) -> None:
         if part.exists() and not part.is_file():
             raise StoreError(f"{part} is a device or a pipe, not a results file.", fix="Give a file.")
     if not path.parent.is_dir():
-        raise StoreError(f"The folder {path.parent} does not exist, so {path.name} cannot be made in it.")
+        raise StoreError(f"Cannot create {path.name}: the folder {path.parent} does not exist.")
     if not (path.is_file() and path.stat().st_size):
         for log in files_of(path):
             if log.stat().st_size:  # DuckDB would create a new file and delete the log
                 raise StoreError(
-                    f"{log} holds answers: it is the log of a file that is not here any more.",
-                    fix=f"Put that file back as {path.name}, or move the log away (with the file, if you keep that).",
+                    f"{log} contains answers of the results file {path.name}, which is missing or empty.",
+                    fix=f"Restore {path.name}, or move the log away (together with the file, if you have it).",
                 )
 
 
@@ -61,7 +63,7 @@ def require(path: Path) -> None:
     """Raise StoreError if there is no results file, before a writing command would create one."""
     if not path.exists():
         raise StoreError(
-            f"There is no results file at {path}.", fix="`lbx run -o FILE` writes one.", command="lbx run --help"
+            f"The results file {path} does not exist.", fix="`lbx run -o FILE` writes one.", command="lbx run --help"
         )
     if path.is_file() and not any(part.stat().st_size for part in files_of(path)):
         raise StoreError(f"{path} is an empty file. `lbx run -o FILE` writes a results file.", command="lbx run --help")
@@ -78,7 +80,9 @@ def connect(
         StoreError: the file cannot be opened.
     """
     if path.resolve() in WRITERS:
-        raise StoreError(f"{path} cannot be opened twice: this process writes it.", fix="Read it in another process.")
+        raise StoreError(
+            f"{path} cannot be opened twice: this process is writing to it.", fix="Read it in another process."
+        )
     if read_only:
         require(path)
     check_place(path)
@@ -86,7 +90,9 @@ def connect(
         try:
             refuse_foreign_link(path)
         except OSError as exc:
-            raise StoreError(f"{path} is not written: {exc.strerror}.", fix="Name the file that it leads to.") from exc
+            raise StoreError(
+                f"Refused to write to the link {path}: {exc.strerror}.", fix="Give its target instead."
+            ) from exc
     if not read_only and path.is_file() and path.stat().st_size == 0:
         path.unlink()  # left by a process that was killed before DuckDB wrote its header
     made = not path.exists()
@@ -118,7 +124,7 @@ def _refuse_other_files(path: Path) -> None:
     if start and not is_database(start):
         raise StoreError(
             f"{path} is not a results file.",
-            fix="Give another file, or move this one away. `lbx import` reads predictions and judges' files into one.",
+            fix="Give another file, or move this one away. `lbx import` converts predictions and judges' files.",
         )
 
 
@@ -132,16 +138,16 @@ def _open_error(path: Path, exc: duckdb.Error) -> StoreError:
         process = re.search(r"PID (\d+)", text)
         holder = f"another process ({process[0]})" if process else "another process"
         error = InUseError(
-            f"{path} is in use by {holder}, probably a run that is still going.",
-            fix="Wait for it to end. `lbx report`, `show`, `sql`, `browse` and `judge -o OTHER_FILE` read what it has "
-            "committed.",
+            f"{path} is in use by {holder}, probably a run.",
+            fix="Wait for it to end. `lbx report`, `show`, `sql`, `browse` and `judge -o OTHER_FILE` can read its "
+            "committed answers.",
         )
         error.process = int(process[1]) if process else None
         return error
     if "replaying WAL" in text or "WAL was created" in text:
         return StoreError(
-            f"{path}.wal, which lies beside {path.name}, is not its log: {first_line(exc)}",
-            fix="Move it away, or put the file back that it belongs to.",
+            f"{path}.wal is not the log of {path.name}: {first_line(exc)}",
+            fix="Move the log away, or restore the file it belongs to.",
         )
     if "not a valid DuckDB" in text or "serializ" in text.lower() or "checksum" in text.lower():
         return StoreError(
@@ -149,7 +155,7 @@ def _open_error(path: Path, exc: duckdb.Error) -> StoreError:
         )
     if "not read enough bytes" in text:
         return StoreError(
-            f"{path} is cut off: {first_line(exc)}", fix="Copy it again, whole, from where it was written."
+            f"{path} is truncated: {first_line(exc)}", fix="Copy the complete file again from its original location."
         )
     return StoreError(f"{path} cannot be opened: {first_line(exc)}")
 

@@ -33,18 +33,18 @@ def prepare(connection: duckdb.DuckDBPyConnection, path: Path, *, made: bool, re
             pass  # unless another process created it too
         _check_tables(connection, path, read_only=read_only)
     except duckdb.Error as exc:
-        raise StoreError(f"{path} is not a whole results file: {first_line(exc)}") from exc
+        raise StoreError(f"{path} is not a complete results file: {first_line(exc)}") from exc
 
 
 def _check_tables(connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
     version = schema_version(connection, RESULTS)
     empty = version is None and not connection.execute("FROM duckdb_tables()").fetchone()
     if empty and read_only:
-        raise StoreError(f"{path} holds nothing yet.", fix="If a run has just begun, look again in a moment.")
+        raise StoreError(f"{path} is still empty.", fix="If a run has just started, try again in a moment.")
     if version is None and not empty:
         raise StoreError(
             f"{path} is a DuckDB file, but not a results file of lbx.",
-            fix="Give another file; lbx does not add its tables to a database it did not make.",
+            fix="Give another file; lbx adds tables only to its own databases.",
         )
     if version is not None and version != SCHEMA_VERSION:
         raise another_version(path, f"its schema is {version}, and this version uses {SCHEMA_VERSION}")

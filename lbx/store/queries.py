@@ -66,9 +66,9 @@ def restrict(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     except duckdb.Error as exc:
         raise failed_query(exc) from exc
     raise StoreError(
-        "Only read-only queries are allowed here."
+        "Only read-only queries are allowed."
         if len(kinds) == 1
-        else f"This is {len(kinds)} statements, not one query.",
+        else f"Expected one query, got {len(kinds)} statements.",
         fix="Give one SELECT (or FROM, WITH, PIVOT, DESCRIBE, SUMMARIZE, SHOW).",
     )
 
@@ -94,8 +94,8 @@ class TimeLimit:
     @property
     def error(self) -> StoreError:
         return StoreError(
-            f"The query takes more than {self.seconds:g} seconds.",
-            fix="Ask for less of it at a time, or give it more with --timeout SECONDS.",
+            f"The query took longer than {self.seconds:g} seconds.",
+            fix="Query less data at once, or raise the limit with --timeout SECONDS.",
         )
 
 
@@ -173,13 +173,13 @@ def named_files(texts: Sequence[str], results: Path) -> dict[str, Path]:
         name, _, place = text.partition("=")
         if not _NAME.fullmatch(name) or not place:
             raise UsageError(
-                f"--attach is NAME=FILE, a name of letters, digits and _, not {text!r}.",
-                fix="Give e.g. --attach other=b.duckdb; its tables are other.runs, other.scores ...",
+                f"--attach must be NAME=FILE, with a name of letters, digits and _, not {text!r}.",
+                fix="For example, pass --attach other=b.duckdb and query other.runs, other.scores ...",
             )
         if name.lower() in (*_TAKEN, *map(str.lower, files)):
             raise UsageError(f"The name {name} of --attach is taken.", fix="Give the file another name.")
         if Path(place).resolve() in known:
-            raise UsageError(f"{place} is open already.", fix="Name each file once.")
+            raise UsageError(f"{place} is already open.", fix="Give each file once.")
         files[name] = Path(place)
         known.append(files[name].resolve())
     return files

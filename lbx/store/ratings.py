@@ -160,8 +160,8 @@ def _refuse_other(
     ).fetchone()
     if rows:
         raise StoreError(
-            f"{path} and a file before it hold two different sets of ratings under the name {rows[0]} ({table}).",
-            fix="One of the files was changed by another program; leave it out.",
+            f"{path} and an earlier file contain different sets of ratings named {rows[0]} ({table}).",
+            fix="Another program changed one of the files; omit it.",
         )
 
 
@@ -173,8 +173,8 @@ def _add(connection: duckdb.DuckDBPyConnection, rows: str, parameters: Sequence[
     ).fetchone()
     if odd:
         raise StoreError(
-            "A rating of {!r} in the set {} is dated {}, which cannot be right.".format(*odd),
-            fix="lbx never writes such a row: leave that file out.",
+            "A rating of {!r} in the set {} is dated {}, which is impossible.".format(*odd),
+            fix="lbx never writes such a row; omit the file.",
         )
     # The union has every old row of these questions, so that new revision numbers replace all old ones.
     connection.execute(

@@ -30,8 +30,8 @@ def check_runs(store: Store, runs: Sequence[str]) -> None:
 def _no_run(store: Store, name: str) -> UsageError:
     offered = run_names(store)
     return UsageError(
-        f"There is no run {name!r} in {store.path}.",
-        fix=f"Its runs are: {', '.join(offered)}." if offered else "It has no runs.",
+        f"No run {name!r} in {store.path}.",
+        fix=f"Available runs: {', '.join(offered)}." if offered else "The file contains no runs.",
     )
 
 
@@ -57,7 +57,7 @@ def only_run(store: Store, *, judges: bool = False) -> str:
     if not names:
         raise UsageError(f"{store.path} has no {kind}.")
     if len(names) > 1:
-        raise UsageError(f"{store.path} holds several {kind}.", fix=f"Name one with --run: {', '.join(names)}.")
+        raise UsageError(f"{store.path} contains several {kind}.", fix=f"Pass one with --run: {', '.join(names)}.")
     return names[0]
 
 
@@ -72,7 +72,7 @@ def named_in(path: Path, names: Sequence[str]) -> tuple[str, ...]:
 def _run_named(store: Store, name: str, held: Mapping[str, str | None]) -> str:
     meant = matching(name, held)
     if len(meant) > 1:
-        raise UsageError(f"{name!r} may be any of {', '.join(meant)}.", fix="Name the one that you mean.")
+        raise UsageError(f"{name!r} is ambiguous: it matches {', '.join(meant)}.", fix="Give one of these.")
     if not meant:
         raise _no_run(store, name)
     return meant[0]

@@ -113,8 +113,8 @@ def find_other_samples(
 def other_samples_error(path: Path, found: OtherSamples) -> ConflictError:
     """Error for samples that a results file has with other content."""
     return ConflictError(
-        f"{path} holds answers to another revision of the data. {found}. Nothing was written.",
-        fix="Answers to this revision need another results file (-o FILE).",
+        f"{path} contains answers to a different revision of the data. {found}. The file is unchanged.",
+        fix="Write answers to this revision to another results file (-o FILE).",
     )
 
 

@@ -112,9 +112,9 @@ def newest_spec(path: Path, run_id: str | None) -> Any:
     if run_id in specs:
         return json.loads(specs[run_id])
     if not specs:
-        raise UsageError(f"{path} does not record how its runs were made: they were imported.")
-    problem = "holds several runs" if run_id is None else f"does not record how a run {run_id} was made"
-    raise UsageError(f"{path} {problem}.", fix=f"Name one with --run: {', '.join(specs)}.")
+        raise UsageError(f"{path} has no specs of its runs, because they were imported.")
+    problem = "contains several runs" if run_id is None else f"has no spec of a run {run_id}"
+    raise UsageError(f"{path} {problem}.", fix=f"Pass one with --run: {', '.join(specs)}.")
 
 
 def history(store: Store, run: RunRow, *, workers: int) -> History | None:

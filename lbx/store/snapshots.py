@@ -65,7 +65,7 @@ class Snapshot:
 
     def __str__(self) -> str:
         writer = f" (PID {self.writer})" if self.writer else ""
-        return f"is being written{writer}: this is what was committed by {self.taken:%Y-%m-%d %H:%M:%S} UTC"
+        return f"is being written{writer}: data committed before {self.taken:%Y-%m-%d %H:%M:%S} UTC"
 
 
 _newest: dict[Path, Snapshot] = {}
@@ -122,7 +122,7 @@ def _connect_to_copy(
         except duckdb.Error as exc:
             reason = first_line(exc)
         _newest.pop(path, None)
-    raise StoreError(f"{in_use.cause} What it has committed cannot be copied: {reason}.", fix="Wait for it to end.")
+    raise StoreError(f"{in_use.cause} Its committed answers cannot be copied: {reason}.", fix="Wait for it to end.")
 
 
 def _snapshot(path: Path, writer: int | None) -> Snapshot | None:
@@ -185,7 +185,9 @@ def _copy(file: BinaryIO, copy: BinaryIO) -> None:
     except OSError:
         needed, disk = os.fstat(file.fileno()).st_size, os.fstatvfs(copy.fileno())
         if disk.f_bavail * disk.f_frsize < 2 * needed + _ROOM:  # free space is reserved for the run
-            raise OSError(errno.ENOSPC, f"a copy of {size(needed)} would leave too little room for the run") from None
+            raise OSError(
+                errno.ENOSPC, f"a copy of {size(needed)} would leave too little disk space for the run"
+            ) from None
         shutil.copyfileobj(file, copy, _BLOCK)
 
 

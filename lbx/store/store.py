@@ -144,9 +144,9 @@ class Store:
             WRITERS.pop(self.path.resolve(), None)
         if not self.read_only and (logs := files_of(self.path)[1:]):
             raise StoreError(
-                f"{self.path} could not be closed{reason and f': {reason}'}. Every committed row is safe, but part of "
-                f"them are in {logs[0].name} beside it: neither file is complete without the other.",
-                fix="Free some disk space, then repeat the same command; it joins both.",
+                f"{self.path} could not be closed{reason and f': {reason}'}. Every committed row is safe, but some "
+                f"rows are only in its log {logs[0].name}: keep both files together.",
+                fix="Free some disk space, then repeat the same command to join the files.",
             )
 
     def checkpoint(self) -> None:
@@ -224,8 +224,8 @@ class Store:
         if names := unequal(before, now):
             differences = (f"{name} was {before.get(name)!r} and is now {now.get(name)!r}" for name in names)
             raise StoreError(
-                f"The run {run.run_id!r} in {self.path} was made with other settings: {'; '.join(differences)}.",
-                fix="Give this one another name (--name NAME), or repeat the settings to continue it.",
+                f"The run {run.run_id!r} in {self.path} has different settings: {'; '.join(differences)}.",
+                fix="Pass another name with --name NAME, or repeat the settings to continue the run.",
             )
 
     def _refuse_other_versions(self, run: RunRow, stored_versions: Mapping[str, int]) -> None:

@@ -189,7 +189,7 @@ def test_a_query_that_takes_all_time(wanted: str, place: Path, results: Path, ja
     output = ("-o", "out/x.parquet") if wanted == "parquet" else ()
     endless = "SELECT max(hash(a.range + b.range)) FROM range(10000000000) a, range(1000000) b"
     ended = jail(place, "sql", results, endless, "--format", wanted, "--timeout", 1, *output)
-    refused(ended, "takes more than 1 seconds. Ask for less of it at a time, or give it more with --timeout SECONDS.")
+    refused(ended, "took longer than 1 seconds. Query less data at once, or raise the limit with --timeout SECONDS.")
 
 
 WIDE = "PIVOT (SELECT range AS a FROM range({})) ON a USING count(*)"

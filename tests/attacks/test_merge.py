@@ -31,7 +31,7 @@ def test_a_hostile_part_stops_the_merge(pair: tuple[Path, Path], tmp_path: Path)
     view_for_table(theirs, "generations", "SELECT content FROM read_text('/etc/hostname')")
     out = tmp_path / "all.duckdb"
     for parts in ((ours, theirs), (theirs, ours)):
-        refused(lbx("merge", *parts, "-o", out), "a view in the place of its table generations")
+        refused(lbx("merge", *parts, "-o", out), "a view instead of its table generations")
     assert sorted(tree(tmp_path)) == ["ours.duckdb", "theirs.duckdb"]
 
 
@@ -84,7 +84,7 @@ def test_names_in_conflicts_do_not_steer(pair: tuple[Path, Path], tmp_path: Path
     for path, model in ((ours, "a"), (theirs, f"b{steering}")):
         changed(path, f"UPDATE runs SET run_id = 'x{steering}', model = '{model}'")
     said = lbx("merge", ours, theirs, "-o", tmp_path / "all.duckdb")
-    refused(said, "is another one than")
+    refused(said, "differs between")
     assert "\x1b" not in said.all
 
 

@@ -79,7 +79,7 @@ def test_the_latest_date_that_is_taken_ends_nothing(path: Path) -> None:
 @pytest.mark.parametrize("time", ["9999-12-31", "infinity", "1066-10-14"])
 def test_merging_takes_no_such_date(path: Path, tmp_path: Path, time: str) -> None:
     changed(path, f"UPDATE ratings SET created_at = '{time}'")
-    refused(lbx("merge", path, "-o", tmp_path / "merged.duckdb"), "'ann'", "which cannot be right")
+    refused(lbx("merge", path, "-o", tmp_path / "merged.duckdb"), "'ann'", "which is impossible")
     assert not (tmp_path / "merged.duckdb").exists()
 
 

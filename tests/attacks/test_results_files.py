@@ -89,10 +89,10 @@ def test_nothing_reaches_out(plain: Path, tmp_path: Path) -> None:
     said, connections = watched([*views, *named], tmp_path)
     assert not connections
     for one in said[: len(views)]:
-        refused(one, "a view in the place of its table runs")
+        refused(one, "a view instead of its table runs")
     assert not list(tmp_path.rglob("*.duckdb_extension"))
     for name, read, written in zip(ADDRESSES, said[len(views) :: 2], said[len(views) + 1 :: 2], strict=False):
-        refused(read, f"There is no results file at {name}")
+        refused(read, f"The results file {name} does not exist")
         assert written.code == 0, written.err
         assert (tmp_path / name).is_file()
     assert said[-1].code == 0, said[-1].err
@@ -111,7 +111,7 @@ def test_a_view_that_reads_a_file_tells_nothing(victim: Path, tmp_path: Path, ta
     commands = every_command(victim, tmp_path)
     for command in commands if table == "runs" else commands[-3:]:
         said = lbx(*command)
-        refused(said, "a view in the place of its table", table)
+        refused(said, "a view instead of its table", table)
         assert SECRET not in said.all
     assert victim.read_bytes() == before
     assert not any(SECRET.encode() in data for name, data in tree(tmp_path).items() if name != secret.name)

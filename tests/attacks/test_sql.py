@@ -94,7 +94,7 @@ def test_nothing_is_written(place: Path) -> None:
 @pytest.mark.parametrize("wanted", FORMATS)
 def test_two_statements_are_not_one_query(place: Path, wanted: str) -> None:
     for sql in ("SELECT 1; SELECT 2", "SELECT 1;\nSELECT 2;", "SELECT ';'; SELECT 2"):
-        asked(place, sql, wanted, "not one query")
+        asked(place, sql, wanted, "Expected one query")
     assert lbx("sql", place / "got.duckdb", "SELECT ';' AS a; -- one").code == 0
 
 

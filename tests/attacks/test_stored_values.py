@@ -188,7 +188,7 @@ def test_a_column_of_another_type_is_named(whole: bytes, tmp_path: Path, table: 
         )
         connection.execute(f"DROP TABLE {table}; ALTER TABLE other RENAME TO {table}")
     for command in every_reader(path, tmp_path)[:8]:
-        refused(lbx(*command), f"the column {column} of the table {table} is of type {kind}")
+        refused(lbx(*command), f"the column {column} of the table {table} has type {kind}")
 
 
 @pytest.mark.parametrize("kept", ["5", "[1]", '{"a": 1}', "nonsense", "[" * 100_000, LONG])

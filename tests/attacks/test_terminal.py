@@ -206,4 +206,4 @@ def test_an_unknown_command_is_spelled_out_on_a_terminal() -> None:
     said = on_a_terminal("report", "a", "b", "c\x1b]0;owned\x07")
     assert b"\x1b]0;" not in said
     assert b"owned" in said
-    refused(lbx("report", f"no{EVIL}"), "no results file")
+    refused(lbx("report", f"no{EVIL}"), "does not exist")

@@ -85,7 +85,7 @@ def test_a_folder_of_two_models(lbx: Lbx, bundle: Path, tmp_path: Path, command:
 
 
 def test_results_files_that_are_none(lbx: Lbx, tmp_path: Path) -> None:
-    fails(lbx("report", tmp_path / "none.duckdb"), 1, "no results file")
+    fails(lbx("report", tmp_path / "none.duckdb"), 1, "does not exist")
     empty = tmp_path / "empty.duckdb"
     empty.touch()
     for command in ("score", "report", "rate", "show", "metadata"):
@@ -95,7 +95,7 @@ def test_results_files_that_are_none(lbx: Lbx, tmp_path: Path) -> None:
     Store(cut).close()
     os.truncate(cut, cut.stat().st_size // 2)
     for command in ("score", "report", "show", "metadata"):
-        fails(lbx(command, cut), 1, "is cut off", "Copy it again")
+        fails(lbx(command, cut), 1, "is truncated", "Copy the complete file again")
 
 
 def test_other_settings_under_a_runs_name(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:

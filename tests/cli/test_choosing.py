@@ -97,8 +97,8 @@ def test_ids_by_a_file(lbx: Lbx, run: Any, tmp_path: Path) -> None:
         (("--sample", 2, "--documents", 2), "--documents and --sample exclude each other."),
         (("--ids", IDS[0], "--limit", 2), "--ids and --limit exclude each other."),
         (("--ids", ""), "--ids names no sample."),
-        (("--ids", "len0064-depth000-09"), f"There is no sample len0064-depth000-09 in {TASK}. Did you mean {IDS[2]}"),
-        (("--ids", f"needle/single_zh/{IDS[0]}"), "--tasks does not name needle/single_zh."),
+        (("--ids", "len0064-depth000-09"), f"No sample len0064-depth000-09 in {TASK}. Did you mean {IDS[2]}"),
+        (("--ids", f"needle/single_zh/{IDS[0]}"), "--tasks does not include needle/single_zh."),
         (("--ids", "@missing.txt"), "--ids @missing.txt cannot be read: No such file or directory."),
     ],
 )

@@ -34,11 +34,14 @@ SAID = "<|channel|>analysis<|message|>The fog, then the ship.<|end|><|start|>ass
 def test_the_budget_that_nobody_gave_is_named(lbx: Lbx, bundle: Path, card, tmp_path: Path) -> None:
     model = card(SWITCH)
     model.write_text(f"context_window = 2048\n{model.read_text()}")
-    told = "Each answer may take 512 tokens of reasoning besides its own. Another budget: --thinking-tokens N."
+    told = "Each answer may use 512 additional tokens for reasoning. Change this with --thinking-tokens N."
     for command, more in (("run", ["-o", tmp_path / "r.duckdb"]), ("plan", []), ("prompts", [])):
         assert told in asked(lbx, bundle, model, "--thinking", *more, command=command)[1], command
-    assert "of reasoning besides" not in asked(lbx, bundle, model, "--thinking-tokens", 100, command="prompts")[1]
-    assert "of reasoning besides" not in asked(lbx, bundle, model, "--no-thinking", command="prompts")[1]
+    assert (
+        "additional tokens for reasoning"
+        not in asked(lbx, bundle, model, "--thinking-tokens", 100, command="prompts")[1]
+    )
+    assert "additional tokens for reasoning" not in asked(lbx, bundle, model, "--no-thinking", command="prompts")[1]
 
 
 @pytest.fixture
@@ -62,7 +65,7 @@ def test_a_run_from_effort_to_answer(lbx: Lbx, bundle: Path, card, tmp_path: Pat
     for more in ([], ["--reasoning-effort", "low"], ["--reasoning-effort", "high"]):
         code, said = asked(lbx, bundle, card(CHANNELS), "-o", out, *more)
         assert code == 0, said
-        assert ("give --reasoning-effort low or medium or high" in said) is (not more)
+        assert ("Pass --reasoning-effort low or medium or high" in said) is (not more)
     rows = json.loads(
         lbx("sql", out, "SELECT settings->>'reasoning_effort' AS effort, output, reasoning, reasoning_closed, run_id, "
             "prompt_sha256 FROM generations JOIN runs USING (run_id)", "-f", "json").stdout
@@ -109,19 +112,19 @@ def test_levels_that_a_template_checks_or_passes_over(lbx: Lbx, bundle: Path, ca
 @pytest.mark.parametrize(
     ("template", "options", "words"),
     [
-        (CHECKED, ["--reasoning-effort", "high"], ["--reasoning-effort high", "it knows low and medium", "kwargs"]),
-        (COMPARED, ["--reasoning-effort", "medium"], ["it knows low and high", "thinking_effort"]),
+        (CHECKED, ["--reasoning-effort", "high"], ["--reasoning-effort high", "It supports low and medium", "kwargs"]),
+        (COMPARED, ["--reasoning-effort", "medium"], ["It supports low and high", "thinking_effort"]),
         (
             SWITCH,
             ["--reasoning-effort", "low"],
-            ["does not know reasoning_effort", "knows --thinking and --no-thinking"],
+            ["does not support reasoning_effort", "Pass --thinking or --no-thinking, which it supports"],
         ),
         (
             MESSAGES,
             ["--reasoning-effort", "low"],
-            ["does not know reasoning_effort", "Remove it: the model behaves as trained"],
+            ["does not support reasoning_effort", "Remove the option: the model behaves as trained"],
         ),
-        ("", ["--reasoning-effort", "low"], ["does not reach the model", "without a chat template"]),
+        ("", ["--reasoning-effort", "low"], ["does not reach the model", "its prompts have no chat template"]),
         (CHANNELS, ["--reasoning-effort", "low", "--no-chat"], ["does not reach the model"]),
         (CHANNELS, ["--reasoning-effort", "low", "--no-thinking"], ["--no-thinking exclude each other"]),
         (CHANNELS, ["--reasoning-effort", "most"], ["low", "medium", "high"]),
@@ -136,7 +139,7 @@ def test_what_would_do_nothing_is_refused(lbx: Lbx, bundle: Path, card, tmp_path
 def test_without_reasoning_a_template_of_channels_names_the_least(lbx: Lbx, bundle: Path, card, tmp_path: Path) -> None:
     code, said = asked(lbx, bundle, card(CHANNELS), "-o", tmp_path / "r.duckdb", "--no-thinking")
     assert code == 0
-    assert "no switch for --no-thinking" in said
+    assert "cannot disable reasoning" in said
     assert "--reasoning-effort low" in said
 
 
@@ -177,7 +180,7 @@ def test_a_run_is_called_by_what_its_answers_show(
     assert code == 0, told
     assert _modes(lbx, out) == {mode or '""'} or _modes(lbx, out) == {mode}
     wanted = bool(options) and options[0] != "--no-thinking"
-    assert ("None of 6 answers holds reasoning" in told) is (wanted and mode == "no thinking")
+    assert ("None of 6 answers contains reasoning" in told) is (wanted and mode == "no thinking")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +191,7 @@ def test_a_switch_of_levels_is_set_and_named(lbx: Lbx, bundle: Path, card, optio
     told = asked(lbx, bundle, card(LEVELS), option, command="prompts")[1]
     assert f"{option} sets reasoning_effort = '{value}' in the model's chat template." in told
     assert f"<|start|>assistant{end} ---" in told
-    assert "decides how much it reasons" not in told
+    assert "sets the reasoning effort" not in told
 
 
 @pytest.mark.parametrize(
@@ -206,9 +209,9 @@ def test_marks_that_are_unknown_are_announced(
     lbx: Lbx, bundle: Path, card, template: str, more: str, unknown: bool
 ) -> None:
     told = asked(lbx, bundle, card(template, more=more), command="prompts")[1]
-    assert ("shows no marks around the reasoning" in told) is unknown
+    assert ("found no reasoning tags" in told) is unknown
     told = asked(lbx, bundle, card(template, more=more), "--no-thinking", command="prompts")[1]
-    assert "shows no marks around the reasoning" not in told
+    assert "found no reasoning tags" not in told
 
 
 def test_a_spec_has_it() -> None:

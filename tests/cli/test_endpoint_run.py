@@ -76,7 +76,7 @@ def test_without_a_tokenizer_nothing_can_be_cut(
     fails(lbx(*command, "--max-prompt-tokens", 50), 2, "--max-prompt-tokens", "[tokenizer]")
     fails(lbx(*command, "--reasoning-effort", "low"), 2, "does not reach the model", "kwargs under [chat]")
     done = lbx.ok(*command, "--no-thinking")
-    assert "its server wraps prompts" in " ".join(done.stderr.split())
+    assert "its server applies the chat template" in " ".join(done.stderr.split())
 
 
 def test_a_card_of_another_model_is_refused(

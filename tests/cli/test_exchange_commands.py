@@ -45,9 +45,7 @@ def test_a_judges_file_goes_in_with_its_numbers_and_out_again(lbx: Lbx, tmp_path
     assert "Judge results" in screen and "Leaderboard" not in screen
     board = lbx("report", out, "leaderboard").stdout
     assert "No answer has a score yet" in board and "judge_results" in board and "answered" not in board
-    fails(
-        lbx("report", golden), 1, "is not a results file", "`lbx import` reads predictions and judges' files into one"
-    )
+    fails(lbx("report", golden), 1, "is not a results file", "`lbx import` converts predictions and judges' files")
     fails(lbx("import", "leval", out, "--model", "m", "-o", tmp_path / "o"), 2, "is a results file", "lbx merge")
     told = json.loads(lbx("import", "leval_judge", golden, "-o", out, "--name", "gpt-4", "--json").stdout)
     assert [run["failed"] for run in told["runs"]] == [0, 1]
@@ -157,9 +155,9 @@ def test_what_people_say_of_a_run_is_kept_beside_it(lbx: Lbx, folder: Path, tmp_
     changed = lbx("metadata", out, "--run", "r", "PE=", "b=2", "--json")
     assert json.loads(changed.stdout) == {"b": "2", "IDD": "yes"}
     assert lbx("metadata", out, "--run", "r", "b=", "IDD=").stdout == "No facts are recorded about r.\n"
-    fails(lbx("metadata", out, "--run", "none", "a=1"), 2, "There is no run 'none'")
+    fails(lbx("metadata", out, "--run", "none", "a=1"), 2, "No run 'none'")
     assert lbx("import", "longbench", folder, "-m", "m", "-o", out, "--name", "second").returncode == 0
-    fails(lbx("metadata", out, "PE=yes"), 2, "holds several runs", "--run", "second")
+    fails(lbx("metadata", out, "PE=yes"), 2, "contains several runs", "--run", "second")
     fails(lbx("metadata", out, "--run", "r", "a"), 2, "must be KEY=VALUE, not 'a'")
     fails(lbx("import", "longbench", folder, "-m", "m", "-o", out, "--metadata", "=1"), 2, "must be KEY=VALUE")
     fails(lbx("metadata", tmp_path / "none.duckdb", "--run", "r", "a=1"), 1, "none.duckdb")

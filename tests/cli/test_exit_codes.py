@@ -71,5 +71,5 @@ def test_failed_samples_end_a_process_with_3(lbx: Lbx, bundle: Path, tmp_path: P
     run = ("run", "-b", bundle, "-m", model, "-t", "needle/single_en", "-n", 2, "-o", tmp_path / "r.duckdb")
     assert lbx.process(*run).returncode == 3
     again = lbx(*run)  # asks nobody, and must not say that all is answered
-    assert again.returncode == 3 and "every prompt was asked" in again.stderr
+    assert again.returncode == 3 and "All prompts already have answers" in again.stderr
     assert "2 samples failed: " in again.stderr and "repeat the command with --retry-failed" in again.stderr

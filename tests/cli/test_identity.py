@@ -91,7 +91,7 @@ def test_two_models_of_one_name_and_size_are_two_runs(
     assert {row_of(ask.file, run)["model"] for run in found} == {model.stem if model.is_file() else model.name}
     named = ask(model, "-n", 1, "--name", "mine")
     assert named.returncode == 0
-    fails(ask(other, "-n", 2, "--name", "mine"), 1, "was made with other settings: backend.weights was")
+    fails(ask(other, "-n", 2, "--name", "mine"), 1, "has different settings: backend.weights was")
 
 
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ def test_a_stored_run_is_judged_in_both_orders_against_a_published_one(
     judge: Judge, results: Path, always_first: Path
 ) -> None:
     done = judge(always_first, *X_AGAINST_TURBO)
-    assert "11 questions, 22 rounds by the rubric 'leval'" in done.stderr
+    assert "11 questions, 22 rounds with the rubric 'leval'" in done.stderr
     assert rows(results, WON) == [("x", 11.0, 22, 22)]
     settings = settings_of(results)
     assert (settings["rubric"], settings["orders"]) == ("leval", "both")
@@ -260,7 +260,7 @@ def test_a_run_may_be_named_by_its_model(judge: Judge, results: Path, always_fir
     assert spec.read_text("utf-8") == saved
     with Store(results) as store:
         store.query("UPDATE runs SET model = 'one'")
-    said = "'one' is ambiguous: it may be hintless or x or y. Give one of these."
+    said = "'one' is ambiguous: it matches hintless and x and y. Give one of these."
     judge.refuses(always_first, "--run", "one", "--against", "y", why=said)
 
 
@@ -270,7 +270,7 @@ def test_a_files_run_and_published_answers_of_one_name_are_never_mixed_up(
     """Neither is taken silently for the other; a run's own name means that run, and --calibrate the published ones."""
     with Store(results) as store:
         store.query("UPDATE runs SET model = 'claude-100k' WHERE run_id = 'x'")
-    both = "'claude-100k' is ambiguous: it may be x or published-claude-100k"
+    both = "'claude-100k' is ambiguous: it matches x and published-claude-100k"
     for more in (("--run", "claude-100k", "--against", "y"), ("--run", "y", "--against", "claude-100k")):
         judge.refuses(always_first, *more, why=both)
     names = ("x", "published-claude-100k")
@@ -279,7 +279,7 @@ def test_a_files_run_and_published_answers_of_one_name_are_never_mixed_up(
     judged = "SELECT DISTINCT meta->>'run_id' FROM samples WHERE benchmark = 'judge' ORDER BY ALL"
     assert {name for (name,) in rows(results, judged)} == {*names}
     for what in (("show", results), ("export", "leval", results, "-o", tmp_path / "out"), ("rate", results)):
-        fails(lbx(*what, "--run", "claude-100k"), 2, "'claude-100k' may be any of published-claude-100k, x")
+        fails(lbx(*what, "--run", "claude-100k"), 2, "'claude-100k' is ambiguous: it matches published-claude-100k, x")
     with Store(results) as store:
         for table_ in ("runs", "generations", "scores"):
             store.query(f"UPDATE {table_} SET run_id = 'claude-100k' WHERE run_id = 'x'")
@@ -294,9 +294,9 @@ def test_what_cannot_be_judged_is_refused_before_a_model_is_loaded(
     judge: Judge, results: Path, always_first: Path, tmp_path: Path
 ) -> None:
     cases: list[tuple[list[object], str]] = [
-        ([], "Give the run to judge with --run"),
+        ([], "No run to judge. Pass --run"),
         (["--run", "x"], "compares two answers. Pass the other run: --against RUN"),
-        (["--run", "z", "--against", "x"], "There is no run 'z' in"),
+        (["--run", "z", "--against", "x"], "No run 'z' in"),
         (["--run", "x", "--against", "x"], "cannot be its own opponent"),
         ([*X_AGAINST_Y, "--rubric", tmp_path / "none.toml"], "none.toml cannot be read"),
         ([*X_AGAINST_Y, "--tasks", "longbench"], "No questions to judge: x and y did not both answer"),
@@ -307,7 +307,7 @@ def test_what_cannot_be_judged_is_refused_before_a_model_is_loaded(
         judge.refuses(always_first, *more, why=said)
     assert results.read_bytes() == before
     missing = tmp_path / "no.duckdb"
-    judge.refuses(always_first, *X_AGAINST_Y, why="There is no results file at", results=missing)
+    judge.refuses(always_first, *X_AGAINST_Y, why="does not exist", results=missing)
     assert not missing.exists()
 
 
@@ -316,7 +316,7 @@ def test_two_protocols_are_never_mixed(judge: Judge, results: Path, always_first
         if against != "x":
             judge(always_first, "--run", "x", "--against", against)
         runs = ("--run", "hintless", "--run", "y", "--against", against)
-        judge.refuses(always_first, *runs, why="hintless did not (--no-length-hint)")
+        judge.refuses(always_first, *runs, why="those of hintless do not (--no-length-hint)")
     judge(always_first, "--run", "hintless", "--against", "turbo-16k-0613")
     against = "SELECT DISTINCT meta->>'against_run_id' FROM samples WHERE meta->>'run_id' = 'hintless'"
     assert rows(results, against) == [("published-turbo-16k-0613-no-length-hint",)]
@@ -333,8 +333,8 @@ def test_failed_and_empty_answers_are_said(
     assert lbx("run", *what, "-o", results).returncode == 3
     done = judge(always_first, "--run", "holes", "--against", "turbo-16k-0613", results=results)
     said = " ".join(done.stderr.split())
-    assert "1 question is left out: the answer of holes failed or is missing." in said
-    assert "1 answer holds nothing but white space, of holes; judged all the same." in said
+    assert "Skipped 1 question: the answer of holes failed or is missing." in said
+    assert "1 blank answer of holes (white space only) will be judged like the others." in said
     assert rows(results, WON) == [("holes", 10.0, 20, 20)]
 
 

@@ -185,7 +185,7 @@ def test_both_kinds_are_two_runs(lbx: Lbx, many: Path, model: Path, tmp_path: Pa
 
 
 FULL = "could not be written"
-OF_TWO_FILES = "neither file is complete without the other"
+OF_TWO_FILES = "keep both files together"
 
 
 def on_a_small_disk(disk: Path, size: str, script: str) -> subprocess.CompletedProcess[str]:

@@ -149,7 +149,7 @@ def test_a_model_without_a_chat_template_is_named_before_anything_is_asked(
     done = lbx.ok("run", *asked, "-o", results)
     told = " ".join(done.stderr.split())
     name = Path(place).stem
-    assert told.index(f"{name} has no chat template: prompts go to it as they are") < told.index("of 1 task")
+    assert told.index(f"{name} has no chat template: its prompts are sent without one") < told.index("of 1 task")
     assert f"{name} has no chat template" in " ".join(lbx("prompts", *asked).stderr.split())
     (row,) = json.loads(lbx("report", results, "task_scores", "--format", "json").stdout)
     assert row["mode"] == "no chat template"

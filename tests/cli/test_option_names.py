@@ -151,9 +151,9 @@ def test_stored_runs_are_named_by_name_prefix_or_model(lbx: Lbx, results: Path, 
     assert exact.returncode == 0, exact.stderr
     for name in ("be", "large"):
         assert (call(name).returncode, call(name).stdout) == (0, exact.stdout)
-    fails(call("small"), 2, "'small' may be any of alpha-1, alpha-2.")
-    fails(call("alpha"), 2, "'alpha' may be any of alpha-1, alpha-2.")
-    fails(call("nobody"), 2, "There is no run 'nobody'", "Its runs are: alpha-1, alpha-2, beta.")
+    fails(call("small"), 2, "'small' is ambiguous: it matches alpha-1, alpha-2.")
+    fails(call("alpha"), 2, "'alpha' is ambiguous: it matches alpha-1, alpha-2.")
+    fails(call("nobody"), 2, "No run 'nobody'", "Available runs: alpha-1, alpha-2, beta.")
 
 
 def test_a_new_run_is_named_by_name(lbx: Lbx, monkeypatch: pytest.MonkeyPatch) -> None:

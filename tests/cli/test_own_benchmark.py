@@ -145,7 +145,7 @@ def test_a_judge_without_a_rubric_is_told_how_to_give_one(lbx: Lbx, place: Path)
         place / "models/answers.jsonl",
     )
     done = lbx(*judge, "--run", "mine")
-    fails(done, 1, "does not contain", "Give a rubric of your own (docs/judges.md): --rubric FILE.toml")
+    fails(done, 1, "does not contain", "Pass your own rubric with --rubric FILE.toml (see docs/judges.md)")
     assert "connected machine" not in done.stderr
 
 

@@ -235,7 +235,7 @@ def test_of_two_rubrics_one_is_named(made: Make, tmp_path: Path) -> None:
     one.call("unpack", archive, "--allow-unsigned", "--to", one.bundle)
     one.run("On Tuesdays.", "--tasks", "pier")
     judge = ("judge", one.results, "--bundle", one.bundle, "--judge", one.card("critic", "[[4]]"), "--run", "mine")
-    fails(one.lbx(*judge), 2, "harbour and pier have a rubric each", "--tasks harbour")
+    fails(one.lbx(*judge), 2, "harbour and pier have different rubrics", "--tasks harbour")
     one.call(*judge, "--tasks", "pier")
     assert one.rows("SELECT benchmark, rating FROM judgements") == [{"benchmark": "pier", "rating": 4.0}]
 
@@ -245,7 +245,7 @@ def test_a_definition_without_a_rubric_is_none(made: Make, tmp_path: Path) -> No
     one.run("x")
     done = one.lbx("judge", one.results, "--bundle", one.bundle, "--judge", one.card("judge", "x"), "--run", "mine",
                    "--rubric", tmp_path / "benchmark.toml")  # fmt: skip
-    fails(done, 2, "this definition has no [rubric]")
+    fails(done, 2, "the definition has no [rubric]")
 
 
 def test_chunks_or_no_document(made: Make) -> None:

@@ -71,7 +71,7 @@ def test_a_plan_tells_tokens_memory_and_time(lbx: Lbx, bundle: Path, gguf: Path,
     assert taught["basis"] == f"session 1 of {row['run_id']}"
     assert sum(taught["answer_tokens"].values()) == pytest.approx(row["output_tokens"], rel=0.1)
     again = lbx("run", "--bundle", bundle, "--model", card, "--tasks", "needle", "-o", results)
-    assert "Nothing left to ask: every prompt was asked." in again.stderr
+    assert "All prompts already have answers." in again.stderr
     assert "0 of 0" not in again.stderr and "tokens/s" not in again.stderr
     assert "0 of 0" not in results.with_name(f"{results.name}.log").read_text("utf-8").splitlines()[-1]
 
@@ -112,10 +112,10 @@ def test_a_plan_says_which_format_is_faster(lbx: Lbx, bundle: Path, card: Path, 
     gone.write_text('name = "gone"\nbackend = "endpoint"\n[options]\nurl = "http://127.0.0.1:9/v1"\nretries = 0\n')
     done = lbx(*command, "--against", tmp_path / "page.gguf", "--against", gone)
     assert re.search(r"Fastest here: \S+ on (hf|llamacpp)( in \w+)?, (\d+\.\d times )?as fast as", said(done.stdout))
-    assert "page is left out:" in said(done.stderr)
-    assert "gone is left out: The model server http://127.0.0.1:9/v1 does not answer" in said(done.stderr)
+    assert "Skipped page:" in said(done.stderr)
+    assert "Skipped gone: The model server http://127.0.0.1:9/v1 does not answer" in said(done.stderr)
     unknown = lbx(*command, "--no-calibrate")
-    assert "Which one is faster is unknown" in unknown.stdout
+    assert "Fastest here: unknown" in unknown.stdout
     fails(lbx(*command, "--against", "nothing"), 2, "nothing")
 
 
@@ -127,7 +127,7 @@ def test_what_does_not_fit_is_counted_all_the_same(lbx: Lbx, bundle: Path, card:
     )
     done = lbx.ok("plan", "--bundle", bundle, "--model", card, "--tasks", ONE)
     assert "The KV cache of demo" in said(done.stderr)
-    assert "counted anyway" in said(done.stderr)
+    assert "still counts its tokens" in said(done.stderr)
     proposed = re.search(r"does not fit; a context window of ([\d,]+) tokens would", said(done.stdout))
     assert proposed
     assert 4096 < int(proposed[1].replace(",", "")) < window

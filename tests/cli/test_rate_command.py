@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
         (["--scale", "5-1"], "'5-1' is not a scale"),
         (["--scale", "1-50"], "differ by at most 20"),
         (["--scale", "1-7", "--kind", "pair"], "--scale needs --kind score"),
-        (["--run", "gamma"], "There is no run 'gamma'"),
+        (["--run", "gamma"], "No run 'gamma'"),
         (["--questions", "llm"], "no question of the kind 'llm'"),
         (["--kind", "pair", "--run", "alpha"], "at least two runs"),
         (["--journal", "x"], "--journal needs --collect"),
@@ -48,7 +48,7 @@ def test_bad_usage_is_a_sentence(path: Path, options: list[str], words: str) -> 
 
 
 def test_there_must_be_a_file(tmp_path: Path) -> None:
-    fails(Lbx()("rate", tmp_path / "none.duckdb"), 1, "There is no results file")
+    fails(Lbx()("rate", tmp_path / "none.duckdb"), 1, "none.duckdb does not exist")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -100,7 +100,7 @@ def test_l_eval_with_chunks(lbx: Lbx, leval: Path, tmp_path: Path) -> None:
     (one,) = lbx.rows(results, "SELECT DISTINCT prompt_source AS source FROM generations")
     assert one["source"].endswith("stuff_prompt.py")
     planned = lbx.ok("plan", *command(leval, results, "--rag", 2)[1:], "--no-calibrate")
-    assert "Nothing left to ask" not in planned.stdout
+    assert "All prompts already have answers" not in planned.stdout
 
 
 def test_prompts_of_both_kinds_are_rebuilt_with_their_chunks(lbx: Lbx, leval: Path, tmp_path: Path) -> None:

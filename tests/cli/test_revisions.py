@@ -116,7 +116,12 @@ def test_another_revision_is_refused_before_the_model_is_loaded(
     other = revision(**{field: value})
     done = run(lbx, other, unloadable, results)
     fails(
-        done, 1, "another revision", f"1 sample differs: town/qa/q69 ({part})", "Nothing was written.", "try: lbx run"
+        done,
+        1,
+        "different revision",
+        f"1 sample differs: town/qa/q69 ({part})",
+        "The file is unchanged.",
+        "try: lbx run",
     )
     assert answered(results) == before
     plan = lbx("plan", "--bundle", other, "--model", unloadable, "--tasks", "town", "-o", results)
@@ -221,7 +226,7 @@ def test_a_merge_of_two_revisions_leaves_every_file_as_it_was(
         assert run(lbx, bundle, model, file).returncode == 0
     before = [file.read_bytes() for file in files]
     done = lbx("merge", *files, "-o", tmp_path / "all.duckdb")
-    fails(done, 1, "town/qa/q69 (question)", "Every file is as it was.", "results file of their own")
+    fails(done, 1, "town/qa/q69 (question)", "All files are unchanged.", "into a separate results file")
     into = lbx("merge", files[1], "-o", files[0], "--force")
     fails(into, 1, "town/qa/q69 (question)", f"-o {tmp_path / 'a-2.duckdb'}")
     assert [file.read_bytes() for file in files] == before

@@ -87,7 +87,7 @@ def test_every_reader_reads_beside_the_writer(lbx: Lbx, bundle: Path, model: Pat
     for done in (asked, screen, view, page, listed, shown, beside, exported):
         assert done.returncode == 0, done.stderr
         assert f"results.duckdb is being written (PID {process.pid})" in done.stderr, done.stderr
-        assert re.search(r"committed by \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", done.stderr)
+        assert re.search(r"committed before \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", done.stderr)
     assert row["n"] >= 1 and as_of is not None
     for text in (screen.stdout, view.stdout, page.stdout, listed.stdout, shown.stdout, *running.values()):
         assert RUNNING.search(text), text[:2000]
@@ -121,7 +121,7 @@ def test_the_copy_of_a_killed_reader_is_removed_by_the_next_run(
         reader.communicate()
     assert (left / path.name).is_file()
     done = lbx("run", "-b", bundle, "-m", answers, "-t", "needle/single_en", "-o", path)
-    assert done.returncode == 0 and f"Removed what killed processes have left: {left}" in done.stderr, done.stderr
+    assert done.returncode == 0 and f"Removed leftover files of killed processes: {left}" in done.stderr, done.stderr
     assert not left.exists()
 
 

@@ -126,9 +126,9 @@ def test_a_prompt_that_changed_is_told_apart(lbx: Lbx, fiction: Path, results: P
 
 
 def test_what_cannot_be_shown_is_said(lbx: Lbx, results: Path, tmp_path: Path) -> None:
-    fails(lbx("show", results, "none"), 2, "holds no answer to a sample none", "lbx show")
-    fails(lbx("show", results, SCI_FI, "--run", "none"), 2, "There is no run 'none'")
-    fails(lbx("show", results, "--run", "none"), 2, "There is no run 'none'")
+    fails(lbx("show", results, "none"), 2, "contains no answer to a sample none", "lbx show")
+    fails(lbx("show", results, SCI_FI, "--run", "none"), 2, "No run 'none'")
+    fails(lbx("show", results, "--run", "none"), 2, "No run 'none'")
     fails(lbx("show", tmp_path / "none.duckdb"), 1, "none.duckdb")
     fails(lbx("show", results, SCI_FI, "--prompt", "--bundle", tmp_path), 1, "The prompt cannot be rebuilt")
 
@@ -161,7 +161,7 @@ def test_an_imported_answer_is_shown_and_its_prompt_is_not(lbx: Lbx, tmp_path: P
     shown = lbx("show", out, listed["sample"]).stdout
     for words in ("the answer", "an answer", "tokens    unknown", "prompt    unknown"):
         assert words in shown
-    fails(lbx("show", out, listed["sample"], "--prompt"), 2, "does not record how its runs were made")
+    fails(lbx("show", out, listed["sample"], "--prompt"), 2, "has no specs of its runs")
 
 
 def test_texts_of_models_steer_no_terminal(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_browse_makes_the_prompt_again(fiction: Path, results: Path, tmp_path: P
 
 def test_browse_knows_runs_and_tasks(lbx: Lbx, results: Path) -> None:
     fails(lbx("browse", results, "--tasks", "leval/tpo"), 2, "It has: leval/sci_fi.")
-    fails(lbx("browse", results, "--run", "nobody"), 2, "There is no run")
+    fails(lbx("browse", results, "--run", "nobody"), 2, "No run")
 
 
 def test_answers_without_an_extracted_one_are_listed(lbx: Lbx, imports: Path) -> None:

@@ -90,8 +90,8 @@ def test_a_file_of_several_runs_asks_which(lbx: Lbx, spec: Path, tmp_path: Path)
     results, out = tmp_path / "two.duckdb", ("-o", tmp_path / "r.duckdb", "--no-plan")
     for name, seed in (("a", 1), ("b", 2)):
         assert lbx("run", "--spec", spec, "--name", name, "--seed", seed, "-o", results, "--no-plan").returncode == 0
-    fails(lbx("run", "--spec", spec, "--run", "a", *out), 2, "--run a names a run of a results file", "--name")
-    fails(lbx("run", "--spec", results, *out), 2, "holds several runs", "--run: a, b")
-    fails(lbx("run", "--spec", results, "--run", "c", *out), 2, "There is no run 'c'", "Its runs are: a, b.")
+    fails(lbx("run", "--spec", spec, "--run", "a", *out), 2, "--run a requires a results file", "--name")
+    fails(lbx("run", "--spec", results, *out), 2, "contains several runs", "--run: a, b")
+    fails(lbx("run", "--spec", results, "--run", "c", *out), 2, "No run 'c'", "Available runs: a, b.")
     assert lbx("run", "--spec", results, "--run", "b", *out).returncode == 0
     assert {run for run, _, _ in asked(tmp_path / "r.duckdb")} == {"b"}

@@ -87,10 +87,10 @@ def test_several_files_are_asked_in_every_format(lbx: Lbx, file: Path, tmp_path:
 
 def test_what_is_wrong_with_a_second_file_is_said(lbx: Lbx, file: Path, tmp_path: Path) -> None:
     for attached, code, said in (
-        ("other", 2, "--attach is NAME=FILE"),
+        ("other", 2, "--attach must be NAME=FILE"),
         (f"results={file}", 2, "taken"),
-        (f"again={file}", 2, "open already"),
-        (f"o={tmp_path / 'none.duckdb'}", 1, "no results file at"),
+        (f"again={file}", 2, "already open"),
+        (f"o={tmp_path / 'none.duckdb'}", 1, "none.duckdb does not exist"),
         (f"o={tmp_path}", 1, "is a folder"),
     ):
         done = lbx("sql", file, "FROM runs", "--attach", attached)

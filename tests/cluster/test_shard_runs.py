@@ -119,7 +119,7 @@ def test_a_shard_of_another_run_is_refused(
     what = ["run", "--bundle", bundle, "--model", answers(0.0), "-o", tmp_path / "x.duckdb"]
     for more, says in (
         (["--tasks", "needle/single_en", "--shards", folder.plan_file, "--shard", 0], "other tasks"),
-        (["--tasks", "needle", "--shards", folder.plan_file, "--shard", 2], "has 2 shards, counted from 0"),
+        (["--tasks", "needle", "--shards", folder.plan_file, "--shard", 2], "has 2 shards, numbered from 0"),
         (["--tasks", "needle", "--shard", 1], "Pass --shards and --shard together"),
     ):
         done = lbx(*what, *more)

@@ -135,7 +135,7 @@ def test_one_name_is_one_content(store: Store, write_lines: Callable) -> None:
 
 def test_export_refuses(store: Store, write_lines: Callable, tmp_path: Path) -> None:
     run = import_predictions(store, "longbench", write_lines("a/qasper.jsonl", [V1]).parent, model="org/a").run_id
-    with pytest.raises(UsageError, match=f"Its runs are: {run}"):
+    with pytest.raises(UsageError, match=f"Available runs: {run}"):
         export(store, "longbench", "none", tmp_path / "out")
     with pytest.raises(UsageError, match=r"no answers to leval\. It has answers to longbench"):
         export(store, "leval", run, tmp_path / "out")

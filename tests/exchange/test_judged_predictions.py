@@ -257,7 +257,7 @@ def test_what_cannot_go_to_a_judge(shared: Callable, store: Store, tmp_path: Pat
     _as_made(store, run, "twin", "org/m")
     for metric, runs, why in (
         ("ngram_eval", ["made"], "Unknown answers for a judge: 'ngram_eval'.* Use llm_gpt4_eval"),
-        ("human_eval", ["nothing"], "There is no run 'nothing'"),
+        ("human_eval", ["nothing"], "No run 'nothing'"),
         ("human_eval", [run], r"was imported\. Leave out --judged"),
         ("llm_gpt4_eval", ["made", "twin"], r"Two of the runs use the model m and would write the same file"),
     ):

@@ -329,7 +329,7 @@ def test_results_files_are_merged(path: Path, tmp_path: Path) -> None:
         connection.execute("UPDATE rating_sets SET seed = 7")
     done = Lbx()("merge", path, other, "-o", tmp_path / "o.duckdb")
     assert done.returncode == 1
-    assert "two different sets of ratings" in done.stderr
+    assert "different sets of ratings" in done.stderr
 
 
 def test_what_two_files_imported_is_one(path: Path, tmp_path: Path) -> None:

@@ -226,9 +226,9 @@ def test_runs_by_their_model_s_name(store: Store) -> None:
     run(store, "b", {"qasper": random_scores(2)}, model="n")
     run(store, "c", {"qasper": random_scores(3)}, model="n")
     assert lines(store, baseline="m", runs=["b"])["qasper"]["run_a"] == "a"
-    with pytest.raises(UsageError, match="may be any of b, c"):
+    with pytest.raises(UsageError, match="is ambiguous: it matches b, c"):
         lines(store, baseline="n")
-    with pytest.raises(UsageError, match="There is no run 'o'"):
+    with pytest.raises(UsageError, match="No run 'o'"):
         lines(store, baseline="o")
 
 

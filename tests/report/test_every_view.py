@@ -97,7 +97,7 @@ def _judged(store: Store) -> None:
 
 FILES: dict[str, Make] = {
     "empty": lambda store: None,
-    "still going": _still_going,
+    "probably a run": _still_going,
     "one sample": lambda store: add_run(store, "r", trec(1, 1)),
     "one document": lambda store: add_run(store, "r", _qasper(["one", "two", "three"], "the same")),
     "all failed": lambda store: [add_run(store, name, trec(0, 0, failed=7)) for name in ("a", "b")],

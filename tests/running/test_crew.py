@@ -219,7 +219,7 @@ def test_a_worker_with_another_model_ends_the_run(crew: WorkerPool, bundle: Bund
     """Its answers would get the first one's name: the file has changed, or it computes elsewhere."""
     scripted(tmp_path, {"*": "y"})
     os.kill(crew.process_ids[0], signal.SIGKILL)
-    with pytest.raises(BackendError, match=r"another model than the first one: backend\.weights is"):
+    with pytest.raises(BackendError, match=r"different model than the first one: backend\.weights is"):
         list(ask_all(crew, bundle)) if asks else crew.call(names_of)
 
 

@@ -53,7 +53,9 @@ def test_copies_of_sequences_take_their_part() -> None:
     assert "32,768 tokens for copies of sequences, 4 context windows" in memory_line(copies)
     assert "copies" not in memory_line(fit_of(INFO, Free(ram=108 * MIB, gpu=None)))
     sliding = fit_of(replace(INFO, kv_bytes_per_token=None), Free(ram=108 * MIB, gpu=None), cells=4 * 8192)
-    assert "in other layers; 32,768 tokens for copies of sequences, 4 context windows)" in memory_line(sliding)
+    assert "between the layers of this model; 32,768 tokens for copies of sequences, 4 context windows)" in memory_line(
+        sliding
+    )
 
 
 def test_what_is_unknown_is_said_to_be() -> None:

@@ -66,7 +66,7 @@ def test_one_model_server_may_be_reached_and_nothing_else(host: str) -> None:
 def test_a_server_without_an_address_is_named() -> None:
     code = "from lbx.running.offline import block_network; block_network(('no-such-host.invalid', 80))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "The model server's name no-such-host.invalid has no address" in done.stderr
+    assert "The model server's host no-such-host.invalid cannot be resolved" in done.stderr
 
 
 def attempts(*prefix: str) -> list[str]:

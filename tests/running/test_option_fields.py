@@ -93,7 +93,7 @@ def test_a_new_field_is_an_option_everywhere(monkeypatch: pytest.MonkeyPatch) ->
             program([*needed, *wrong], standalone_mode=False)
         assert refused.value.exit_code == 2
     assert WithMore.from_json(seen[0].to_json(), "run.json") == seen[0]
-    with pytest.raises(UsageError, match="has a key that lbx does not know: colour"):
+    with pytest.raises(UsageError, match="has an unknown key: colour"):
         RunSpec.from_json(seen[0].to_json(), "run.json")
 
 

@@ -133,11 +133,11 @@ def test_names_choose_samples_of_any_task_or_of_one() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("toy/a/a-9", "There is no sample a-9 in toy/a. Did you mean a-1 or a-0?"),
-        ("a-9", "There is no sample a-9 in toy/a or toy/b. Did you mean a-1 or a-0?"),
-        ("toy/a/b-0", "There is no sample b-0 in toy/a. Did you mean a-0?"),
-        ("xyz", "There is no sample xyz in toy/a or toy/b. The first ones are a-0, a-1, b-0."),
-        ("toy/c/c-0", "--ids names toy/c/c-0, and --tasks does not name toy/c. Add it to --tasks"),
+        ("toy/a/a-9", "No sample a-9 in toy/a. Did you mean a-1 or a-0?"),
+        ("a-9", "No sample a-9 in toy/a or toy/b. Did you mean a-1 or a-0?"),
+        ("toy/a/b-0", "No sample b-0 in toy/a. Did you mean a-0?"),
+        ("xyz", "No sample xyz in toy/a or toy/b. The first ones are a-0, a-1, b-0."),
+        ("toy/c/c-0", "--ids names toy/c/c-0, but --tasks does not include toy/c. Add it to --tasks"),
     ],
 )
 def test_a_name_that_there_is_not(name: str, said: str) -> None:

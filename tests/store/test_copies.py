@@ -87,7 +87,7 @@ def test_a_copy_that_fails_is_told_and_the_last_one_says_where_the_results_are(t
         target.rename(aside)
         target.mkdir()  # in the way
         answer(store, "s2")
-        assert len(said) == 1 and "could not be brought up to date" in said[0]
+        assert len(said) == 1 and "could not be updated" in said[0]
         assert held(aside) == ["s1"]
     (left,) = (target.parent.parent / "disk").glob("*/*.duckdb")
     assert f"They are in {left}" in str(caught.value)
@@ -133,7 +133,7 @@ def test_what_a_killed_run_has_left_is_named_where_the_copy_has_gone_on(target: 
     said: list[str] = []
     with running(target, 0, said):
         pass
-    assert len(said) == 1 and str(left) in said[0] and "has gone on without it" in said[0]
+    assert len(said) == 1 and str(left) in said[0] and "has changed since" in said[0]
     assert held(target) == ["s1", "s9"]
     assert list((tmp_path / "disk").iterdir()) == [left]
 
@@ -194,7 +194,7 @@ def test_what_was_left_on_this_disk_is_named_where_a_run_without_it_has_gone_on(
     said: list[str] = []
     with running(target, 0, said):
         pass
-    assert len(said) == 1 and str(left) in said[0] and "has gone on without it" in said[0]
+    assert len(said) == 1 and str(left) in said[0] and "has changed since" in said[0]
     assert held(target) == ["s1", "s9"]
 
 

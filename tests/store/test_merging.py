@@ -158,9 +158,9 @@ def changed(path: Path, sql: str) -> Path:
 
 
 REFUSED = {
-    "another seed": ("UPDATE runs SET settings = '{\"seed\": 1}'", r"'r1' in .*b\.duckdb .*seed is 0 there and 1 here"),
-    "another bundle": ("UPDATE runs SET bundle_digest = 'other'", "bundle_digest is 'digest' there and 'other' here"),
-    "another model": ("UPDATE runs SET model = 'big'", "model is 'demo' there and 'big' here"),
+    "another seed": ("UPDATE runs SET settings = '{\"seed\": 1}'", r"'r1' .*b\.duckdb: seed is 0 and 1"),
+    "another bundle": ("UPDATE runs SET bundle_digest = 'other'", "bundle_digest is 'digest' and 'other'"),
+    "another model": ("UPDATE runs SET model = 'big'", "model is 'demo' and 'big'"),
     "another answer": (
         "UPDATE generations SET output = 'there', output_tokens = 3 WHERE sample_id = 's1'",
         "generations .*sample_id s1, iteration 0.* differ in output, output_tokens",
@@ -171,7 +171,7 @@ REFUSED = {
     "another chunk": ("UPDATE retrievals SET text = 'x' WHERE sample_id = 's1'", "retrievals .*sample_id s1.* text"),
     "another document": (
         "UPDATE samples SET context_sha256 = 'x' WHERE sample_id = 's1'",
-        "another revision of the data than the files before it. 1 sample differs: needle/single_en/s1 .document.",
+        "different revision of the data than the files before it. 1 sample differs: needle/single_en/s1 .document.",
     ),
 }
 
@@ -250,7 +250,7 @@ def test_an_older_lbx_left_null_where_nothing_was_extracted(tmp_path: Path) -> N
 
 
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing": (lambda path: path.unlink(), "no results file"),
+    "missing": (lambda path: path.unlink(), "does not exist"),
     "not DuckDB": (lambda path: path.write_bytes(b"x" * 9000), "not a results file"),
     "another version": (other_version, "another version of lbx"),
 }

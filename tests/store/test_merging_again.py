@@ -201,7 +201,7 @@ def test_two_different_answers_are_refused_and_the_file_is_named(tmp_path: Path)
     with (
         Store(tmp_path / "new.duckdb", beside=[one, held]) as store,
         pytest.raises(
-            StoreError, match=r"held\.duckdb .* sample_id s1, .* differ in output.* nothing was changed"
+            StoreError, match=r"held\.duckdb .* sample_id s1, .* differ in output.* No file was changed"
         ) as caught,
     ):
         merge_files(store, [one], held)

@@ -25,5 +25,5 @@ def test_judges_are_runs_that_nobody_is_offered(tmp_path: Path) -> None:
         for refused in (lambda: check_runs(store, ["c"]), lambda: run_named(store, "c")):
             with pytest.raises(UsageError) as error:
                 refused()
-            assert "Its runs are: a, b." in str(error.value)
+            assert "Available runs: a, b." in str(error.value)
         assert run_named(store, "model a") == "a"

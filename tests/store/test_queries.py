@@ -170,8 +170,8 @@ def test_an_attached_files_own_views_are_not_asked(path: Path) -> None:
         (["Results=b.duckdb"], "taken"),
         (["temp=b.duckdb"], "taken"),
         (["b=b.duckdb", "B=c.duckdb"], "taken"),
-        (["b=b.duckdb", "c=./b.duckdb"], "open already"),
-        (["b=a.duckdb"], "open already"),
+        (["b=b.duckdb", "c=./b.duckdb"], "already open"),
+        (["b=a.duckdb"], "already open"),
     ],
 )
 def test_names_that_would_mean_something_else_are_refused(texts: list[str], said: str) -> None:

@@ -44,7 +44,7 @@ def change(path: Path, sql: str) -> None:
 def test_files_of_another_version_are_refused_unchanged(path: Path, sql: str, reason: str, read_only: bool) -> None:
     change(path, sql)
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=f"was made by another version of lbx: {reason}"):
+    with pytest.raises(StoreError, match=f"was written by another version of lbx: {reason}"):
         Store(path, read_only=read_only)
     assert path.read_bytes() == before
 

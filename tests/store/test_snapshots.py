@@ -160,7 +160,7 @@ def test_no_copy_takes_the_room_that_the_run_needs(path: Path, tmp_path: Path, m
     monkeypatch.setattr(snapshots, "_ROOM", 1 << 60)
     monkeypatch.setattr(snapshots.tempfile, "gettempdir", lambda: str(tmp_path))
     with written(path) as process:
-        with pytest.raises(StoreError, match=r"PID \d+.*leave too little room for the run") as refused:
+        with pytest.raises(StoreError, match=r"PID \d+.*leave too little disk space for the run") as refused:
             Store(path, beside_writer=True)
         assert process.poll() is None and "Wait for it to end" in str(refused.value)
     assert left(tmp_path) == []
@@ -212,7 +212,7 @@ def test_a_process_does_not_read_what_it_writes(path: Path) -> None:
     other = "import sys, duckdb; duckdb.connect(sys.argv[1])"
     with Store(path):
         for ways in ({"beside_writer": True}, {"read_only": True}, {}):
-            with pytest.raises(StoreError, match="this process writes it"):
+            with pytest.raises(StoreError, match="this process is writing to it"):
                 Store(path, **ways)  # type: ignore[arg-type]
         with start_python(other, str(path), stderr=PIPE) as process:
             assert b"Could not set lock" in process.communicate()[1]
@@ -223,5 +223,5 @@ def test_a_process_does_not_read_what_it_writes(path: Path) -> None:
 def test_a_file_that_has_just_been_made_holds_nothing_yet(tmp_path: Path) -> None:
     path = tmp_path / "new.duckdb"
     made = "import sys, duckdb; c = duckdb.connect(sys.argv[1]); print(1, flush=True); input()"
-    with written(path, made), pytest.raises(StoreError, match=r"holds nothing yet.* look again"):
+    with written(path, made), pytest.raises(StoreError, match=r"is still empty.* try again"):
         Store(path, beside_writer=True)

@@ -167,7 +167,7 @@ def test_views(path: Path) -> None:
 
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no results file"):
+    with pytest.raises(StoreError, match="does not exist"):
         Store(tmp_path / "none.duckdb", read_only=True)
     with pytest.raises(StoreError, match="is a folder"):
         Store(tmp_path)
@@ -265,7 +265,7 @@ def test_a_log_without_its_file_is_not_thrown_away(tmp_path: Path) -> None:
         log.write_bytes(kept[1])
         if empty:
             path.touch()
-        with pytest.raises(StoreError, match=r"r\.duckdb\.wal .* log of a file that is not here"):
+        with pytest.raises(StoreError, match=r"r\.duckdb\.wal contains answers of .*, which is missing"):
             Store(path)
         assert log.read_bytes() == kept[1]
         path.unlink(missing_ok=True)
@@ -281,9 +281,9 @@ def test_a_log_of_another_file_is_told(tmp_path: Path) -> None:
         kept = log.read_bytes()
     log.write_bytes(kept)
     for only_read in (True, False):
-        with pytest.raises(StoreError, match=r"r\.duckdb\.wal, .* is not its log") as caught:
+        with pytest.raises(StoreError, match=r"r\.duckdb\.wal is not the log of r\.duckdb") as caught:
             Store(path, read_only=only_read)
-        assert "Move it away" in str(caught.value)
+        assert "Move the log away" in str(caught.value)
 
 
 def test_a_file_of_a_few_answers_is_small(path: Path) -> None:

@@ -296,7 +296,7 @@ def test_runs_of_one_model_go_by_what_differs(store: Store) -> None:
     assert head[2:] == ["demo (cot)", "demo (seed 0)", "demo (seed 1)", "other"]
     assert len(body) == 1
     assert lines(store, "r1", "r4")[0][2:] == ["demo", "other"]
-    with pytest.raises(UsageError, match="no run 'r9'"):
+    with pytest.raises(UsageError, match="No run 'r9'"):
         lines(store, "r9")
 
 

@@ -153,7 +153,7 @@ def test_a_file_that_is_written_is_read_as_of_a_moment(results: Path, client: Te
             writer.stdout.readline()
             assert _count(client, "") == 241
             shown = client.get("/").text, client.get("/answer?run=one").text
-            assert all(f"is being written (PID {writer.pid}): this is what was committed by" in text for text in shown)
+            assert all(f"is being written (PID {writer.pid}): data committed before" in text for text in shown)
             assert "one running, 200 of 1,500</h1>" in shown[0]
             assert "<span>one, running, 200 of 1,500</span>" in shown[1], shown[1]
             writer.communicate("\n")

@@ -227,16 +227,16 @@ class WorkerPool:
                 theirs, here = other.settings, mine.settings
                 differences = (f"{name} is {theirs.get(name)!r}, not {here.get(name)!r}" for name in names)
                 raise BackendError(
-                    f"A worker process loaded another model than the first one: {'; '.join(differences)}.",
-                    fix="The model's files have changed, or not every worker has a GPU: set the card's options so that "
-                    "all compute alike, or ask for fewer --workers.",
+                    f"A worker process loaded a different model than the first one: {'; '.join(differences)}.",
+                    fix="The model's files have changed, or not every worker has a GPU. Set the card's options so that "
+                    "all workers compute alike, or pass fewer --workers.",
                 )
 
     def _died_early(self, worker: _Worker) -> BackendError:
         return BackendError(
-            f"The first worker process {_how(worker.end())} before it asked anything.",
-            fix="If memory ran out, use a smaller model, cache or context_window. Without --workers the model is "
-            "loaded in this process, and --debug shows what its library says.",
+            f"The first worker process {_how(worker.end())} before its first prompt.",
+            fix="If memory ran out, use a smaller model, cache or context_window. To see the messages of the model's "
+            "library, load the model in this process: remove --workers and pass --debug.",
         )
 
     def _give(self, worker: _Worker, job: Job, *, careful: bool) -> None:
@@ -275,7 +275,7 @@ class WorkerPool:
         """Replace a dead worker and requeue its job."""
         how = _how(worker.end())
         if worker.number not in self._proven and len(self._workers) > 1:
-            self._dismiss(worker, f"{how} while it loaded the model")  # memory may not suffice for all copies
+            self._dismiss(worker, f"{how} while loading the model")  # memory may not suffice for all copies
             return
         self._workers.remove(worker)
         self._deaths += 1
@@ -297,12 +297,12 @@ class WorkerPool:
             )
         if left:
             self._retries.append(left)
-        log.info(f"Worker {worker.number + 1} {how}. A new one takes its place; nothing it answered is lost.")
+        log.info(f"Worker {worker.number + 1} {how}. Starting a new one; no answer is lost.")
         self._start(worker.number)
 
     def _killer(self, item: PendingSample, iteration: int, how: str) -> GenerationRow:
         """Make the failed row of a prompt that kills workers."""
-        error = BackendError(f"The worker process that asked this {how}.", fix=_FIX)
+        error = BackendError(f"The worker process {how} during this prompt.", fix=_FIX)
         return GenerationRow(
             self.rows[item.run].run_id,
             *item.sample.key._replace(iteration=iteration),
@@ -314,12 +314,12 @@ class WorkerPool:
         """Continue without a worker that never became ready."""
         worker.end()
         self._workers.remove(worker)
-        log.info(f"Worker {worker.number + 1} {why}. The run goes on with {len(self._workers)}.")
+        log.info(f"Worker {worker.number + 1} {why}. The run continues with {len(self._workers)}.")
 
 
 _FIX = (
     "If memory ran out (dmesg shows the kernel's OOM killer), lower --workers, or kv_cells or context_window in the "
-    "model card; then repeat the command with --retry-failed."
+    "model card. Then repeat the command with --retry-failed."
 )
 
 
